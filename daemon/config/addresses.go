@@ -31,7 +31,7 @@ func deniedEndpoints(p *DeniedEndpoints) value {
 	return addresses(&p.Prefixes, word{"host", &p.Host})
 }
 
-// portRange is "FIRST-LAST", or empty for any port.
+// portRange returns a value that accepts "FIRST-LAST", or an empty string for any port.
 func portRange(p *PortRange) value {
 	return value{
 		set: func(v any, _ string) error {
@@ -62,10 +62,10 @@ func portRange(p *PortRange) value {
 	}
 }
 
-// String returns the range as in "30000-32767".
+// String returns the range in the form "30000-32767".
 func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
-// addresses is a list of ranges and keywords.
+// addresses returns a value that accepts a list of address ranges and keywords.
 func addresses(prefixes *[]netip.Prefix, words ...word) value {
 	find := func(s string) int { return slices.IndexFunc(words, func(w word) bool { return w.name == s }) }
 	quoted := make([]string, len(words))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzLoad: whatever a file holds, loading it gives a configuration that Dump and load carry through
-// unchanged, or faults that each name the file. It never panics.
+// FuzzLoad checks that load never panics. Any file must load to a configuration that survives Dump and load
+// unchanged, or to errors that each name the file.
 func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
 	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']", "[proxy]\nmasquerade_bit=3")

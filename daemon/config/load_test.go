@@ -16,7 +16,7 @@ import (
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-// choices are the backends of the tests.
+// choices holds the backends of the tests.
 var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
@@ -137,7 +137,7 @@ socket = "/s"
 	}
 }
 
-// What is set twice has the last value as a whole: a keyword of the first one is not left over.
+// The last file that sets a list replaces the whole list, including the keywords of an earlier file.
 func TestKeywordsAreReplaced(t *testing.T) {
 	const text = "version = 1\nsource.file.paths = ['m']\nproxy.allow_external_ips = "
 	for list, want := range map[string]ExternalIPs{

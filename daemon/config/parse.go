@@ -135,8 +135,8 @@ func interfacePrefix(s string) error {
 	return plan.CheckInterface(s + "*")
 }
 
-// listen is the address of a server: "host:port", ":port", or empty for none. The host must be an
-// address, as a name could resolve to something else after a reboot.
+// listen returns a value that accepts the address of a server: "host:port", ":port", or "" for no server. The host
+// must be an address, because a name could resolve to another address after a reboot.
 func listen(p *string) value {
 	v := str(p, func(s string) error {
 		if s == "" {

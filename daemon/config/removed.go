@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// removed maps each key of an earlier version to what replaces it. Such a key never stops the daemon: an unattended
-// upgrade must leave a host that serves, also after the next reboot.
+// removed maps each key of an earlier version to its replacement. A removed key never prevents the daemon from
+// starting, because a host must keep working after an unattended upgrade and the next reboot.
 var removed = map[string]string{
 	"source.lastknown.enabled": "the state is always kept, in source.lastknown.directory",
 
@@ -39,7 +39,7 @@ const budget = "the memory limit (MemoryMax= of edgeway.service) bounds all Serv
 
 const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
 
-// Removed is the place of a removed key in a file.
+// Removed is a removed key that a file sets, with its position and its replacement.
 type Removed struct {
 	File        string
 	Line        int

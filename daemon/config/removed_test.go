@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A file may set every removed key, in the main file and in a drop-in, and still loads.
+// A configuration still loads if its main file and a drop-in set every removed key.
 func TestRemovedKeysAreIgnoredAndNamed(t *testing.T) {
 	text := "version = 1\nsource.file.paths = ['m']\n"
 	var want []Removed
@@ -37,7 +37,7 @@ func TestRemovedKeysAreIgnoredAndNamed(t *testing.T) {
 	}
 }
 
-// A section that lost all of its keys may stay in the file, empty.
+// A section that lost all of its keys may remain in the file if the section is empty.
 func TestSectionsOfRemovedKeysMayBeEmpty(t *testing.T) {
 	for key := range removed {
 		section := key[:strings.LastIndex(key, ".")]
@@ -57,7 +57,8 @@ func TestRemovedKeysAreNotInTheSchema(t *testing.T) {
 	}
 }
 
-// The test of an upgrade in a virtual machine has a configuration with every removed key, each marked so.
+// The configuration of the upgrade test in a virtual machine sets every removed key, each with the comment "#
+// removed".
 func TestTheUpgradedConfigurationHasEveryRemovedKey(t *testing.T) {
 	const path = "../../test/vm/host/testdata/before/site.toml"
 	raw, err := os.ReadFile(path)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Dump prints the whole configuration as a file that Load reads back to the same value.
+// Dump prints the whole configuration as a file. Load reads the same value back from that file.
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
@@ -20,9 +20,9 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault returns the text of etc/edgeway/edgeway.toml: the keys that most hosts need, then all others, each
-// with its meaning, its limits and its default. The keys are commented out. They have their section in front, because
-// TOML allows each table only once.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml: the keys that most hosts need, and then all other
+// keys. Each key has its meaning, its limits and its default. The keys are commented out, and include the name of
+// their section, because TOML allows each table only once.
 func CommentedDefault(backends []Choice) string {
 	var b strings.Builder
 	b.WriteString(header)
@@ -40,7 +40,7 @@ func CommentedDefault(backends []Choice) string {
 	return b.String()
 }
 
-// commonKeys are the keys that most hosts need, in the order in which an operator decides on them.
+// commonKeys lists the keys that most hosts need, in the order in which an operator decides on them.
 var commonKeys = []string{
 	"source.kube.kubeconfig",
 	"source.file.paths",
@@ -52,7 +52,7 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes those keys of the section whose full names are wanted, commented out, each below its description.
+// comment writes the wanted keys of the section, commented out, each below its description. wanted takes a full name.
 func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {
@@ -75,7 +75,7 @@ const header = `# Edgeway's configuration. Each key is shown with its default.
 
 `
 
-// describe is the key's meaning and limits.
+// describe returns the meaning and the limits of the key.
 func (k key) describe() string {
 	if k.value.limits == "" {
 		return k.doc
@@ -100,7 +100,7 @@ func comment(b *strings.Builder, text string) {
 	b.WriteString("# " + line + "\n")
 }
 
-// literal writes what value.get gives as TOML.
+// literal returns a result of value.get in TOML syntax.
 func literal(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -119,7 +119,7 @@ func literal(v any) string {
 	panic(fmt.Sprintf("no TOML form of a %T", v))
 }
 
-// quote writes a TOML basic string. Go's quoting differs from it in control characters.
+// quote returns a TOML basic string. TOML and Go differ in how they quote control characters.
 func quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

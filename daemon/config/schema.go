@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// section is one table of the file.
+// section is one table of the configuration file.
 type section struct {
-	name string // as in "source.kube"
+	name string // such as "source.kube"
 	doc  string
 	keys []key
 }
 
-// key is one setting. doc is plain text, for the comment in edgeway.toml and the paragraph in the manual. The limits of
-// the value follow it.
+// key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page. The
+// limits of the value follow doc.
 type key struct {
 	name  string
 	doc   string
 	value value
 }
 
-// schema binds every key to its field in c. backends are the values that proxy.backend may have.
+// schema binds every key to its field in c. backends are the allowed values of proxy.backend.
 func schema(c *Config, backends []Choice) []section {
 	before := []section{
 		nodeSection(&c.Node),
@@ -167,7 +167,7 @@ func proxySection(p *Proxy, backends []Choice) section {
 	return section{"proxy", "How Edgeway handles connections.", slices.Concat(trafficKeys(p, backends), addressKeys(p))}
 }
 
-// trafficKeys returns the keys about the backend, pods and masquerading.
+// trafficKeys returns the keys for the backend, pods and masquerading.
 func trafficKeys(p *Proxy, backends []Choice) []key {
 	return []key{
 		{
@@ -197,7 +197,7 @@ func trafficKeys(p *Proxy, backends []Choice) []key {
 	}
 }
 
-// addressKeys returns the keys about the addresses and ports that Services and endpoints may have.
+// addressKeys returns the keys for the addresses and ports that Services and endpoints may have.
 func addressKeys(p *Proxy) []key {
 	return []key{
 		{

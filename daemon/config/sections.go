@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// defaultOf returns Default with the sections of backends.
+// defaultOf returns the Default configuration with the sections of the backends.
 func defaultOf(backends []Choice) *Config {
 	c := Default()
 	for _, b := range backends {
@@ -13,7 +13,7 @@ func defaultOf(backends []Choice) *Config {
 	return c
 }
 
-// Settings returns the values of a backend's own section by their keys, or nil if there is no such section.
+// Settings returns the values of a backend's own section, indexed by key, or nil if the section does not exist.
 func (c *Config) Settings(section string) map[string]any {
 	i := slices.IndexFunc(c.Sections, func(s Section) bool { return s.Name == section })
 	if i < 0 {

@@ -12,16 +12,16 @@ import (
 
 // value reads and writes one field of a Config.
 type value struct {
-	// set stores a decoded TOML value: string, int64, bool, []any, and so on. Relative paths count from dir.
-	// After an error the field is as it was.
+	// set stores a decoded TOML value: string, int64, bool, []any, and so on. Relative paths are relative to dir.
+	// After an error, the field is unchanged.
 	set func(v any, dir string) error
-	// get is the field as a string, int64, bool or []string.
+	// get returns the field as a string, int64, bool or []string.
 	get func() any
-	// limits says what is allowed, for people; empty: anything of the type.
+	// limits describes the allowed values for people, or is empty if every value of the type is allowed.
 	limits string
 }
 
-// required is a check for text that may not be empty.
+// required returns an error if the text is empty.
 func required(s string) error {
 	if s == "" {
 		return errors.New("must not be empty")
@@ -29,7 +29,7 @@ func required(s string) error {
 	return nil
 }
 
-// as gives v as a T, or an error that says what was expected and what was found.
+// as returns v as a T, or an error that names the expected and the actual type.
 func as[T any](v any, want string) (T, error) {
 	t, ok := v.(T)
 	if !ok {
@@ -156,7 +156,7 @@ func duration(p *time.Duration, low, high time.Duration) value {
 	}
 }
 
-// short prints a duration without the zero parts that time.Duration adds: "1h", not "1h0m0s".
+// short formats a duration without the zero parts that time.Duration adds: "1h", not "1h0m0s".
 func short(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -191,7 +191,7 @@ func oneOf[T ~string](p *T, allowed ...T) value {
 	}
 }
 
-// orList joins with commas and a last "or".
+// orList joins the items with commas and a final "or".
 func orList(items []string) string {
 	if len(items) < 2 {
 		return strings.Join(items, "")
@@ -200,7 +200,8 @@ func orList(items []string) string {
 	return strings.Join(items[:last], ", ") + " or " + items[last]
 }
 
-// list is an array of strings, each read by parse. Order is kept; a repeated element is an error.
+// list returns a value for an array of strings, each read by parse. The order is kept. A repeated element is an
+// error.
 func list[T comparable](p *[]T, parse func(string) (T, error)) value {
 	return value{
 		set: func(v any, _ string) error {
