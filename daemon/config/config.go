@@ -1,10 +1,9 @@
-// Package config is Edgeway's configuration: one TOML file, edgeway.toml, and the drop-ins
-// conf.d/*.toml beside it.
+// Package config reads Edgeway's configuration: the TOML file edgeway.toml, and the drop-ins conf.d/*.toml beside it.
 //
-// The schema (schema.go) is the only description of the keys. Loading, checking, printing, the
-// commented file etc/edgeway/edgeway.toml and the key list of the manual edgeway.toml(5) all come
-// from it. Loading is strict: a key that is not in the schema is an error,
-// unless it is one that an earlier version had (removed.go).
+// The schema (schema.go) is the only description of the keys. It defines how a configuration is loaded, validated and
+// printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page edgeway.toml(5) are
+// generated from the schema. Loading is strict: a key that is not in the schema is an error, unless an earlier
+// version had that key (removed.go).
 package config
 
 import (
@@ -18,14 +17,14 @@ import (
 // Version is the only value of the key "version" that this build reads.
 const Version = 1
 
-// DefaultPath is where the daemon and the commands look for the main file.
+// DefaultPath is the default path of the main file.
 const DefaultPath = "/etc/edgeway/edgeway.toml"
 
-// DefaultSocket is where the commands look for the daemon when there is no configuration to read.
+// DefaultSocket is the path of the daemon's socket that the commands use if they cannot read the configuration.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go says what its field means. The comments here
-// add what only the Go value has.
+// Config is the effective configuration. In schema.go, the text of each key explains its field. The comments here
+// only add properties of the Go value.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -41,19 +40,19 @@ type Config struct {
 	Log       Log
 	Control   Control
 
-	// Removed are the keys that the files set although they no longer exist.
+	// Removed holds the keys that the files set although Edgeway no longer has them.
 	Removed []Removed
 }
 
-// Node is this host as Kubernetes sees it.
+// Node describes this host as Kubernetes sees it.
 type Node struct {
 	Name        string       // never empty after Load
-	Addresses   []netip.Addr // empty means those of the Node object or, without one, of the default route
-	Zone        string       // empty means that of the Node object
+	Addresses   []netip.Addr // empty means the Node object's addresses or, without one, the default route's
+	Zone        string       // empty means the zone of the Node object
 	LocalPolicy LocalPolicy
 }
 
-// LocalPolicy is the meaning of the traffic policy Local on a host without a Node object.
+// LocalPolicy defines the effect of the traffic policy Local on a host without a Node object.
 type LocalPolicy string
 
 // The local policies.
@@ -62,14 +61,14 @@ const (
 	LocalCluster LocalPolicy = "cluster"
 )
 
-// Source holds the sources. After Load at least one of Kube.Kubeconfig and File.Paths is set.
+// Source holds the sources. After Load, at least one of Kube.Kubeconfig and File.Paths is set.
 type Source struct {
 	Kube      Kube
 	File      File
 	LastKnown LastKnown
 }
 
-// Kube is the API server. It is used when Kubeconfig is not empty.
+// Kube configures the API server as a source. The source is used if Kubeconfig is not empty.
 type Kube struct {
 	Kubeconfig       string // absolute
 	Namespaces       []string
@@ -77,21 +76,21 @@ type Kube struct {
 	AllowExecPlugins bool
 }
 
-// File names the manifest files and their folders. It is used when Paths is not empty.
+// File names manifest files and directories of manifests. The source is used if Paths is not empty.
 type File struct {
 	Paths []string // absolute
 }
 
-// LastKnown is the state kept on disk for a start without the API server.
+// LastKnown configures the state on disk from which the daemon starts if the API server does not answer.
 type LastKnown struct {
 	Directory string // absolute
 }
 
-// Proxy has the keys that all backends share.
+// Proxy holds the keys that all backends share.
 type Proxy struct {
 	Backend             string
 	Fallback            string        // FallbackNone, or a backend
-	IPFamilies          []plan.Family // empty means those that the host has
+	IPFamilies          []plan.Family // empty means the families that the host has
 	LocalDetection      LocalDetection
 	ClusterCIDRs        []netip.Prefix
 	BridgeInterface     string
@@ -99,18 +98,18 @@ type Proxy struct {
 	MasqueradeAll       bool
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
-	ServiceCIDRs        []netip.Prefix // beside those of ServiceCIDR objects
-	NodePortRange       PortRange      // the zero value is any port
+	ServiceCIDRs        []netip.Prefix // in addition to those of ServiceCIDR objects
+	NodePortRange       PortRange      // the zero value means any port
 	AllowExternalIPs    ExternalIPs
 	AllowLoadBalancers  LoadBalancerIPs
 	DenyEndpoints       DeniedEndpoints
 }
 
-// LocalDetection is how packets of the pods of this host are recognized.
+// LocalDetection is the method that recognizes packets of this host's pods.
 type LocalDetection string
 
-// The modes of local detection. DetectClusterCIDR uses ClusterCIDRs, DetectNodeCIDR the pod CIDRs of
-// the Node object, DetectBridge BridgeInterface, DetectPrefix InterfaceNamePrefix.
+// The modes of local detection. DetectClusterCIDR uses ClusterCIDRs, and DetectNodeCIDR uses the pod CIDRs of the
+// Node object. DetectBridge uses BridgeInterface, and DetectPrefix uses InterfaceNamePrefix.
 const (
 	DetectNone        LocalDetection = "none"
 	DetectClusterCIDR LocalDetection = "cluster_cidr"
@@ -119,41 +118,41 @@ const (
 	DetectPrefix      LocalDetection = "interface_name_prefix"
 )
 
-// NodePortAddresses are the host's addresses that accept NodePorts: the primary ones, 127.0.0.1 and ::1
-// (Localhost), all but loopback, and those in Prefixes.
+// NodePortAddresses selects the host's addresses that accept NodePorts: the primary addresses (Primary), 127.0.0.1
+// and ::1 (Localhost), all addresses except loopback (All), and the addresses in Prefixes.
 type NodePortAddresses struct {
 	Primary, Localhost, All bool
 	Prefixes                []netip.Prefix
 }
 
-// ExternalIPs are the external IPs that are served: those in Prefixes that are not this host's, and with Host this
-// host's.
+// ExternalIPs selects the external IPs that Edgeway serves: the addresses in Prefixes that are not the host's own
+// and, if Host is set, the host's own addresses.
 type ExternalIPs struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
 
-// LoadBalancerIPs are the load-balancer addresses that are served: those in Prefixes that are not this host's, and with
-// Host this host's.
+// LoadBalancerIPs selects the load-balancer addresses that Edgeway serves: the addresses in Prefixes that are not the
+// host's own and, if Host is set, the host's own addresses.
 type LoadBalancerIPs struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
 
-// DeniedEndpoints are the endpoints that are left out: those in Prefixes, and with Host those that an API server says
-// are on this host while the host has no Node object.
+// DeniedEndpoints selects the endpoints that Edgeway leaves out: the addresses in Prefixes and, if Host is set, the
+// endpoints that an API server places on this host while the host has no Node object.
 type DeniedEndpoints struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
 
-// PortRange is the ports from First to Last.
+// PortRange holds the ports from First to Last, inclusive.
 type PortRange struct{ First, Last uint16 }
 
-// nftables is the backend of an empty file, and the name of its section.
+// nftables is the default backend, and the name of its section.
 const nftables = "nftables"
 
-// FallbackNone means that no backend serves instead of one that cannot run.
+// FallbackNone means that no backend replaces a backend that cannot run.
 const FallbackNone = "none"
 
 // Choice is a value of proxy.backend, as the backend describes itself.
@@ -161,11 +160,11 @@ type Choice struct {
 	Name string
 	// Doc is a sentence without a full stop.
 	Doc string
-	// Settings are the keys of the backend's own section, or nil if it has none.
+	// Settings are the keys of the backend's own section, or nil if the backend has no such section.
 	Settings []Setting
 }
 
-// Setting is a key of a backend's own section: a string with one of Values, or a bool.
+// Setting is a key of a backend's own section. Its value is a string, one of Values, or a bool.
 type Setting struct {
 	Name, Doc      string
 	Value, Default any
@@ -178,12 +177,12 @@ type Section struct {
 	Settings []Setting
 }
 
-// Routes are the routes that Edgeway keeps on this host.
+// Routes configures the routes that Edgeway maintains on this host.
 type Routes struct {
 	Services ServiceRoutes
 }
 
-// ServiceRoutes is when Edgeway keeps routes to the addresses of Services.
+// ServiceRoutes decides when Edgeway maintains routes to the addresses of Services.
 type ServiceRoutes string
 
 // The values of ServiceRoutes.
@@ -193,13 +192,13 @@ const (
 	RoutesNever  ServiceRoutes = "never"
 )
 
-// Conntrack is connection tracking.
+// Conntrack configures connection tracking.
 type Conntrack struct {
-	// MaxPerCore is the number of entries for each processor; 0 leaves the kernel's limit alone.
+	// MaxPerCore is the number of entries for each processor, or 0 to keep the kernel's limit.
 	MaxPerCore int
 }
 
-// FastPath is the way past the rules, for Services that opt in.
+// FastPath configures the fast path, which bypasses the rules for Services that opt in.
 type FastPath struct {
 	Enabled  bool
 	Services []ServiceName
@@ -216,7 +215,7 @@ type Checks struct {
 	TCP TCPChecks
 }
 
-// TCPChecks configures checks by TCP connections. Without Sources there are none.
+// TCPChecks configures checks by TCP connections. Without Sources, Edgeway checks no endpoints.
 type TCPChecks struct {
 	Sources  []CheckedSource
 	Interval time.Duration
@@ -232,36 +231,36 @@ const (
 	CheckedKube CheckedSource = "kube"
 )
 
-// Doctor configures the lists of faults.
+// Doctor configures the faults that Edgeway lists.
 type Doctor struct {
-	Ignore []string // IDs whose notices are left out
+	Ignore []string // the IDs of notices that are not listed
 }
 
-// Health is the server of /healthz, /livez and /readyz. An empty address turns it off.
+// Health configures the server of /healthz, /livez and /readyz. An empty address turns the server off.
 type Health struct {
 	Address string
 }
 
-// Metrics is the server of /metrics. An empty address turns it off.
+// Metrics configures the server of /metrics. An empty address turns the server off.
 type Metrics struct {
 	Address   string
 	WebConfig string // absolute, or empty
 	Pprof     bool
 }
 
-// Log configures the log, on standard error.
+// Log configures the log, which goes to standard error.
 type Log struct {
 	Level  slog.Level
 	Format string // "text" or "json"
 }
 
-// Control is the socket that the commands talk to.
+// Control configures the socket on which the daemon answers the commands.
 type Control struct {
 	Socket string // absolute
 }
 
-// Default returns the configuration of an empty file. It has no source and no node name, so the daemon cannot run with
-// it.
+// Default returns the configuration of an empty file. The daemon cannot run with it, because it has no source and no
+// node name.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

@@ -10,9 +10,9 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// setting is one "key = value" of a file, or a table that holds nothing.
+// setting is one "key = value" pair of a file, or an empty table.
 type setting struct {
-	key   string // with its section: "proxy.backend"
+	key   string // with its section, such as "proxy.backend"
 	line  int
 	value any
 }
@@ -37,11 +37,11 @@ func (e *Error) Error() string {
 	return s + ": " + e.Err.Error()
 }
 
-// Unwrap returns the error without its place.
+// Unwrap returns the error without the file, line and key.
 func (e *Error) Unwrap() error { return e.Err }
 
-// decode returns the settings of a file, in the order of their lines, with the keys of all tables. The caller refuses
-// those that the schema does not have.
+// decode returns the settings of a file, in the order of their lines, with the keys of all tables. The caller rejects
+// the keys that are not in the schema.
 func decode(name string, data []byte) ([]setting, error) {
 	var root map[string]toml.Primitive
 	meta, err := toml.Decode(string(data), &root)
@@ -59,7 +59,8 @@ func decode(name string, data []byte) ([]setting, error) {
 func syntaxError(name string, err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		text := parse.Message
-		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") { // nftables, 127.0.0.1
+		// Examples are the values nftables and 127.0.0.1 without quotes.
+		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") {
 			text += "; text needs quotes"
 		}
 		return &Error{File: name, Line: parse.Position.Line, Err: errors.New(text)}
@@ -85,20 +86,21 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 		}
 		var v any
 		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
-			v = err // every TOML value decodes into an any; set would refuse the error by its type
+			v = err // every TOML value decodes into an any; set would reject an error value by its type
 		}
 		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
 	}
 }
 
-// line returns the line of a key. The library (v1.6.0) has positions only in errors, so line causes one.
+// line returns the line of a key. The TOML library (v1.6.0) reports positions only in errors, so line provokes an
+// error.
 func (d *decoder) line(primitive toml.Primitive) int {
 	err := d.meta.PrimitiveDecode(primitive, &refuser{})
 	parse, _ := errors.AsType[toml.ParseError](err)
 	return parse.Position.Line
 }
 
-// refuser accepts no value.
+// refuser rejects every value.
 type refuser struct{}
 
 var errRefused = errors.New("refused")

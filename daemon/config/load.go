@@ -11,9 +11,9 @@ import (
 	"edgeway/daemon/files"
 )
 
-// Load reads the main file and then its drop-ins, conf.d/*.toml in the folder of the main file, in lexical order. The
-// last file that sets a key wins. Load returns all errors that it finds, joined, each an *Error. backends are the
-// values that proxy.backend may have.
+// Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
+// The last file that sets a key wins. Load returns all errors that it finds, joined; each of them is an *Error.
+// backends are the allowed values of proxy.backend.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func Load(path string, backends []Choice) (*Config, error) {
 	return load(all, strings.ToLower(strings.TrimSpace(host)), backends)
 }
 
-// dropIns returns the files of the folder in lexical order, or none if there is no folder.
+// dropIns returns the files of the directory in lexical order, or none if the directory does not exist.
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -57,7 +57,7 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Overlooked returns the files beside the drop-ins that look like a drop-in but that Load does not read.
+// Overlooked returns the files in conf.d that look like drop-ins but that Load does not read.
 func Overlooked(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
@@ -73,7 +73,7 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file once. The text of an fs.PathError has the name, too.
+// unreadable returns an Error that names the file once, because the text of an fs.PathError contains the name, too.
 func unreadable(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -85,13 +85,13 @@ func unreadable(name string, err error) error {
 	return &Error{File: name, Err: err}
 }
 
-// file is a file's absolute name and its text.
+// file holds the absolute name and the text of a file.
 type file struct {
 	name string
 	data []byte
 }
 
-// load merges the files, the main one first.
+// load merges the files, of which the first is the main file.
 func load(files []file, hostname string, backends []Choice) (*Config, error) {
 	c := defaultOf(backends)
 	l := loader{keys: values(c, backends), origin: make(map[string]*Error)}
@@ -114,7 +114,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name cannot be used: %w", err))
 		}
 	}
-	if len(l.errs) == 0 { // an invalid key still has its default
+	if len(l.errs) == 0 { // after an error, the key in question still has its default
 		l.validate(files[0].name, c)
 	}
 	if err := errors.Join(l.errs...); err != nil {
@@ -126,9 +126,9 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // the place that set each key last, for errors of the merged configuration
+	origin map[string]*Error // the place that last set each key, for errors of the merged configuration
 	errs   []error
-	// removed are the removed keys, in the order of the files.
+	// removed lists the removed keys that the files set, in the order of the files.
 	removed []Removed
 }
 
@@ -185,7 +185,7 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// fail adds an error of the merged configuration, with the place that set the key, if a file set it.
+// fail adds an error of the merged configuration. The error names the place that set the key, if a file set it.
 func (l *loader) fail(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
 	if o := l.origin[key]; o != nil {
@@ -194,7 +194,7 @@ func (l *loader) fail(mainFile, key string, err error) {
 	l.errs = append(l.errs, &at)
 }
 
-// values returns the value of each key of the schema, by its full name.
+// values returns the value of each key of the schema, indexed by the full name of the key.
 func values(c *Config, backends []Choice) map[string]value {
 	all := make(map[string]value)
 	for _, s := range schema(c, backends) {

@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The shipped file, with every key uncommented, must load to the defaults: neither a key nor a default in it can be
-// wrong.
+// The shipped file must load to the defaults when every key is uncommented, which proves that its keys and defaults
+// are right.
 func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
 		t.Fatalf("fewer than %d keys in the shipped file", n)
 	}
-	const extra = "\n" // the defaults name no source, which Load refuses
+	const extra = "\n" // the defaults have no source, which Load rejects
 	c := Default()
 	l := loader{keys: values(c, choices), origin: map[string]*Error{}}
 	settings, err := decode("edgeway.toml", []byte(uncommented+extra))
@@ -37,7 +37,7 @@ func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	}
 }
 
-// Manual is the list of keys in mdoc.
+// Manual returns the list of keys in mdoc format.
 func Manual(backends []Choice) string {
 	escape := strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "-", `\-`)
 	paragraph := func(b *strings.Builder, text string) {
@@ -60,11 +60,11 @@ func Manual(backends []Choice) string {
 	return b.String()
 }
 
-// A field that no key of the schema reads would be dead; so would a key without a field.
+// Every field of Config needs a key in the schema, and every key needs a field.
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
-	whole := []reflect.Type{ // of one key
+	whole := []reflect.Type{ // types that one key sets as a whole
 		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)
@@ -74,7 +74,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() { // backends bring the keys of Sections
+			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() { // backends define these keys
 				fields++
 			}
 		}

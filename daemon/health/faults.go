@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// pipelineFaults returns what is wrong with the syncs.
+// pipelineFaults returns the faults of the syncs.
 func (c *Checker) pipelineFaults() (out []fault.Fault) {
 	state := c.pipeline.State()
 	if state.Synced() {
@@ -31,7 +31,7 @@ func leaving(s *pipeline.State) bool {
 	return s.Snapshot != nil && s.Snapshot.Node != nil && s.Snapshot.Node.Leaving
 }
 
-// firstSync is unhealthy from the start: a host that has programmed nothing serves nothing.
+// firstSync returns a fault that is unhealthy from the start, because a host without rules serves no Services.
 func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
 	switch {
@@ -48,7 +48,7 @@ func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	return f
 }
 
-// missing names the sources that have not listed all objects.
+// missing names the sources that have not listed all of their objects.
 func (c *Checker) missing() string {
 	var names []string
 	for _, src := range c.sources {
@@ -66,8 +66,8 @@ func (c *Checker) missing() string {
 	return strings.Join(names, " and ")
 }
 
-// backendSync is a warning from the first failure, and unhealthy when the kernel has not agreed for
-// longer than the grace time, whether the syncs fail or one of them is stuck.
+// backendSync returns a warning after the first failed sync. The fault becomes unhealthy when the kernel has differed
+// from the plan for longer than Grace, whether the syncs fail or one sync hangs.
 func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
 	if s.Backend.Err == "" && !late {
@@ -117,7 +117,7 @@ func followers(s *pipeline.State) []fault.Fault {
 	return out
 }
 
-// sourceFaults never make the host unhealthy: the last objects of a source are still served.
+// sourceFaults never make the host unhealthy, because Edgeway still serves the last objects of each source.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
 	for _, src := range c.sources {
 		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {
@@ -127,7 +127,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// SourceFault returns the fault of a source with this status, if it has one.
+// SourceFault returns the fault of a source with this status, if there is any.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if st.Synced && st.Err == "" {
 		return f, false

@@ -1,7 +1,7 @@
-// Package health says whether the daemon does its work, as a list of known faults.
+// Package health reports whether the daemon does its work, as a list of known faults.
 //
-// The answers of /healthz, /livez and /readyz, the status line of the service manager and edgeway status are all made
-// from the same report.
+// The answers of /healthz, /livez and /readyz, the status line of systemd, and the output of "edgeway status" are all
+// derived from the same report.
 package health
 
 import (
@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Grace is how long the kernel may disagree with what is wanted before the host is unhealthy. It is
-// kube-proxy's: twice its sync period of 30 s.
+// Grace is the time for which the kernel may differ from the plan before the host is unhealthy. The value is that of
+// kube-proxy: twice its sync period of 30 s.
 const Grace = time.Minute
 
 // State is the health in one word.
 type State string
 
-// The states. A host is degraded when connections fail although the rules are right, and healthy when it is neither.
+// The states. A host is degraded if connections fail although the rules are right.
 const (
 	StateHealthy   State = "healthy"
 	StateDegraded  State = "degraded"
@@ -31,23 +31,24 @@ const (
 // Report is the health at one moment.
 type Report struct {
 	Time time.Time `json:"time"`
-	// LastSync is when the kernel last agreed with what was wanted; zero: never.
+	// LastSync is the time when the kernel last matched the plan. It is zero if the kernel never did.
 	LastSync time.Time `json:"lastSync,omitzero"`
-	// Synced says that the first sync has succeeded.
+	// Synced reports whether the first sync has succeeded.
 	Synced bool `json:"synced"`
-	// Healthy says that no fault is Unhealthy. A Node that leaves does not count.
+	// Healthy reports whether no fault is Unhealthy. The fault of a Node that is leaving does not count.
 	Healthy bool `json:"healthy"`
-	// NodeEligible is false when the Node is being deleted or the cluster autoscaler is about to. A
+	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete the Node. A
 	// host without a Node is eligible.
 	NodeEligible bool `json:"nodeEligible"`
-	// Ready says that the host is healthy and eligible, and that what it serves is what it is configured to: the paths
-	// of manifests have been read since the start. Last-known Services of an API server that is unreachable do count.
+	// Ready reports whether the host is healthy and eligible, and whether the paths of manifests have been read since
+	// the start, so that the host serves what its configuration asks for. Last-known Services of an unreachable API
+	// server count, too.
 	Ready bool `json:"ready"`
-	// Faults has the worst first.
+	// Faults holds the faults, the worst first.
 	Faults []fault.Fault `json:"faults"`
 }
 
-// State returns what the faults amount to.
+// State returns the state that follows from the faults.
 func (r Report) State() State {
 	switch {
 	case !r.Healthy:
@@ -58,7 +59,7 @@ func (r Report) State() State {
 	return StateHealthy
 }
 
-// Summary is one line: "healthy", or the worst fault.
+// Summary returns one line: "healthy", or the worst fault.
 func (r Report) Summary() string {
 	switch {
 	case fault.Worst(r.Faults) <= fault.Notice:
@@ -71,23 +72,23 @@ func (r Report) Summary() string {
 	return "unhealthy: " + r.Faults[0].String()
 }
 
-// Pipeline is where the state of the syncs comes from.
+// Pipeline provides the state of the syncs.
 type Pipeline interface{ State() pipeline.State }
 
-// Source is the part of a source of objects that says how healthy it is.
+// Source provides the health of a source of objects.
 type Source interface {
 	Name() string
 	Status() source.Status
 }
 
-// Checker makes reports from the faults of all parts.
+// Checker builds reports from the faults of all parts.
 type Checker struct {
 	pipeline Pipeline
 	sources  []Source
 	faults   fault.Set
 }
 
-// New returns a Checker that knows the faults of these parts.
+// New returns a Checker for the faults of the pipeline and the sources.
 func New(p Pipeline, sources ...Source) *Checker {
 	c := &Checker{pipeline: p, sources: sources}
 	c.Include(c.pipelineFaults, "first-sync", "backend-sync", "quarantine", "node-leaving")
@@ -95,16 +96,16 @@ func New(p Pipeline, sources ...Source) *Checker {
 	return c
 }
 
-// Include adds the faults of another part, which have these IDs. Any goroutine may call the function. Include must not
-// be called after the first report.
+// Include adds the faults of another part, which have these IDs. faults may be called from any goroutine. Include
+// must not be called after the first report.
 func (c *Checker) Include(faults func() []fault.Fault, ids ...string) {
 	c.faults.Include(faults, ids...)
 }
 
-// Ignore leaves out the notices with these IDs. It must not be called after the first report.
+// Ignore leaves out the notices with these IDs. Ignore must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
-// IDs returns for each of the IDs whether there is a fault that is more than a notice.
+// IDs reports, for each known ID, whether a fault with that ID is more than a notice.
 func (c *Checker) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, src := range c.sources {
@@ -120,10 +121,10 @@ func (c *Checker) IDs() map[string]bool {
 // Faults returns the faults of all parts, the worst first. There may be thousands.
 func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
 
-// Healthy is Report().Healthy.
+// Healthy returns Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
-// Report asks all parts. It costs a few microseconds.
+// Report builds a report from the faults of all parts. A call takes a few microseconds.
 func (c *Checker) Report() Report {
 	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{

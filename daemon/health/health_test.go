@@ -42,7 +42,7 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 		name             string
 		tune             func(*pipeline.State)
 		source           source.Status
-		contact          time.Duration // how long ago; 0: never
+		contact          time.Duration // time since the last contact, or 0 if there was none
 		healthz, livez   int
 		condition, names string // the first condition, or "" if there is none, and the fact in its message
 	}{
@@ -167,8 +167,8 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 	}
 }
 
-// A source that was not read whole degrades. If not even its paths were read since the start, the host is not ready,
-// whatever it serves; a load balancer may go on using it.
+// A source that was read incompletely causes a warning. If the paths of the source have not been read since the
+// start, /readyz fails, but /healthz does not.
 func TestASourceThatWasNotReadWhole(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status source.Status
@@ -235,7 +235,7 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 	})
 }
 
-// A problem of the host comes after what is unhealthy and before all else. It sends nobody away.
+// A problem of the host is listed after unhealthy faults and before all others. It does not fail any health endpoint.
 func TestProblemsDegrade(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})

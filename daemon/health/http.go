@@ -12,16 +12,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// body has kube-proxy's fields first, in its order and with its meaning; ours follow. Unlike
-// kube-proxy's, "healthy" is false until the first sync has succeeded.
+// body starts with kube-proxy's fields, in the same order and with the same meaning. Edgeway's own fields follow.
+// Unlike in kube-proxy, "healthy" is false until the first sync has succeeded.
 type body struct {
 	LastUpdated  time.Time             `json:"lastUpdated"`
 	CurrentTime  time.Time             `json:"currentTime"`
 	NodeEligible *bool                 `json:"nodeEligible,omitempty"`
 	Healthy      bool                  `json:"healthy"`
 	Status       map[string]familyBody `json:"status"`
-	// Faults has no more than the IDs and severities for clients on other hosts: the rest may have addresses, paths, the
-	// names of Services and what a server or a program said.
+	// Faults only holds IDs and severities if the client is on another host. The other fields may contain addresses,
+	// paths, the names of Services, and output of servers and programs.
 	Faults []fault.Fault `json:"faults"`
 }
 
@@ -30,16 +30,17 @@ type familyBody struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// HandlerOptions are what Handler needs beside reports.
+// HandlerOptions configures Handler.
 type HandlerOptions struct {
-	// Families are those that are synced; each has an entry in "status".
+	// Families are the synced address families. Each of them has an entry in "status".
 	Families []plan.Family
-	// Answered is called with the path and the status code of every answer. Never nil.
+	// Answered is called with the path and the status code of every response. It must not be nil.
 	Answered func(path string, code int)
 }
 
-// Handler answers /healthz (200 when healthy and the Node is not leaving), /readyz (200 when Report.Ready) and /livez
-// (200 when healthy), or else with 503. A query, as in /readyz?verbose, changes nothing. The page / lists the others.
+// Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not
+// leaving, /readyz if Report.Ready is true, and /livez if the host is healthy. Otherwise, each of them returns 503.
+// Queries such as /readyz?verbose are ignored. The path / lists the other paths.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))
@@ -77,7 +78,7 @@ func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Repor
 	if !ok {
 		code = http.StatusServiceUnavailable
 	} else {
-		// kube-proxy's clients expect a recent time from a healthy server, even when nothing changed.
+		// kube-proxy's clients expect a recent time from a healthy server, even if nothing has changed.
 		b.LastUpdated = b.CurrentTime
 	}
 	out, err := json.Marshal(b)

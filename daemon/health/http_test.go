@@ -10,7 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// Strangers learn that something is wrong; what it is says the daemon on its own host alone, and cleanly.
+// A client on another host learns only that there is a fault. Only clients on this host see the text of the fault,
+// with its control characters escaped.
 func TestTextsAreForThisHost(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1

@@ -13,24 +13,25 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the time between two looks at the faults. A fault that two looks find has begun: some last for a moment,
-// for example while a DHCP lease is renewed.
+// logEvery is the interval at which the faults are read. A fault is logged only if two successive reads find it,
+// because some faults last for a moment, for example while a DHCP lease is renewed.
 const logEvery = 10 * time.Second
 
-// FaultLog writes a line when a fault begins and one when it ends. It outlives a reload, which ends many faults.
+// FaultLog writes a line when a fault begins and a line when a fault ends. A FaultLog survives a reload, which ends
+// many faults.
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
-	known  map[string]*known // by key, of the last look
+	known  map[string]*known // by key, as of the last look
 }
 
-// NewFaultLog returns a FaultLog that knows no fault. It leaves out the faults of the pipeline and the sources, and
-// those with the given IDs, because the parts that make them have lines of their own.
+// NewFaultLog returns a FaultLog without any known faults. It ignores the faults of the pipeline and of the sources,
+// and the faults with the given IDs, because other parts of the daemon log those faults.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
-// Run looks at the faults until ctx ends. It must not run twice at the same time.
+// Run reads the faults until ctx ends. Run must not be called twice at the same time.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for {
 		select {
@@ -47,7 +48,7 @@ type known struct {
 	logged bool
 }
 
-// look compares the faults of now with those of the last look.
+// look compares the current faults with the faults of the last look.
 func (l *FaultLog) look(faults []fault.Fault) {
 	now := map[string]*known{}
 	for _, f := range faults {
@@ -77,8 +78,8 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 	return strings.HasPrefix(id, "source-") || strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
-// key identifies a fault. The message may have other figures each time, and the fix of a Service that is dead another
-// endpoint.
+// key identifies a fault. The message is no part of the key, because its figures may change, and neither is the fix
+// of a fault of a Service, because the fix may name another endpoint later.
 func key(f fault.Fault) string {
 	if f.Scope.ServicePort != "" {
 		return f.ID + " " + f.Scope.ServicePort

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// closed is a listener from which nobody comes.
+// closed is a listener that accepts no connections.
 type closed struct{ net.Listener }
 
 func (closed) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (closed) Close() error              { return nil }
 func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
 
-// FuzzWebConfig reads any file of metrics.web_config: what the check at the start accepts can be served, and nothing
-// that it refuses is.
+// FuzzWebConfig reads arbitrary files as metrics.web_config. The server must accept exactly the files that
+// CheckWebConfig accepts at the start.
 func FuzzWebConfig(f *testing.F) {
 	dir := f.TempDir()
 	certificate(f, dir)

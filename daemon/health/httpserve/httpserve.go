@@ -1,5 +1,5 @@
-// Package httpserve runs the daemon's small HTTP servers, one address each. It retries an address that
-// cannot be bound: a port in use, or an address that the host does not have yet, must not stop the daemon.
+// Package httpserve runs the daemon's small HTTP servers, each at one address. If an address cannot be bound, the
+// server retries: a port in use, or an address that the host does not have yet, must not stop the daemon.
 package httpserve
 
 import (
@@ -14,28 +14,28 @@ import (
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
-// RetryAfter is the time between two attempts to bind, as kube-proxy's.
+// RetryAfter is the time between two attempts to bind, the same as in kube-proxy.
 const RetryAfter = 5 * time.Second
 
-// maxConns is the number of connections that a server holds: some hundred clients, in 8 MB.
+// maxConns limits the connections of a server. The limit allows some hundred clients, which use 8 MB.
 const maxConns = 256
 
-// Server is what Run serves.
+// Server describes an HTTP server that Run serves.
 type Server struct {
-	// Name tells the servers apart in the log.
+	// Name identifies the server in the log.
 	Name string
-	// Addr is "address:port"; without an address, all of both families.
+	// Addr is "address:port", or ":port" for all addresses of both families.
 	Addr    string
 	Handler http.Handler
-	// WebConfig is the path of a web configuration file of the Prometheus exporters, for TLS and
-	// passwords; it is read again for each connection. Empty: plain HTTP for everyone.
+	// WebConfig is the path of a web configuration file of the Prometheus exporters, for TLS and passwords. The file
+	// is read again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// Down is told why the server does not serve, and nil when it does; it may be nil.
+	// Down is called with the reason when the server stops serving, and with nil when it serves. Down may be nil.
 	Down func(error)
 }
 
-// Run serves until ctx ends.
+// Run serves requests until ctx ends.
 func (s Server) Run(ctx context.Context) {
 	log := s.Logger.With("server", s.Name, "address", s.Addr)
 	failed := false

@@ -60,7 +60,7 @@ func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
 	}
 }
 
-// A client whose body never comes is answered and gone; package httpbound has the other ways to hold on.
+// The server answers and disconnects a client that never sends its body. Package httpbound tests other slow clients.
 func TestAClientCannotHoldOn(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

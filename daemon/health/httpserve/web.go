@@ -13,7 +13,7 @@ import (
 	"edgeway/daemon/files"
 )
 
-// CheckWebConfig returns the fault of a web configuration file. The path "" stands for none.
+// CheckWebConfig returns the error in a web configuration file, or nil if path is "".
 func CheckWebConfig(path string) error {
 	if path == "" {
 		return nil
@@ -22,12 +22,12 @@ func CheckWebConfig(path string) error {
 		return err
 	}
 	if err := web.Validate(path); err != nil {
-		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // yaml's errors have several lines
+		return errors.New(strings.Join(strings.Fields(err.Error()), " ")) // yaml's errors span several lines
 	}
 	return nil
 }
 
-// HasUsers reports whether the file asks every client for a password, as far as it can be read.
+// HasUsers reports whether the file requires a password from every client. It returns false for an unreadable file.
 func HasUsers(path string) bool {
 	if path == "" {
 		return false
@@ -39,8 +39,8 @@ func HasUsers(path string) bool {
 	return err == nil && yaml.Unmarshal(text, &file) == nil && len(file.Users) > 0
 }
 
-// serve serves until the server is closed. exporter-toolkit reads the file for each connection, so that certificates
-// and passwords can be replaced at any time.
+// serve serves requests until the server is closed. exporter-toolkit reads the file for each connection, so
+// certificates and passwords can be replaced at any time.
 func serve(l net.Listener, server *http.Server, path string, log *slog.Logger) error {
 	if path == "" {
 		return server.Serve(l)
