@@ -68,7 +68,7 @@ func TestEachMessageIDIsLogged(t *testing.T) {
 	}
 }
 
-// A key that the catalog tells people to set must exist.
+// Each configuration key that the catalog mentions must exist.
 func TestTheCatalogNamesKeysThatExist(t *testing.T) {
 	known := map[string]bool{}
 	section := ""

@@ -17,22 +17,23 @@ import (
 )
 
 const (
-	// maxLines bounds the lines per minute, because many things can change together.
+	// maxLines bounds the lines per minute, because many things can change at the same time.
 	maxLines = 20
-	// maxChanges bounds the changes of one thing within damping that are logged one by one: three times away and back.
+	// maxChanges bounds the changes of one thing within damping that are logged one by one: three changes in each
+	// direction.
 	maxChanges = 6
 	// damping is the time for which a flapping thing must keep its state before each of its changes is logged again.
-	// Until then, the Damper logs the latest change once in this time.
+	// Until then, the Damper logs the latest change once every damping.
 	damping = time.Hour
-	// calm is the time without a change after which the Damper logs the state that a flapping thing has kept.
+	// calm is the time without a change after which the Damper logs the current state of a flapping thing.
 	calm = 15 * time.Minute
 	// review is the time between two runs of the method review.
 	review = time.Minute
 )
 
-// Damper logs the changes of things that come and go, such as a Service that loses its endpoints and gets them back. It
-// bounds the number of lines about each thing, and about all things together. Its methods may be called from any
-// goroutine.
+// Damper logs the changes of things that come and go, such as a Service that loses its endpoints and gets them back.
+// The Damper limits the number of lines about each thing, and about all things together. Its methods may be called
+// from any goroutine.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
@@ -49,8 +50,8 @@ type thing struct {
 	changes int
 	last    line
 	changed time.Time // the time of the change that last describes
-	// silent counts the changes since logged that have no line. logged is the time of the latest line about a flapping
-	// thing.
+	// silent counts the changes without a line since the time in logged. logged is the time of the latest line about
+	// a flapping thing.
 	silent int
 	logged time.Time
 }
@@ -71,8 +72,8 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log logs a change of the thing with the key, unless the thing flaps or there were too many lines. id is a constant of
-// the package messageid.
+// Log logs a change of the thing with this key, unless the thing flaps or there were too many lines. id is a constant
+// of the package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,12 +91,12 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	case t.flaps():
 		t.silent++
 	case !d.write(t.last) && t.changes == 1:
-		delete(d.things, key) // thousands of things may change at once
+		delete(d.things, key) // the number of changed things is not bounded, so forget this one
 	}
 	d.schedule()
 }
 
-// write logs a line, or counts it as omitted. It reports whether it logged the line.
+// write logs a line, or counts the line as omitted. It reports whether it logged the line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++

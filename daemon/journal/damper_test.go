@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// damped runs a Damper in a bubble. lines returns what it has written since the last call.
+// damped runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the last call.
 func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -29,7 +29,7 @@ func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
 	})
 }
 
-// flip logs that a thing goes, or that it comes back.
+// flip logs that a Service disappears (even i) or comes back (odd i).
 func flip(d *Damper, i int, name string) {
 	d.Log(name, slog.LevelInfo, "id", []string{"went", "came"}[i%2], "service", name)
 }

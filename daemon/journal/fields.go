@@ -11,10 +11,10 @@ import (
 	"edgeway/daemon/text"
 )
 
-// messageID is the key of the attribute with one of proxiers/messageid's identifiers.
+// messageID is the key of the attribute that holds an identifier from the package messageid.
 const messageID = "message_id"
 
-// attr is an attribute with its full key and its value as text.
+// attr is an attribute with its full key and its value in text form.
 type attr struct{ key, value string }
 
 // flatten appends an attribute, or the attributes of a group.
@@ -45,12 +45,13 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix keeps Edgeway's fields apart from those of the journal: an attribute "unit" must not become the field UNIT,
-// which decides where systemctl status shows a line.
+// prefix separates Edgeway's fields from those of the journal. For example, an attribute "unit" must not become the
+// field UNIT, because that field decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
-// fieldsOf returns the fields by name: letters A to Z, digits and underscores. Of two attributes with the same name the
-// later one is used. Four names have no prefix, because users filter by them: MESSAGE_ID, SERVICE, BACKEND and STAGE.
+// fieldsOf returns the fields by name. A name consists of letters A to Z, digits and underscores. If two attributes
+// have the same name, the later attribute is used. Four names have no prefix, because users filter by them:
+// MESSAGE_ID, SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {
@@ -67,8 +68,8 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service returns namespace/name of the Service that the attribute names as a Service, one of its ports
-// (plan.ServicePortName) or an object (source.Key), or "" if it names none.
+// service returns namespace/name of the Service that the attribute names as a Service, as one of its ports
+// (plan.ServicePortName) or as an object (source.Key). It returns "" if the attribute names no Service.
 func service(a attr) string {
 	name := a.value
 	switch a.key {

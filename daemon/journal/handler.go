@@ -17,7 +17,7 @@ import (
 // identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by it.
 const identifier = "edgeway"
 
-// Wanted reports whether standard error is connected to the journal and the journal accepts direct writes.
+// Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
 func Wanted() bool {
 	connected, err := sd.StderrIsJournalStream()
 	return err == nil && connected && sd.Enabled()

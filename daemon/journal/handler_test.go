@@ -155,7 +155,8 @@ func TestDerivedLoggersDoNotShareAttributes(t *testing.T) {
 	}
 }
 
-// journalctl -x puts the values into its explanations as they are.
+// Control characters in values must be escaped, because journalctl -x inserts the values into its explanations
+// unchanged.
 func TestForeignTextIsClean(t *testing.T) {
 	r, log, _ := newRecorder()
 	log.Warn("x", "error", errors.New("\x1b[2J\u009b\x9b\u202e\nline"))

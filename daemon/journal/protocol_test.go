@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// The journal's socket has a fixed address. A process of its own, with mounts of its own, can have
-// another journal there.
+// The journal's socket has a fixed address. A child process in its own mount namespace can have another journal at
+// that address.
 const (
 	childRole     = "EDGEWAY_TEST_CHILD"
 	journalSocket = "/run/systemd/journal/socket"
@@ -58,7 +58,7 @@ func TestLinesReachTheJournalsSocket(t *testing.T) {
 	}
 }
 
-// identity is what the service manager writes to JOURNAL_STREAM.
+// identity returns the value of JOURNAL_STREAM that systemd would set for the file.
 func identity(t *testing.T, f *os.File) string {
 	t.Helper()
 	var st syscall.Stat_t
@@ -106,7 +106,7 @@ func child() error {
 	return nil
 }
 
-// receive reads an entry in the journal's own protocol; a long one is in a file that is passed.
+// receive reads an entry in the journal's native protocol. A long entry arrives in a file whose descriptor is passed.
 func receive(conn *net.UnixConn) (map[string]string, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	data, oob := make([]byte, 1<<20), make([]byte, 128)

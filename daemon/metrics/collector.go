@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// collector reads current values at a scrape.
+// collector reads the current values at each scrape.
 type collector struct {
 	opts  Options
 	descs map[string]*prometheus.Desc
@@ -77,7 +77,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.sources()
 }
 
-// scrape is one call of Collect.
+// scrape is the state of one call of Collect.
 type scrape struct {
 	*collector
 	out chan<- prometheus.Metric
@@ -92,14 +92,14 @@ func (s scrape) counter(name string, value uint64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
 }
 
-// timestamp is absent for a zero time.
+// timestamp sends a timestamp, unless the time is zero.
 func (s scrape) timestamp(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, float64(t.UnixNano())/1e9, labels...)
 	}
 }
 
-// age is absent for a zero time.
+// age sends the time since t in seconds, unless t is zero.
 func (s scrape) age(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, max(0, s.now.Sub(t).Seconds()), labels...)
@@ -139,7 +139,7 @@ func (s scrape) programmed(p *plan.Plan) {
 	}
 }
 
-// noLocalEndpoints counts the ServicePorts that drop because no endpoint is on this host.
+// noLocalEndpoints counts the ServicePorts that drop connections because no endpoint is on this host.
 func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
 	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
 	if p == nil {

@@ -11,7 +11,7 @@ type broken struct{ prometheus.Collector }
 
 func (broken) Collect(chan<- prometheus.Metric) { panic("on purpose") }
 
-// The panic of a collector is told, and the other metrics are there.
+// A collector that panics is reported, and the metrics of the other collectors are still served.
 func TestACollectorThatPanics(t *testing.T) {
 	var told error
 	registry := prometheus.NewPedanticRegistry()

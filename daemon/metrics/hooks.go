@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Applied is pipeline.Options.OnApplied.
+// Applied implements the hook pipeline.Options.OnApplied.
 func (m *Metrics) Applied(a pipeline.Applied) {
 	kind := "partial"
 	if a.Full {
@@ -32,7 +32,7 @@ func (m *Metrics) Applied(a pipeline.Applied) {
 	}
 }
 
-// Synced is pipeline.Options.OnSynced.
+// Synced implements the hook pipeline.Options.OnSynced.
 func (m *Metrics) Synced(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.Synced) {
 	end := s.Start.Add(s.Duration)
 	for _, t := range s.Triggers {
@@ -42,7 +42,7 @@ func (m *Metrics) Synced(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.Synced) {
 	}
 }
 
-// HealthAnswered is health.HandlerOptions.Answered.
+// HealthAnswered implements the hook health.HandlerOptions.Answered.
 func (m *Metrics) HealthAnswered(path string, code int) {
 	switch path {
 	case "/healthz":

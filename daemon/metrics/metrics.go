@@ -1,12 +1,11 @@
-// Package metrics counts what the daemon does and serves it to Prometheus.
+// Package metrics counts the daemon's work and serves the metrics to Prometheus.
 //
-// Where the meaning is the same, a metric has kube-proxy's name and labels (v1.36), so that its
-// dashboards and alerts keep working; a sync here covers both families at once and is observed for
-// each. Other metrics begin with "edgeway_".
+// A metric that means the same as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards and
+// alerts for kube-proxy keep working. In Edgeway, a sync covers both families together and is observed once for each
+// family. Other metrics begin with "edgeway_".
 //
-// Hooks feed the counters and histograms (hooks.go); gauges are read from their
-// owners at each scrape (collector.go); proxiers with metrics of their own are collectors. There is one registry for
-// each Metrics, and no global one.
+// Hooks update the counters and histograms (hooks.go). Gauges are read at each scrape (collector.go). Proxiers that
+// have their own metrics are collectors. Each Metrics has its own registry; the global registry is not used.
 package metrics
 
 import (
@@ -23,37 +22,37 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Source is the part of a source of objects that says how fresh it is.
+// Source provides the freshness of a source of objects.
 type Source interface {
 	Name() string
 	Status() source.Status
 }
 
-// Options say where the values come from. The functions are called at a scrape, from any goroutine,
-// and are never nil.
+// Options provides the values of the metrics. The functions are called at each scrape, from any goroutine, and must
+// not be nil.
 type Options struct {
 	Version, Revision string
-	// Backend is the name of the backend and of its stage, Mode kube-proxy's name for that kind of backend.
+	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for that kind of backend.
 	Backend, Mode string
-	// Families are those that are synced.
+	// Families are the address families that are synced.
 	Families []plan.Family
 	State    func() pipeline.State
 	Tracker  func() tracker.Stats
 	Sources  []Source
-	// SavedAt is when the last-known state on disk was written; zero: there is none.
+	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
 	SavedAt func() time.Time
-	// Expiries are when the credentials of the API server expire.
+	// Expiries returns the times at which the credentials for the API server expire.
 	Expiries func() map[string]time.Time
-	// Faults returns for each ID whether there is a fault that is more than a notice.
+	// Faults reports, for each ID, whether a fault with that ID is more than a notice.
 	Faults func() map[string]bool
-	// Proxiers are those of the backend and its followers that have metrics of their own, and the checks of endpoints.
+	// Proxiers are the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
-	// Panicked is told of the panic of a collector, whose other metrics are missing then; it may be nil.
+	// Panicked is called with the panic of a collector, whose other metrics are then missing. Panicked may be nil.
 	Panicked func(error)
 }
 
-// contained keeps the panic of a collector from ending the process: client_golang (1.23) collects in goroutines of its
-// own.
+// contained recovers from the panic of a collector. Otherwise, the panic would end the process, because client_golang
+// (1.23) runs collectors in separate goroutines.
 type contained struct {
 	prometheus.Collector
 	told func(error)
@@ -70,23 +69,23 @@ func (c contained) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics is a registry with everything in it.
+// Metrics is a registry with all metrics of the daemon.
 type Metrics struct {
 	opts     Options
 	families []string
 	registry *prometheus.Registry
 
-	// kube-proxy's, for the backend.
+	// Metrics that kube-proxy has, too, for the backend.
 	duration, fullDuration, partialDuration *prometheus.HistogramVec
 	programming                             *prometheus.HistogramVec
 	healthz, livez                          *prometheus.CounterVec
 
-	// Ours, for every stage.
+	// Edgeway's own metrics, for every stage.
 	stageDuration *prometheus.HistogramVec
 	stageErrors   *prometheus.CounterVec
 }
 
-// New registers all metrics, those of the Go runtime and the process included.
+// New registers all metrics, including those of the Go runtime and of the process.
 func New(opts Options) *Metrics {
 	m := &Metrics{opts: opts, registry: prometheus.NewRegistry()}
 	for _, f := range opts.Families {
@@ -105,7 +104,7 @@ func New(opts Options) *Metrics {
 	return m
 }
 
-// Registry is for the tests of others and for further collectors.
+// Registry returns the registry, for tests and for further collectors.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
@@ -153,8 +152,8 @@ func (m *Metrics) makeOwn() {
 	m.stageErrors.WithLabelValues(m.opts.Backend)
 }
 
-// programmingBuckets are kube-proxy's, from 0.25 s to 5 min, and finer ones below, where an edge host
-// spends its time.
+// programmingBuckets returns kube-proxy's buckets, from 0.25 s to 5 min, and smaller buckets, because most
+// observations on an edge host are below 0.25 s.
 func programmingBuckets() []float64 {
 	return slices.Concat(
 		[]float64{0.005, 0.01, 0.025, 0.05, 0.1},

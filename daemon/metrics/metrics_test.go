@@ -44,7 +44,8 @@ func endpoints(n int) []plan.Endpoint {
 	return out
 }
 
-// testPlan has a Service of both families, one of IPv4 whose policies are Local, and one without an endpoint.
+// testPlan returns a plan with a Service of both families, an IPv4 Service with Local policies, and a Service without
+// endpoints.
 func testPlan() *plan.Plan {
 	web := func(f plan.Family) *plan.ServicePort {
 		return &plan.ServicePort{
@@ -100,7 +101,7 @@ func testMetrics() *Metrics {
 	})
 }
 
-// scrapeText gives the exposition without the metrics of the Go runtime and the process.
+// scrapeText returns the metrics in text format, without those of the Go runtime and of the process.
 func scrapeText(t *testing.T, m *Metrics) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -169,7 +170,7 @@ func TestOwnMetricsAreLinted(t *testing.T) {
 		t.Errorf("only %d own metrics were gathered", own)
 	}
 	for _, p := range problems {
-		// kube-proxy's names are what they are.
+		// Some of kube-proxy's names break the rules of the linter.
 		if !strings.HasPrefix(p.Metric, "kubeproxy_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}

@@ -11,19 +11,19 @@ import (
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
-// HandlerOptions are what Handler serves beside the metrics.
+// HandlerOptions configures the pages that Handler serves in addition to the metrics.
 type HandlerOptions struct {
 	// Config returns the effective configuration as TOML. It must not be nil.
 	Config func() string
 	// Pprof adds /debug/pprof/ for clients on this host.
 	Pprof bool
-	// HasUsers reports whether other clients have proved with a password who they are. They see /debug/pprof/ then,
-	// too. Without it, no other client sees it.
+	// HasUsers reports whether the server authenticates clients by password. If so, clients on other hosts can read
+	// /debug/pprof/, too. If HasUsers is nil, only clients on this host can.
 	HasUsers func() bool
 }
 
-// Handler serves /metrics, and kube-proxy's /healthz ("ok": the process answers), /proxyMode
-// and, to clients on this host alone, /configz. The page / lists these paths.
+// Handler serves /metrics and three pages of kube-proxy: /healthz ("ok" if the process answers), /proxyMode and, only
+// to clients on this host, /configz. The page / lists these paths.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	paths := []string{"/metrics", "/healthz", "/proxyMode", "/configz"}
@@ -43,7 +43,7 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	return mux
 }
 
-// profile adds the pages of pprof. A profile shows names and addresses, and takes processor time.
+// profile adds the pages of pprof. A profile reveals names and addresses, and uses processor time.
 func (o HandlerOptions) profile(mux *http.ServeMux) {
 	allowed := func(r *http.Request) bool {
 		return httpbound.FromHere(r) || o.HasUsers != nil && o.HasUsers()
@@ -55,7 +55,7 @@ func (o HandlerOptions) profile(mux *http.ServeMux) {
 	}
 }
 
-// onlyFor answers other clients as if the page did not exist.
+// onlyFor answers other clients with 404, as if the page did not exist.
 func onlyFor(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {
