@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// A watcher whose socket fails reads the state again, and hears of later changes.
+// A Watcher whose socket fails reads the state again, and still receives later changes.
 func TestBrokenSocket(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	kernel := &breaking{}
@@ -58,7 +58,7 @@ func TestBrokenSocket(t *testing.T) {
 	}
 }
 
-// breaking is the lab's kernel with sockets that can be made to fail.
+// breaking is the lab's kernel. The test can make its sockets fail.
 type breaking struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex
@@ -83,7 +83,7 @@ func (b *breaking) fail() {
 	b.last.Close()
 }
 
-// panicky is the lab's kernel, whose first socket panics at the first notice.
+// panicky is the lab's kernel. Its first socket panics at the first notification.
 type panicky struct {
 	breaking
 	sockets int
@@ -106,7 +106,7 @@ func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
 	panic("on purpose")
 }
 
-// A panic at a notice ends Run. The next Run finds what the notice was about.
+// A panic while Run handles a notification ends Run. The next Run reads the change that the notification announced.
 func TestRunAfterAPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is what is read of an interface.
+// link holds the properties of an interface that this package uses.
 type link struct {
 	index int
 	name  string
-	kind  string // as in ip-link(8); empty for physical ones
+	kind  string // such as ip-link(8) prints; empty for physical interfaces
 	up    bool
-	// direct says that the interface needs no address of a neighbor, as a tunnel.
+	// direct reports whether the interface needs no address of a neighbor, like a tunnel.
 	direct bool
-	// loopback says that the interface is a loopback device.
+	// loopback reports whether the interface is a loopback device.
 	loopback bool
 }
 
-// parseLink reads a message of rtnetlink about an interface: struct ifinfomsg and attributes.
+// parseLink parses an rtnetlink message about an interface: struct ifinfomsg and attributes.
 func parseLink(message []byte) (out link, ok bool) {
 	if len(message) < unix.SizeofIfInfomsg {
 		return link{}, false
@@ -46,13 +46,13 @@ func parseLink(message []byte) (out link, ok bool) {
 	return out, out.name != ""
 }
 
-// The kinds of ip-link(8) that matter here.
+// The interface types of ip-link(8) that this package distinguishes.
 const (
 	dummy  = "dummy"
 	bridge = "bridge"
 )
 
-// isTunnel reports whether whatever is routed to the interface goes to another host.
+// isTunnel reports whether packets that are routed to the interface always go to another host.
 func (l link) isTunnel() bool { return l.direct && !l.loopback && l.kind != dummy }
 
 func kindOf(linkInfo []byte) string {
@@ -68,7 +68,7 @@ func kindOf(linkInfo []byte) string {
 	return ""
 }
 
-// foreign are the interfaces whose addresses are not the host's own.
+// foreign holds the interfaces whose addresses are not the host's own.
 type foreign struct {
 	names []string
 
@@ -80,7 +80,7 @@ func newForeign(names []string) *foreign {
 	return &foreign{names: names, indexes: map[int]struct{}{}}
 }
 
-// note takes what is known of an interface, and reports whether it is foreign.
+// note records the name and the index of an interface, and reports whether the interface is foreign.
 func (f *foreign) note(l link) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *foreign) note(l link) bool {
 	return true
 }
 
-// has reports whether the interface of this index is foreign.
+// has reports whether the interface with this index is foreign.
 func (f *foreign) has(index int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,17 +100,17 @@ func (f *foreign) has(index int) bool {
 	return ok
 }
 
-// relevant leaves out what happens to foreign interfaces, the routes that Host has nothing of, of which a router may
-// see thousands a second, and whatever else Host has nothing of.
+// relevant reports whether a message may change Host. It rejects messages about foreign interfaces, about rules and
+// settings, and about routes that Host omits. A router may send thousands of these messages a second.
 func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	f := w.foreign
 	switch messageType {
 	case unix.RTM_NEWLINK:
 		l, ok := parseLink(data)
 		had := f.has(l.index)
-		return !ok || !f.note(l) || !had // it may have got its name now
+		return !ok || !f.note(l) || !had // the interface may have been renamed
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		// struct ifaddrmsg of rtnetlink(7): the index of the interface is at byte 4.
+		// In struct ifaddrmsg of rtnetlink(7), the index of the interface is at byte 4.
 		return len(data) < unix.SizeofIfAddrmsg || !f.has(int(binary.NativeEndian.Uint32(data[4:])))
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return w.routes.relevant(data)

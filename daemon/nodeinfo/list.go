@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts is how often a listing is tried while the kernel's tables change under it.
+// attempts is the maximum number of listings while the kernel's tables keep changing.
 const attempts = 3
 
-// links are the interfaces that are up and not foreign, by index.
+// links holds the interfaces that are up and not foreign, by index.
 type links map[int]link
 
-// list reads the addresses of all interfaces that are up, which of them are primary, and the gateways. steady is
-// false when the tables did not stand still: the result may then lack something.
+// list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
+// If the tables changed during every attempt, steady is false and the result may be incomplete.
 func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(foreign)
 	if err != nil {
@@ -32,7 +32,7 @@ func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err e
 	}
 	steady = steady && linksSteady
 	host = &Host{}
-	primary := map[netip.Addr]int{} // to the index of its interface
+	primary := map[netip.Addr]int{} // each mapped to the index of its interface
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		found, routesSteady, err := listRoutes(family, wanted)
 		if err != nil {
@@ -59,7 +59,7 @@ func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err e
 	return host, steady, nil
 }
 
-// add adds an address of an interface.
+// add adds an address of the given interface.
 func (h *Host) add(a address, on link, primary bool) {
 	addr := Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == dummy, Bridge: on.kind == bridge, Primary: primary}
 	h.Addrs = append(h.Addrs, addr)
@@ -69,7 +69,7 @@ func (h *Host) add(a address, on link, primary bool) {
 	}
 }
 
-// sort sorts what add has added.
+// sort sorts the slices that add has filled, and removes duplicates.
 func (h *Host) sort() {
 	slices.SortFunc(h.Addrs, Addr.compare)
 	h.Addrs = slices.Compact(h.Addrs)
@@ -83,10 +83,10 @@ func sorted(addrs []netip.Addr) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h, since Linux 4.4.
+// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h, available since Linux 4.4.
 const skipStats = 1 << 3
 
-// listLinks reads less of each than netlink.LinkList: a host of many pods has thousands.
+// listLinks reads fewer attributes than netlink.LinkList, because a host with many pods has thousands of interfaces.
 func listLinks(foreign *foreign) (up links, steady bool, err error) {
 	found, steady, err := retry(func() ([][]byte, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
@@ -107,18 +107,18 @@ func listLinks(foreign *foreign) (up links, steady bool, err error) {
 	return up, steady, nil
 }
 
-// address is a usable address, with what the choice of a source depends on.
+// address is a usable address, with the properties that the choice of a source address depends on.
 type address struct {
 	addr   netip.Addr
 	prefix netip.Prefix
 	link   int
 	flags  int
 	scope  int
-	// broadcast is the one that was configured; invalid: none.
+	// broadcast is the configured broadcast address, or the zero value if none is configured.
 	broadcast netip.Addr
 }
 
-// networks returns the network of the address. The network of an address with a peer is the peer's.
+// networks returns the networks of the address. If the address has a peer, the first network is that of the peer.
 func (a address) networks() []netip.Prefix {
 	if a.prefix.Contains(a.addr) {
 		return []netip.Prefix{a.prefix}
@@ -126,8 +126,8 @@ func (a address) networks() []netip.Prefix {
 	return []netip.Prefix{a.prefix, netip.PrefixFrom(a.addr, a.addr.BitLen())}
 }
 
-// broadcasts gives what the network of an IPv4 address has, and the configured one. Networks of two addresses have
-// none (RFC 3021).
+// broadcasts returns the broadcast and network addresses of the network of an IPv4 address, and the configured
+// broadcast address. A network of only two addresses has no broadcast address (RFC 3021).
 func (a address) broadcasts() (out []netip.Addr) {
 	if a.broadcast.IsValid() && !a.broadcast.IsUnspecified() && a.broadcast != a.addr {
 		out = append(out, a.broadcast)
@@ -151,7 +151,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		if !ok || up[a.LinkIndex].name == "" || !usable(a.Flags) {
 			continue
 		}
-		// For an address with a peer the network is the peer's.
+		// If the address has a peer, its network is the network of the peer.
 		network := a.IPNet
 		if a.Peer != nil {
 			network = a.Peer
@@ -164,8 +164,8 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 	return addrs, steady, nil
 }
 
-// usable reports whether the host answers to an address. A tentative one is not answered to until
-// duplicate address detection has passed, unless it is optimistic (RFC 4429).
+// usable reports whether the host answers at an address. A host does not answer at a tentative address until
+// duplicate address detection has passed, unless the address is optimistic (RFC 4429).
 func usable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		return false
@@ -173,16 +173,16 @@ func usable(flags int) bool {
 	return flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0
 }
 
-// route is one way out by default.
+// route is a default route through one next hop.
 type route struct {
 	is6     bool
 	metric  int
 	link    int
-	source  netip.Addr // invalid: the kernel chooses
-	gateway netip.Addr // invalid: the link itself
+	source  netip.Addr // invalid if the kernel chooses the source
+	gateway netip.Addr // invalid if the destination is on the link
 }
 
-// defaultRoutes returns the default routes that lead to an interface that is up, the one that the kernel takes first.
+// defaultRoutes returns the default routes through interfaces that are up. The kernel prefers the first of them.
 func defaultRoutes(family int, found []netlink.Route, up links) (routes []route) {
 	for _, r := range found {
 		if prefixOf(r.Dst).Bits() > 0 {
@@ -200,7 +200,7 @@ func defaultRoutes(family int, found []netlink.Route, up links) (routes []route)
 	return routes
 }
 
-// gatewayOf gives the next router; that of an IPv4 route may have an IPv6 address (RTA_VIA, since Linux 5.2).
+// gatewayOf returns the next router. The router of an IPv4 route may have an IPv6 address (RTA_VIA, since Linux 5.2).
 func gatewayOf(hop netlink.NexthopInfo) netip.Addr {
 	if via, ok := hop.Via.(*netlink.Via); ok {
 		return addrOf(via.Addr)
@@ -213,8 +213,8 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// retry lists again while the kernel says that the table changed meanwhile, but not for ever: then
-// steady is false.
+// retry repeats the listing if the kernel reports that the table changed during the listing. After several attempts,
+// it returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
 	for range attempts {
 		found, err = listing()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What Host has nothing of is no change, but is told of: routes, and settings of the kernel.
+// A change of routes, rules or kernel settings that are not part of Host triggers Moved, but not Changed.
 func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for what, move := range map[string]func(){
@@ -30,10 +30,10 @@ func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
 	}
 }
 
-// ignoredTable is a routing table of a proxy.
+// ignoredTable is the routing table of a proxy.
 const ignoredTable = 99
 
-// The routes that a proxy makes for each Service are nothing to look at the host for; those of the next table are.
+// Routes that a proxy adds to an ignored table do not trigger Moved. Routes in other tables do.
 func TestRoutesOfAProxyAreNoMove(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestRoutesOfAProxyAreNoMove(t *testing.T) {
 	}
 }
 
-// flip changes a setting that is 0 or 1: below /proc/sys/net it is that of the namespace of this thread.
+// flip toggles a setting that is 0 or 1. Below /proc/sys/net, the setting is that of this thread's namespace.
 func (l *lab) flip(name string) {
 	l.Helper()
 	value := "1"

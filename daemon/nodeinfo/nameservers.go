@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// resolvConf are the files that name this host's name servers. The second one has those that systemd-resolved asks,
-// where /etc/resolv.conf names only systemd-resolved itself.
+// resolvConf returns the files that name this host's name servers. The second file names the upstream servers of
+// systemd-resolved, because /etc/resolv.conf may name only systemd-resolved itself.
 func resolvConf() []string { return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} }
 
 const (
@@ -19,8 +19,8 @@ const (
 	maxNameServers = 32
 )
 
-// readNameServers returns the name servers in the files, sorted and without zones. It leaves out addresses that no
-// Service gets anyway. If a file cannot be read, those from before stay.
+// readNameServers returns the name servers in the files, sorted and without zones. It omits addresses that no Service
+// can have. If a file cannot be read, the result includes the previous name servers.
 func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range paths {
@@ -29,7 +29,7 @@ func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 			found = append(found, before...)
 		}
 		for line := range strings.Lines(string(text)) {
-			// resolv.conf(5): the keyword starts the line.
+			// In resolv.conf(5), the keyword is the first word of the line.
 			fields := strings.Fields(line)
 			if len(fields) < 2 || fields[0] != "nameserver" {
 				continue

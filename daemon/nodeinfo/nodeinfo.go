@@ -1,7 +1,7 @@
 // Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
-// It listens to rtnetlink and reads everything anew when something moved: an event only says that it
-// is time to look, so a lost event is no lost change.
+// It listens to rtnetlink, and reads the whole state again after each event. An event only triggers the next reading,
+// so a lost event does not lose a change.
 package nodeinfo
 
 import (
@@ -11,35 +11,36 @@ import (
 	"strings"
 )
 
-// Host is what is known of the host at one moment. It is immutable.
+// Host is the state of the host at one moment. It is immutable.
 type Host struct {
-	// Addrs are the addresses of all interfaces that are up, loopback included, sorted by address,
-	// then interface. IPv6 addresses that are still being checked for duplicates, or were found to be
-	// one, are not among them: they become usable, and appear, a moment later or never.
+	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
+	// interface. They do not include IPv6 addresses that duplicate address detection is still checking or has
+	// rejected.
 	Addrs []Addr
-	// Gateways are the next routers of the default routes of the main table, sorted, without zones. Several
-	// routes, or several hops of one, may have several.
+	// Gateways are the next routers of the default routes in the main table, sorted, without zones. There may be
+	// several, because a host can have several default routes, and a route can have several next hops.
 	Gateways []netip.Addr
-	// Broadcasts are the broadcast and network addresses of the IPv4 networks of the addresses, sorted.
+	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
-	// Networks are the networks that the interfaces of this host are connected to, without those of loopback and dummy
-	// devices and link-local ones, sorted. An address without a network has one of its own.
+	// Networks are the networks of this host's interfaces, sorted. They do not include link-local networks or those
+	// of loopback and dummy devices. An address without a network counts as a network with one address.
 	Networks []netip.Prefix
-	// Routes has, for each of Options.Ranges that overlaps a route beyond this host's networks, the widest such route.
+	// Routes holds, for each of Options.Ranges, the widest route beyond this host's networks that overlaps the range.
 	Routes []Route
-	// NameServers are those of /etc/resolv.conf and of systemd-resolved, sorted, without loopback and link-local ones.
+	// NameServers are those of /etc/resolv.conf and of systemd-resolved, sorted, without loopback and link-local
+	// addresses.
 	NameServers []netip.Addr
 }
 
-// Route is a route of the main table through a gateway or a tunnel. It is not a default route, nor one of the halves
-// 0.0.0.0/1 and 128.0.0.0/1 that OpenVPN adds to take its place.
+// Route is a route in the main table through a gateway or a tunnel. It is neither a default route nor one of the
+// routes 0.0.0.0/1 and 128.0.0.0/1, which OpenVPN adds to override a default route.
 type Route struct {
 	Range, To netip.Prefix
-	Gateway   netip.Addr // invalid: the tunnel itself
+	Gateway   netip.Addr // invalid if a tunnel is the next hop
 	Interface string
 }
 
-// String gives "10.0.0.0/8 via 192.0.2.1 on eth0".
+// String returns text such as "10.0.0.0/8 via 192.0.2.1 on eth0".
 func (r Route) String() string {
 	return fmt.Sprintf("%s %s", r.To, Way{Gateway: r.Gateway, Interface: r.Interface})
 }
@@ -49,13 +50,12 @@ type Addr struct {
 	// Addr has no zone.
 	Addr      netip.Addr
 	Interface string
-	// Dummy says that the interface is of type dummy, which reaches nothing but this host.
+	// Dummy reports whether the interface is of type dummy, which only reaches this host.
 	Dummy bool
-	// Bridge says that the interface is a bridge, such as that of pods.
+	// Bridge reports whether the interface is a bridge, such as the bridge of the pods.
 	Bridge bool
-	// Primary says that the host's own connections to far places have this source: it is the preferred
-	// source address of the default route. There is at most one of each family, and none without
-	// a default route.
+	// Primary reports whether the host uses this address as the source of its connections through the default route.
+	// Each family has at most one primary address, and none without a default route.
 	Primary bool
 }
 

@@ -12,13 +12,13 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// wantedRoutes says which routes Host has: the default routes, and those that overlap a range.
+// wantedRoutes selects the routes that Host includes: the default routes, and the routes that overlap a range.
 type wantedRoutes struct {
 	ranges []netip.Prefix
 	ignore netlink.RouteProtocol
 }
 
-// has reports whether Host has something of a route.
+// has reports whether Host includes the route.
 func (w wantedRoutes) has(to netip.Prefix, protocol netlink.RouteProtocol) bool {
 	if to.Bits() <= 1 {
 		return to.Bits() == 0
@@ -26,13 +26,13 @@ func (w wantedRoutes) has(to netip.Prefix, protocol netlink.RouteProtocol) bool 
 	return protocol != w.ignore && protocol != unix.RTPROT_KERNEL && slices.ContainsFunc(w.ranges, to.Overlaps)
 }
 
-// relevant reports whether a message of rtnetlink is about such a route: struct rtmsg and attributes.
+// relevant reports whether an rtnetlink message (struct rtmsg and attributes) is about a route that Host includes.
 func (w wantedRoutes) relevant(message []byte) bool {
 	to, protocol, ok := rtnl.ParseRoute(message)
 	return ok && w.has(to, netlink.RouteProtocol(protocol))
 }
 
-// listRoutes returns the routes of the main table that Host has something of. A router may have a million others.
+// listRoutes returns the routes in the main table that Host includes. A router may have a million other routes.
 func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
@@ -49,7 +49,7 @@ func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady
 	return routes, steady, nil
 }
 
-// widest returns the widest of the routes through a gateway or a tunnel to each range.
+// widest returns, for each range, the widest overlapping route through a gateway or a tunnel.
 func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
 	for _, wanted := range w.ranges {
 		var widest Route
@@ -67,7 +67,7 @@ func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
 	return out
 }
 
-// beyond returns a route that leads through a gateway or a tunnel, by its first hop that is up.
+// beyond converts a route through a gateway or a tunnel. It uses the first next hop whose interface is up.
 func beyond(found netlink.Route, up links) (r Route, ok bool) {
 	r.To = prefixOf(found.Dst)
 	for _, hop := range hopsOf(found) {
@@ -88,8 +88,8 @@ func hopsOf(r netlink.Route) []netlink.NexthopInfo {
 	return hops
 }
 
-// prefixOf returns the destination of a route. netlink v1.3.1 has 0.0.0.0/0 or ::/0 for that of a default route; a
-// message without a destination means the same.
+// prefixOf returns the destination of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A
+// message without a destination means a default route, too.
 func prefixOf(dst *net.IPNet) netip.Prefix {
 	if dst == nil {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)

@@ -11,7 +11,7 @@ const ownProtocol = 119
 
 var serviceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}
 
-// Host names the widest route to each range that leads through a gateway or a tunnel.
+// Host lists, for each range, the widest route through a gateway or a tunnel.
 func TestRoutesToRanges(t *testing.T) {
 	l := newLab(t, append(veth, "tuntap add t0 mode tun", "link set t0 up",
 		"addr add 192.0.2.1/24 dev v0", "addr add 2001:db8::1/64 dev v0 nodad")...)
@@ -32,7 +32,7 @@ func TestRoutesToRanges(t *testing.T) {
 		l.ip(step.ip)
 		l.wantRoutes(step.ip, step.want)
 	}
-	// None of these leads to other hosts, or only to this range.
+	// None of these routes counts, for reasons such as their type, destination, protocol or table.
 	for _, args := range []string{
 		"route add 10.96.0.0/16 dev v0", "route add blackhole 10.96.128.0/17",
 		"route add default via 192.0.2.254", "route add 0.0.0.0/1 via 192.0.2.254", "route add 10.0.0.0/8 via 192.0.2.8 proto 119",

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preferredSource gives the address that packets by the routes, all of one family and the first one
-// preferred, are sent from.
+// preferredSource returns the source address of packets that use the routes. All routes are of one family, and the
+// first is preferred.
 //
-// It follows the kernel where an operator could tell the difference: the route's own source ("src" of
-// ip-route(8)); for IPv4 the first address of the gateway's network, else the first of the interface,
-// secondary ones never (inet_select_addr); for IPv6 global before unique local ones (RFC 6724); any
-// interface's address when the route's own has none. Where the kernel would take a temporary IPv6
-// address, this takes the stable one beside it, as NodePorts should stay where they are.
+// The choice follows the kernel wherever an operator could see a difference. A source of the route itself ("src" in
+// ip-route(8)) wins. For IPv4, it is the first address in the gateway's network, or else the first address of the
+// interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win over unique local ones
+// (RFC 6724). If the interface of the route has no address, another interface lends its address. Unlike the kernel,
+// preferredSource prefers a stable IPv6 address to a temporary one, because the address of NodePorts should not
+// change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
 	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.borrows} {
 		for _, r := range routes {
@@ -34,7 +35,7 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 	return address{}, false
 }
 
-// sendsFrom reports whether a is the route's source, or may be chosen on its interface.
+// sendsFrom reports whether a is the source of the route, or an eligible address of its interface.
 func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
 		return a.addr == r.source // on any interface
@@ -42,16 +43,16 @@ func (r route) sendsFrom(a address) bool {
 	return a.link == r.link && r.borrows(a)
 }
 
-// borrows reports whether a may be chosen when the route's interface has no address.
+// borrows reports whether a is eligible if the interface of the route has no address.
 func (r route) borrows(a address) bool {
 	if a.addr.Is6() != r.is6 || a.scope != unix.RT_SCOPE_UNIVERSE {
 		return false
 	}
-	// IFA_F_SECONDARY of IPv4 has the same value as IFA_F_TEMPORARY of IPv6.
+	// IFA_F_SECONDARY (IPv4) has the same value as IFA_F_TEMPORARY (IPv6).
 	return a.addr.Is6() || a.flags&unix.IFA_F_SECONDARY == 0
 }
 
-// cost orders candidates; the first of the cheapest is taken.
+// cost ranks the candidates. The first candidate with the lowest cost is chosen.
 func (r route) cost(a address) int {
 	if a.addr.Is4() {
 		if r.gateway.IsValid() && a.prefix.Contains(r.gateway) {

@@ -17,19 +17,19 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// nameServersPeriod is the time between two readings of the files with the name servers.
+// nameServersPeriod is the time between two readings of the files that name the name servers.
 const nameServersPeriod = 20 * time.Second
 
-// unsteadyPause is the time before the state is read again that changed while it was read.
+// unsteadyPause is the time before the next reading if the state changed during a reading.
 const unsteadyPause = time.Second
 
-// The pause after a failed reading, doubled from the first value to the second.
+// After a failed reading, the pause grows from minPause to maxPause by doubling.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
 )
 
-// Watcher keeps a Host up to date. All methods but Run may be called from any goroutine.
+// Watcher keeps a Host up to date. All methods except Run may be called from any goroutine.
 type Watcher struct {
 	log     *slog.Logger
 	foreign *foreign
@@ -44,23 +44,25 @@ type Watcher struct {
 	moved   chan struct{}
 }
 
-// Options say what a Watcher leaves out, which is what proxies make, and where notices come from.
+// Options configures a Watcher. Most options name devices, tables and protocols of proxies, which the Watcher
+// ignores.
 type Options struct {
-	// IgnoreDevices are names of interfaces whose addresses are not the host's own, such as those that a proxy binds.
-	// Host lacks them, and their changes are no events.
+	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces to which a
+	// proxy adds Service addresses. Host omits those addresses, and their changes are not events.
 	IgnoreDevices []string
-	// IgnoreTables are numbers of routing tables, less than 256, whose routes are no events.
+	// IgnoreTables are the numbers, below 256, of routing tables whose routes are not events.
 	IgnoreTables []int
-	// Ranges are those that Host.Routes is about, and IgnoreProtocol is the routing protocol of routes that it lacks.
+	// Ranges are the address ranges that Host.Routes covers. Host.Routes omits routes whose protocol is
+	// IgnoreProtocol.
 	Ranges         []netip.Prefix
 	IgnoreProtocol netlink.RouteProtocol
-	// Kernel sends the notices; rtnl.Host if it is nil.
+	// Kernel sends the notifications, or is nil for rtnl.Host.
 	Kernel rtnl.Kernel
-	// ResolvConf are the files that name the host's name servers; the usual ones if it is nil.
+	// ResolvConf are the files that name the host's name servers, or nil for the default files.
 	ResolvConf []string
 }
 
-// New makes a watcher that knows nothing until Run has read the addresses once.
+// New returns a Watcher whose Host is empty until Run has read the state for the first time.
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
 		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel,
@@ -74,21 +76,22 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 	return w
 }
 
-// Ready is closed when Host has been read once.
+// Ready is closed after the first reading of Host.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed receives after Host has changed. One value may announce many changes. The first reading is not a change.
+// Changed receives a value after Host has changed. One value may stand for many changes. The first reading is not a
+// change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Moved receives after anything of the host's network may have changed: interfaces, addresses, routes (except the
-// ignored ones), routing rules, and the settings of interfaces in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward
-// among them. One value may announce many changes.
+// Moved receives a value after a possible change of the host's network: interfaces, addresses, routes (except in
+// ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and net.ipv4.ip_forward. One value
+// may stand for many changes.
 func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
-// Host returns the present state. Before Ready it is empty, but not nil.
+// Host returns the current state. The state is empty before Ready, but never nil.
 func (w *Watcher) Host() *Host { return w.host.Load() }
 
-// Run watches the network namespace of the calling thread until ctx ends. It logs failures and tries again; it returns
+// Run watches the network namespace of the calling thread until ctx ends. It logs and retries failures, and returns
 // nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	events := make(chan struct{}, 1)
@@ -99,7 +102,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		Lost:    func() { tell(w.moved) },
 		Changed: func() { tell(events) },
 	})
-	_ = network.Open() // before the first reading; if it fails, Run tries again and says so
+	_ = network.Open() // subscribe before the first reading; if this fails, Run logs the failure and retries
 	ctx, cancel := context.WithCancel(ctx)
 	panicked := make(chan error, 1)
 	var watching sync.WaitGroup
@@ -130,8 +133,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// await returns when the state is to be read, or with false when ctx ends. Meanwhile it reads the files with the name
-// servers.
+// await returns true when the state must be read, or false when ctx ends. While it waits, it polls the files with the
+// name servers.
 func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{},
 	panicked <-chan error,
 ) bool {
@@ -155,7 +158,7 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 	}
 }
 
-// note announces what moved, and reports whether the state may be another one.
+// note announces a change of the network, and reports whether Host may have changed.
 func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
 	if !w.ignores(m.Header.Type, m.Data) {
 		tell(w.moved)
@@ -163,16 +166,16 @@ func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
 	return w.relevant(m.Header.Type, m.Data)
 }
 
-// ignores reports whether a message is about a route of an ignored table.
+// ignores reports whether a message is about a route in an ignored table.
 func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	if messageType != unix.RTM_NEWROUTE && messageType != unix.RTM_DELROUTE {
 		return false
 	}
-	// The fifth byte of struct rtmsg of rtnetlink(7) is the table.
+	// The table is the fifth byte of struct rtmsg in rtnetlink(7).
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// tell announces something, unless the receiver has not read the last announcement yet.
+// tell sends an announcement, unless the receiver has not read the last announcement yet.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -180,14 +183,14 @@ func tell(to chan<- struct{}) {
 	}
 }
 
-// Read returns the state of the network namespace of the calling thread.
+// Read returns the state of the calling thread's network namespace.
 func Read(opts Options) (*Host, error) {
 	w := New(slog.New(slog.DiscardHandler), opts)
 	_, err := w.read()
 	return w.Host(), err
 }
 
-// read lists the host's state and publishes it if it is new.
+// read lists the host's state, and publishes the state if it differs from the last one.
 func (w *Watcher) read() (steady bool, err error) {
 	next, steady, err := list(w.foreign, w.routes)
 	if err != nil {

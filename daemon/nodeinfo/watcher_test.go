@@ -23,17 +23,17 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// lab is a network namespace of the test's own, which ends with the test's thread.
+// lab is a network namespace for one test. It ends together with the test's thread.
 type lab struct {
 	*testing.T
 	*Watcher
 	log    *bytes.Buffer
-	resolv string // a file in the place of /etc/resolv.conf
-	// gate keeps notices from the watcher while it is locked.
+	resolv string // a file that replaces /etc/resolv.conf
+	// gate blocks notifications to the watcher while it is locked.
 	gate sync.Mutex
 }
 
-// gated is the kernel, whose notices wait at the gate.
+// gated is the kernel, except that notifications wait until the gate is unlocked.
 type gated struct{ gate *sync.Mutex }
 
 type gatedSocket struct {
@@ -53,7 +53,7 @@ func (s gatedSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	return messages, err
 }
 
-// newLab moves the test's goroutine into a new namespace and runs a watcher there.
+// newLab moves the test's goroutine into a new network namespace and runs a watcher there.
 func newLab(t *testing.T, setup ...string) *lab {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
@@ -99,7 +99,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	return l
 }
 
-// ip runs ip(8) in the lab: the child starts in the namespace of this thread.
+// ip runs ip(8) in the lab, because a child process starts in the namespace of this thread.
 func (l *lab) ip(args string) {
 	l.Helper()
 	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -107,7 +107,8 @@ func (l *lab) ip(args string) {
 	}
 }
 
-// want waits until the addresses are these, written as "address@interface" with "*" for a primary one.
+// want waits until the host has exactly these addresses, written as "address@interface" with "*" for a primary
+// address.
 func (l *lab) want(want ...string) {
 	l.Helper()
 	deadline := time.After(30 * time.Second)
@@ -131,7 +132,7 @@ func (l *lab) want(want ...string) {
 	}
 }
 
-// quiet fails when a change is announced within a time that is long for the watcher.
+// quiet fails the test if the watcher announces a change within four times rtnl.Settle.
 func (l *lab) quiet() {
 	l.Helper()
 	select {
@@ -141,7 +142,8 @@ func (l *lab) quiet() {
 	}
 }
 
-// veth is a pair of interfaces of which v0 is used. Without link-local addresses nothing happens by itself.
+// veth creates a pair of interfaces, of which the tests use v0. Link-local addresses are off, because they would
+// cause events.
 var veth = []string{
 	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
 	"link set v1 up", "link set v0 up",
@@ -179,7 +181,7 @@ func TestDefaultRouteMakesPrimary(t *testing.T) {
 	l.quiet()
 }
 
-// The kernel itself is asked which source it takes, wherever it does not choose a temporary address.
+// The test compares with the source that the kernel itself chooses, in cases without temporary addresses.
 func TestPrimaryIsTheKernelsChoice(t *testing.T) {
 	for name, routes := range map[string][]string{
 		"gateway":       {"route add default via 192.0.2.254", "-6 route add default via 2001:db8::fe"},
@@ -210,7 +212,7 @@ func TestPrimaryIsTheKernelsChoice(t *testing.T) {
 func TestInterfaceDownAndUp(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
 	l.want("127.0.0.1@lo", "192.0.2.1@v0*", "::1@lo")
-	l.ip("link set v0 down") // takes the route away
+	l.ip("link set v0 down") // the kernel also removes the route
 	l.want("127.0.0.1@lo", "::1@lo")
 	l.ip("link set v0 up")
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
@@ -222,7 +224,7 @@ func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
 	l := newLab(t, veth...)
 	l.want("127.0.0.1@lo", "::1@lo")
 	begin := time.Now()
-	l.ip("addr add 2001:db8::1/64 dev v0") // duplicate address detection takes a second or so
+	l.ip("addr add 2001:db8::1/64 dev v0") // duplicate address detection takes about a second
 	l.want("127.0.0.1@lo", "::1@lo", "2001:db8::1@v0")
 	if took := time.Since(begin); took < 500*time.Millisecond {
 		t.Errorf("appeared after %v, while it was tentative", took)
@@ -245,11 +247,11 @@ func TestWhatChangesNothingIsNoEvent(t *testing.T) {
 	l.quiet()
 }
 
-// foreignName is the interface that the watcher of a lab ignores.
+// foreignName is the name of the interface that the watcher of a lab ignores.
 const foreignName = "kube-ipvs0"
 
-// A proxy that binds 5,000 addresses and removes them, one by one, is none of our business, whenever it made its
-// interface; the host's own addresses are. The type of the interface does not matter.
+// The watcher ignores a proxy that adds 5,000 addresses to its interface and removes them one by one, whatever the
+// type of the interface and whenever the proxy created it. The watcher does not ignore the host's own addresses.
 func TestForeignInterface(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",
@@ -272,7 +274,7 @@ func TestForeignInterface(t *testing.T) {
 			if err := socket.SetReceiveBufferSize(64<<20, true); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(4 * rtnl.Settle) // what came before has been read
+			time.Sleep(4 * rtnl.Settle) // earlier messages have been read
 			relevant := make(chan int)
 			go func() { relevant <- l.countRelevant(socket) }()
 			l.batchOn(foreignName, 100, 5000)
@@ -288,7 +290,7 @@ func TestForeignInterface(t *testing.T) {
 	}
 }
 
-// countRelevant counts the events that matter until the socket is closed.
+// countRelevant counts the relevant messages until the socket is closed.
 func (l *lab) countRelevant(socket *nl.NetlinkSocket) (n int) {
 	for {
 		messages, _, err := socket.Receive()
@@ -303,7 +305,7 @@ func (l *lab) countRelevant(socket *nl.NetlinkSocket) (n int) {
 	}
 }
 
-// An interface that gets a name, or loses it, is the host's own or not from then on.
+// An interface becomes foreign when it gets the ignored name, and stops being foreign when it loses that name.
 func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
@@ -318,7 +320,7 @@ func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 }
 
-// The kernel tells of what type an interface is. One of type dummy would say "dummy".
+// The kernel reports the type of an interface. A dummy interface would have the type "dummy".
 func TestLinkKind(t *testing.T) {
 	l := newLab(t, veth...)
 	up, steady, err := listLinks(newForeign([]string{"v1"}))
@@ -335,7 +337,7 @@ func TestLinkKind(t *testing.T) {
 	l.quiet()
 }
 
-// What is no message about an interface is no interface.
+// parseLink rejects a message that is too short to describe an interface.
 func TestParseLinkOfNothing(t *testing.T) {
 	whole := slices.Concat(make([]byte, unix.SizeofIfInfomsg), []byte{7, 0, unix.IFLA_IFNAME, 0, 'v', '0', 0, 0})
 	if l, ok := parseLink(whole); !ok || l.name != "v0" {
@@ -348,7 +350,7 @@ func TestParseLinkOfNothing(t *testing.T) {
 	}
 }
 
-// batch adds 2000 addresses in 10.net.0.0/16 to lo and deletes all but the last.
+// batch adds 2,000 addresses in 10.net.0.0/16 to lo, and deletes all of them but the last.
 func (l *lab) batch(net int) {
 	l.Helper()
 	l.batchOn("lo", net, 2000)
@@ -370,8 +372,7 @@ func (l *lab) batchOn(device string, net, count int) {
 	}
 }
 
-// While the addresses change faster than they can be listed nothing fails, and the state is right in
-// the end.
+// If addresses change faster than the watcher can list them, nothing fails, and the final state is right.
 func TestStorm(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	l.batch(100)

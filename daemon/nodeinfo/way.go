@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is how a packet of this host gets to an address.
+// Way is the result of a route lookup for packets that this host sends to an address.
 type Way struct {
-	// Source is the packet's source when the program that sends it binds none; invalid: the kernel gives none.
+	// Source is the source of packets whose sender binds no address, or the zero value if the kernel reports none.
 	Source netip.Addr
-	// Gateway is the next router; invalid: the address is on the link, or this host's.
+	// Gateway is the next router, or the zero value if the address is on the link or is this host's own.
 	Gateway   netip.Addr
 	Interface string
-	// Local says that the address is this host's.
+	// Local reports whether the address is this host's own.
 	Local bool
-	// Default says that only a default route leads there.
+	// Default reports whether the address is only reachable by a default route.
 	Default bool
-	// NoCarrier says that nothing is at the other end of the interface.
+	// NoCarrier reports whether nothing is connected to the other end of the interface.
 	NoCarrier bool
 }
 
-// String gives "via 192.0.2.1 on eth0", "on eth0" or "to this host".
+// String returns text such as "via 192.0.2.1 on eth0", "on eth0" or "to this host".
 func (w Way) String() string {
 	switch {
 	case w.Local:
@@ -35,14 +35,14 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// Ways asks the kernel for many ways at once: of each interface, it asks only once. It is for one goroutine, and for
-// the network namespace of the thread that made it.
+// Ways looks up many routes, and reads each interface only once. It must only be used by one goroutine, and works in
+// the network namespace of the thread that created it.
 type Ways struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
 }
 
-// NewWays makes Ways, which must be closed.
+// NewWays returns a Ways. The caller must close it.
 func NewWays() (*Ways, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -51,11 +51,12 @@ func NewWays() (*Ways, error) {
 	return &Ways{handle, map[int]*netlink.LinkAttrs{}}, nil
 }
 
-// Close frees the socket.
+// Close closes the rtnetlink socket.
 func (w *Ways) Close() { w.handle.Close() }
 
-// To asks the kernel (RTM_GETROUTE). Rules that look at a mark or a source are not known here: it is the way of a
-// packet that has neither. The error is the kernel's: there is no way.
+// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup is that of a packet without a mark and
+// without a source address, so routing rules that match either may choose another route. To returns the kernel's
+// error if there is no route.
 func (w *Ways) To(to netip.Addr) (Way, error) {
 	found, err := w.handle.RouteGet(to.Unmap().AsSlice())
 	if err != nil {
@@ -83,8 +84,8 @@ func (w *Ways) To(to netip.Addr) (Way, error) {
 	}, nil
 }
 
-// byDefault reports whether the route that the kernel takes is a default route, or one of two halves of it. A kernel
-// before 4.13 does not say which route it takes.
+// byDefault reports whether the kernel uses a default route, or one of the two halves that replace a default route. A
+// kernel before 4.13 does not report which route it uses.
 func (w *Ways) byDefault(to netip.Addr) (bool, error) {
 	found, err := w.handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
@@ -105,7 +106,7 @@ func (w *Ways) link(index int) (*netlink.LinkAttrs, error) {
 	return link.Attrs(), nil
 }
 
-// WayTo asks for one way, in the network namespace of the calling thread; see Ways.To.
+// WayTo looks up one route in the network namespace of the calling thread. See Ways.To.
 func WayTo(to netip.Addr) (Way, error) {
 	w, err := NewWays()
 	if err != nil {
