@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// maxRate bounds the checks per second. Each takes CPU, and an entry of the connection-tracking table for ten
-	// seconds.
+	// maxRate bounds the checks per second. Each check takes CPU time, and occupies an entry of the
+	// connection-tracking table for ten seconds.
 	maxRate = 1000
-	// maxBurst bounds the checks that begin together when the timer fires late.
+	// maxBurst bounds the checks that start together if the timer fires late.
 	maxBurst = maxRate / 50
-	// maxFlying bounds the checks that wait for an answer.
+	// maxFlying bounds the number of checks that wait for an answer.
 	maxFlying = 256
-	// publishPause is the least time between two changes of Dead. Each change is a sync, and when a network fails, its
-	// endpoints die over a while.
+	// publishPause is the shortest time between two changes of Dead. Each change triggers a sync, and the endpoints
+	// of a failed network do not all die in the same moment.
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. Its methods may be called from any goroutine, but Use only while Run does not run.
+// Checker checks endpoints. Its methods may be called from any goroutine, except that Use must not be called during
+// Run.
 type Checker struct {
 	lines          Lines
 	dial           dialFunc // set by Use, and by tests
@@ -40,25 +41,26 @@ type Checker struct {
 
 	mu        sync.Mutex
 	targets   map[netip.AddrPort]*target
-	queue     []*target // in the order of their next checks; also holds dropped ones, which Run removes
+	queue     []*target // in the order of their next checks; Run removes targets that were dropped
 	faults    map[netip.AddrPort]fault.Fault
 	published time.Time
 	pending   bool // a publication is scheduled
 }
 
-// target is an endpoint that is checked.
+// target is an endpoint to check.
 type target struct {
 	addr netip.AddrPort
-	// flying is set while a check waits for the answer.
+	// flying reports whether a check is waiting for an answer.
 	flying bool
-	// dead is the verdict. against counts the last results in a row that contradict it, and since is the start of the
-	// first of them.
+	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict, and
+	// since is the start of the first of these checks.
 	dead    bool
 	against int
 	since   time.Time
 }
 
-// Lines writes lines about changes of a thing, the key, and leaves out some if there are many: a journal.Damper.
+// Lines logs changes of the thing with the given key, and may omit lines if there are many. journal.Damper implements
+// it.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
@@ -70,7 +72,7 @@ func New(lines Lines) *Checker {
 	return c
 }
 
-// Use sets what the next Run does. The Checker keeps what it knows of endpoints.
+// Use sets the settings of the next Run. The Checker keeps its verdicts.
 func (c *Checker) Use(s Settings) {
 	c.settings, c.dial = s, connector(s.Mark)
 }
@@ -83,7 +85,7 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// Follow changes the targets. A new endpoint is alive until it has failed.
+// Follow changes the targets. A new endpoint counts as alive until it fails.
 func (c *Checker) Follow(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +111,8 @@ func (c *Checker) Follow(t Targets) {
 		if c.targets[a] == nil {
 			c.targets[a] = &target{addr: a}
 			c.queue = append(c.queue, c.targets[a])
-			// A random place, so that the checks of endpoints, and of hosts, do not fall into step.
+			// Insert the target at a random position, so that the checks of different endpoints and hosts do not
+			// synchronize.
 			last, place := len(c.queue)-1, rand.IntN(len(c.queue))
 			c.queue[last], c.queue[place] = c.queue[place], c.queue[last]
 		}
@@ -117,7 +120,7 @@ func (c *Checker) Follow(t Targets) {
 	notify(c.wake)
 }
 
-// Dead returns the endpoints that do not answer, or nil if all do.
+// Dead returns the endpoints that do not answer, or nil if all endpoints answer.
 func (c *Checker) Dead() *Dead { return c.dead.Load() }
 
 // Endpoints returns the number of targets.
@@ -127,10 +130,10 @@ func (c *Checker) Endpoints() int {
 	return len(c.targets)
 }
 
-// Changed receives after Dead has changed, once for several changes.
+// Changed receives a value after Dead has changed. One value may stand for several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
-// Run checks until ctx ends and returns nil.
+// Run checks the targets until ctx ends, and returns nil.
 func (c *Checker) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
 	defer flights.Wait()
@@ -147,7 +150,7 @@ func (c *Checker) Run(ctx context.Context) error {
 			return nil
 		case err := <-panicked:
 			contain.Rethrow(err)
-		case <-c.wake: // the pace changes
+		case <-c.wake: // the rate may have changed
 			turn.Cancel()
 			continue
 		case <-timer.C:
@@ -177,14 +180,14 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// adjust sets a pace at which each target has its turn a little more often than once an interval.
+// adjust sets the rate so that each target is checked slightly more often than once per interval.
 func (c *Checker) adjust(pace *rate.Limiter) {
 	limit := min(1.05*float64(c.Endpoints())/c.settings.Interval.Seconds(), maxRate)
 	pace.SetLimit(rate.Limit(limit))
 	pace.SetBurst(max(1, int(limit/maxRate*maxBurst)))
 }
 
-// next returns the target whose turn it is, or nil if there is none or its last check has not ended.
+// next returns the target to check next, or nil if there is no target or its last check has not ended.
 func (c *Checker) next() *target {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +213,7 @@ func (c *Checker) land(t *target) {
 	t.flying = false
 }
 
-// publish makes the dead known: at once after a quiet time, otherwise after a pause. The caller holds mu.
+// publish updates Dead: immediately after a quiet time, otherwise after a pause. The caller must hold mu.
 func (c *Checker) publish() {
 	if c.pending {
 		return
@@ -232,7 +235,7 @@ func notify(signal chan struct{}) {
 	}
 }
 
-// take draws the conclusion from a result.
+// take updates the verdict on a target from the result of a check.
 func (c *Checker) take(t *target, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,20 +21,21 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// defaults are those of the configuration.
+// defaults holds the default settings of the configuration.
 var defaults = Settings{Interval: time.Second, Failures: 2}
 
-// promise is how long a dead endpoint may be in use with the defaults.
+// promise is the longest time for which a dead endpoint may stay in use with the default settings.
 const promise = 3 * time.Second
 
-// network is endpoints that answer at once, but for those with a fault: an error, or errSilent.
+// network simulates endpoints that answer immediately. An endpoint in faults fails with the error, or never answers
+// if the error is errSilent.
 type network struct {
 	mu      sync.Mutex
 	faults  map[netip.AddrPort]error
 	dialled map[netip.AddrPort]int
 	starts  []time.Time
 	flying  int
-	most    int // at a time
+	most    int // the most connections at the same time
 }
 
 var errSilent = errors.New("silent")
@@ -82,7 +83,7 @@ func many(n int) (out []netip.AddrPort) {
 	return out
 }
 
-// bench is a Checker in a bubble.
+// bench is a Checker in a synctest bubble.
 type bench struct {
 	*testing.T
 	*Checker
@@ -114,7 +115,7 @@ func (b *bench) start(s Settings) {
 	}
 }
 
-// wait lets time pass.
+// wait lets the fake clock advance.
 func (b *bench) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -127,7 +128,7 @@ func (b *bench) wantDead(want ...netip.AddrPort) {
 	}
 }
 
-// epoch is when each bubble begins.
+// epoch is the time at which each synctest bubble begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func inBubble(t *testing.T, s Settings, f func(*bench)) {
@@ -149,7 +150,7 @@ func TestAnEndpointDiesAndComesBackInTime(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // at any moment of its period
+				for range 50 { // at any point of its interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
@@ -200,7 +201,7 @@ func TestWhatTheHostLacksSaysNothing(t *testing.T) {
 	})
 }
 
-// Each endpoint is checked at its interval, not more often, and no longer when it is not wanted.
+// The Checker checks each endpoint once in its interval, and stops when the endpoint is dropped.
 func TestChecksFollowTheTargets(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
@@ -222,13 +223,14 @@ func TestChecksFollowTheTargets(t *testing.T) {
 		}
 		b.Follow(Targets{Add: []netip.AddrPort{at(2)}})
 		b.wait(500 * time.Millisecond)
-		b.wantDead() // a new endpoint is alive until it has failed
+		b.wantDead() // a new endpoint counts as alive until it fails
 		b.wait(3 * time.Second)
 		b.wantDead(at(2))
 	})
 }
 
-// A reload ends a Run and begins the next one: the dead stay dead meanwhile, and who is gone is forgotten.
+// A reload ends one Run and begins the next. In between, dead endpoints stay dead, and dropped endpoints are
+// forgotten.
 func TestWhatIsKnownOutlastsARun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
@@ -260,7 +262,7 @@ func TestWhatIsKnownOutlastsARun(t *testing.T) {
 	})
 }
 
-// The end of a Run, in the midst of a check, is no failure.
+// A check that the end of Run interrupts does not count as a failure.
 func TestTheEndIsNoFailure(t *testing.T) {
 	s := defaults
 	s.Failures = 1
@@ -277,8 +279,8 @@ func TestTheEndIsNoFailure(t *testing.T) {
 	})
 }
 
-// Whoever decides what the endpoints are, this host makes no more connections than it says: at the first list, when a
-// network comes back, and while endpoints come and go.
+// However many endpoints there are, this host opens at most maxRate connections per second: after the first list,
+// after a network recovers, and while endpoints come and go.
 func TestTheRateHasABound(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(10 * maxRate)})
@@ -302,7 +304,8 @@ func TestTheRateHasABound(t *testing.T) {
 	})
 }
 
-// The cost has a bound: checks of a second, checks at a time, changes of Dead, and lines of the log.
+// The Checker limits the checks per second, the checks at the same time, the changes of Dead, and the lines in the
+// log.
 func TestManyEndpointsAreCheckedMoreRarely(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A check leaves nothing behind: neither here nor at the endpoint is there a socket that waits for its end.
+// A check ends its connection with a reset, so neither this host nor the endpoint keeps a socket in a closing state.
 func TestConnectionEndsWithAReset(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

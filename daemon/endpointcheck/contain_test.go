@@ -15,7 +15,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A check that panics says nothing about its endpoint. The checks go on after the pause, with the targets from before.
+// A panic during a check does not affect the verdict on the endpoint. After a pause, the checks continue with the
+// same targets.
 func TestRunAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}}

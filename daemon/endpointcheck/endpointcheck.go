@@ -1,9 +1,10 @@
-// Package endpointcheck finds the endpoints that do not answer, by TCP connections from this host. No one else reports
-// whether the endpoints of manifests are ready.
+// Package endpointcheck finds endpoints that do not answer, by TCP connections from this host. Endpoints of manifests
+// need these checks, because nothing else reports whether they are ready.
 //
-// The planner says which endpoints there are (Follow) and reads which of them are dead (Dead). The dead are an input of
-// its next plan, like the host's addresses, and the planner decides what follows. An endpoint is checked once, however
-// many Services have it. Verdicts outlast a Run, so that a reload brings no dead endpoint back.
+// The planner sets the endpoints (Follow) and reads the dead endpoints (Dead). The dead endpoints are an input of the
+// next plan, like the host's addresses, and the planner decides what to do about them. An endpoint is checked once,
+// even if many Services use it. Verdicts survive the end of Run, so that a reload does not bring back a dead
+// endpoint.
 package endpointcheck
 
 import (
@@ -15,36 +16,40 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Settings are the operator's.
+// Settings holds the operator's settings.
 type Settings struct {
-	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate makes it longer.
+	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate enforces a longer
+	// time.
 	Interval time.Duration
-	// Failures in a row make an endpoint dead, and passes in a row bring it back.
+	// Failures is the number of consecutive failures after which an endpoint is dead.
 	Failures int
-	// Mark is the packet mark of the connections. With it, an endpoint that has the address of a Service is reached
-	// itself.
+	// Mark is the packet mark of the connections. Marked connections bypass the rules, so a check reaches an endpoint
+	// itself even if a Service has the same address.
 	Mark uint32
 }
 
-// passes is the number of answers in a row that bring an endpoint back: one that flaps stays out.
+// passes is the number of consecutive answers after which a dead endpoint is used again, so that a flapping endpoint
+// stays out.
 const passes = 2
 
-// maxTimeout bounds the time that an endpoint has to accept a connection. A TCP SYN is repeated after 1 s and 3 s.
+// maxTimeout bounds the time that an endpoint has to accept a connection. The kernel repeats a TCP SYN after 1 s and
+// 3 s.
 const maxTimeout = 5 * time.Second
 
-// timeout returns the time that an endpoint has to accept a connection. It grows with the interval, for links that take
-// seconds for an answer.
+// timeout returns the time that an endpoint has to accept a connection. The time grows with the interval, for links
+// that need seconds for an answer.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
-// Targets change the endpoints to check: Add and Drop, or Add alone as the whole new list if All is set.
+// Targets is a change of the endpoints to check. If All is set, Add is the complete new list.
 type Targets struct {
 	All       bool
 	Add, Drop []netip.AddrPort
 }
 
-// Dead holds the endpoints that do not answer. It is immutable. A nil *Dead is empty.
+// Dead holds the endpoints that do not answer. It is immutable. A nil *Dead holds no endpoints.
 type Dead struct {
-	// Faults has a short message, for example "connection refused", and the start of the first check that failed.
+	// Faults maps each endpoint to a short message, such as "connection refused", and the start of the first failed
+	// check.
 	Faults map[netip.AddrPort]fault.Fault
 }
 
@@ -73,7 +78,7 @@ func (d *Dead) List() []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(d.Faults), netip.AddrPort.Compare)
 }
 
-// Difference returns the endpoints that are dead in a or b, but not in both, in no particular order.
+// Difference returns the endpoints that are dead in exactly one of a and b, in no particular order.
 func Difference(a, b *Dead) (out []netip.AddrPort) {
 	if a == b {
 		return nil

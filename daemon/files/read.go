@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the limit for files that a person writes: configuration, kubeconfigs, keys and certificates.
+// Small is the size limit of files that a person writes: configuration, kubeconfigs, keys and certificates.
 const Small = 1 << 20
 
 var (
-	// ErrIrregular is the error for a folder, pipe, socket or device.
+	// ErrIrregular is the error for a directory, pipe, socket or device.
 	ErrIrregular = errors.New("it is not a regular file")
-	// ErrTooLarge is the error for a file above the limit.
+	// ErrTooLarge is the error for a file above the size limit.
 	ErrTooLarge = errors.New("it is too large")
 )
 
-// Open opens a regular file, also behind symbolic links. It does not wait for a pipe or a device.
+// Open opens a regular file, and follows symbolic links. It never waits for a pipe or a device.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	// To open a device may be enough to harm: a watchdog starts, a tape rewinds.
+	// Even opening a device can do harm: a watchdog starts, or a tape rewinds.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, irregular(path)
 	}
@@ -33,7 +33,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() { // it took the place of a file
+	if err == nil && !info.Mode().IsRegular() { // the file was replaced in the meantime
 		err = irregular(path)
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func irregular(path string) error {
 	return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
 }
 
-// Read returns a file's content, and fails if it has more than limit bytes.
+// Read returns the content of a file. It fails if the file has more than limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	file, info, err := Open(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadOpen(file, info, limit)
 }
 
-// ReadOpen does the same with the results of Open.
+// ReadOpen reads a file like Read, from the results of Open.
 func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	path := file.Name()
 	if info.Size() > limit {
@@ -71,13 +71,13 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-	case int64(len(data)) > limit: // it grew, or is one of /proc that does not tell its size
+	case int64(len(data)) > limit: // the file grew, or is in /proc and reported no size
 		return nil, tooLarge(path, limit)
 	}
 	return data, nil
 }
 
-// Advice returns what to do about a file or folder that could not be opened or read, or "" if the error says it.
+// Advice returns a fix for a file or directory that cannot be opened or read, or "" if the error is clear enough.
 func Advice(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -93,7 +93,7 @@ func Advice(path string, err error) string {
 	return ""
 }
 
-// barrier returns the first folder of the path that may not be entered, or otherwise the path itself.
+// barrier returns the first directory of the path that denies access, or the path itself if none does.
 func barrier(path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] != '/' {
@@ -110,8 +110,8 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// impatient reads a file without waiting. The reader of package os (Go 1.26) waits for a file that the kernel can
-// tell the readiness of, as of some in /proc.
+// impatient reads a file without waiting. The reader of package os (Go 1.26) would wait for a file whose readiness
+// the kernel can report, such as some files in /proc.
 type impatient struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

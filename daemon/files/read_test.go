@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quickly fails the test when f hangs.
+// quickly fails the test if f hangs.
 func quickly(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -52,7 +52,8 @@ func TestWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// To open a device may be enough to harm. A pipe can tell whether it was opened.
+// Opening a device can do harm, so Read must not open it. The test uses a pipe, because inotify reports whether a
+// pipe was opened.
 func TestWhatIsNoFileIsNotOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -74,9 +75,9 @@ func TestWhatIsNoFileIsNotOpened(t *testing.T) {
 	}
 }
 
-// Some files of /proc are regular ones, have no size, and make a reader wait.
+// Some files in /proc are regular, have no size, and block the reader.
 func TestFileThatWaitsIsRefused(t *testing.T) {
-	const waiting = "/proc/kmsg" // of root
+	const waiting = "/proc/kmsg" // only root can read this file
 	quickly(t, func() {
 		if data, err := Read(waiting, 1<<30); err == nil {
 			t.Errorf("%s was read to its end: %d bytes", waiting, len(data))
@@ -101,7 +102,7 @@ func TestLimit(t *testing.T) {
 	if n := testing.AllocsPerRun(1, func() { _, err := Read(path, Small); _ = err }); n > 100 {
 		t.Errorf("%.0f allocations for a file that is not read", n)
 	}
-	// The files of /proc have a size of 0.
+	// Files in /proc have size 0.
 	if data, err := Read("/proc/self/status", Small); err != nil || !strings.HasPrefix(string(data), "Name:") {
 		t.Errorf("%q %v", data, err)
 	}

@@ -1,16 +1,16 @@
-// Package files reads files that somebody else may have put in place: a pipe, a device, or a file of /proc without an
-// end neither stops the reader nor fills the memory. It also watches folders.
+// Package files reads files that another user may have replaced. A pipe, a device or an endless file in /proc can
+// neither block the reader nor fill its memory. The package also watches directories.
 package files
 
 import "github.com/fsnotify/fsnotify"
 
-// Watcher reports changes in folders. A test can make one of its own: the kernel's events do not pass into a bubble of
-// testing/synctest.
+// Watcher reports changes in directories. A test can implement its own Watcher, because events of the kernel do not
+// work in a testing/synctest bubble.
 type Watcher struct {
 	Events <-chan fsnotify.Event
-	// Errors reports lost events, so that anything may have changed.
+	// Errors reports lost events. After an error, any file may have changed.
 	Errors <-chan error
-	// Add watches a file, or a folder and the files in it.
+	// Add watches a file, or a directory and the files in it.
 	Add   func(path string) error
 	Close func() error
 }

@@ -1,5 +1,5 @@
-// Package ownmark marks the packets of the daemon's own connections, so that the host's rules leave them alone: see
-// proxiers.OwnMark.
+// Package ownmark marks the packets of the daemon's own connections, so that the host's rules ignore these packets.
+// See proxiers.OwnMark.
 package ownmark
 
 import (
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control returns a net.Dialer.Control that marks a socket's packets, or nil if the mark is 0. net.Dialer does not use
-// it for its own questions to name servers. Without CAP_NET_ADMIN, as in a dry run by a user, packets have no mark.
+// Control returns a net.Dialer.Control that marks the packets of a socket, or nil if mark is 0. net.Dialer does not
+// apply it to its own DNS queries. Without CAP_NET_ADMIN, as in a dry run of a user, the packets remain unmarked.
 func Control(mark uint32) func(network, address string, c syscall.RawConn) error {
 	if mark == 0 {
 		return nil

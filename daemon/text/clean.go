@@ -1,5 +1,5 @@
-// Package text formats text for people: foreign text so that it is safe for a terminal, numbers with their nouns,
-// proposals for misspelt words, and the screens of the commands.
+// Package text formats text for people. It makes foreign text safe for a terminal, combines numbers with nouns,
+// proposes corrections of misspelt words, and draws the screens of the commands.
 package text
 
 import (
@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Clean escapes what could make a terminal do something: certificates, answers of an API server, manifests and the
-// output of programs become parts of messages, and with control characters such a message could rewrite the screen.
+// Clean escapes characters that could control a terminal. Messages contain parts of certificates, answers of an API
+// server, manifests and the output of programs, and control characters in such text could rewrite the screen.
 //
-// Control characters (C0, DEL, C1) except newline and tab, format characters (such as those that change the direction
-// of text), and the line and paragraph separators of Unicode become \uXXXX, as in JSON: so JSON stays JSON with the
-// same meaning. Bytes that are not UTF-8, which JSON does not have, become \xXX.
+// Clean replaces control characters (C0, DEL, C1) except newline and tab, format characters (such as those that
+// change the direction of text), and the line and paragraph separators of Unicode with \uXXXX. This is the notation
+// of JSON, so JSON text keeps its meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s
@@ -38,7 +38,7 @@ func Clean(s string) string {
 	return out.String()
 }
 
-// invalid writes the replacement character, or the byte that is in the place of one.
+// invalid writes the replacement character, or escapes the invalid byte.
 func invalid(out *strings.Builder, s string) {
 	if _, size := utf8.DecodeRuneInString(s); size == 1 {
 		fmt.Fprintf(out, `\x%02x`, s[0])
@@ -57,12 +57,13 @@ func suspect(r rune) bool {
 	return r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// CleanLine returns one line of clean text: newlines, returns and tabs become spaces.
+// CleanLine returns the text as one clean line: newlines, carriage returns and tabs become spaces.
 func CleanLine(s string) string { return Clean(breaks.Replace(s)) }
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// CleanWriter returns a writer that cleans text on its way to w. Each Write must end with a whole character.
+// CleanWriter returns a writer that cleans all text and writes it to w. Each Write must end with a complete
+// character.
 func CleanWriter(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ inner io.Writer }

@@ -1,7 +1,7 @@
 package text
 
-// Nearest returns the known word with the smallest Distance; near is false if more than a third of the letters, or more
-// than three, differ.
+// Nearest returns the known word with the smallest Distance. near is false if more than a third of the letters, or
+// more than three letters, differ.
 func Nearest(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {
@@ -15,8 +15,8 @@ func Nearest(word string, known []string) (best string, near bool) {
 	return best, near
 }
 
-// Distance returns the least number of letters to insert, delete, replace, or swap with the next one that turns a into
-// b.
+// Distance returns the smallest number of edits that turn a into b. An edit inserts, deletes or replaces a letter, or
+// swaps two adjacent letters.
 func Distance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)

@@ -9,19 +9,19 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Screen prints the answer of a command for a person. It cleans the text that it prints.
+// Screen prints the answer of a command for people. It cleans the text that it prints.
 type Screen struct {
 	out   io.Writer
 	width int
 	color bool
-	// Verbose reports whether the screen has the details that only developers use.
+	// Verbose reports whether the output includes details for developers.
 	Verbose bool
 
-	heading string // of the last Row
+	heading string // the heading of the last Row
 	err     error
 }
 
-// NewScreen returns a Screen that breaks lines which are wider than width columns. If width is 0, it breaks none.
+// NewScreen returns a Screen that wraps lines at width columns. If width is 0, lines are not wrapped.
 func NewScreen(out io.Writer, width int, color bool) *Screen {
 	return &Screen{out: out, width: width, color: color}
 }
@@ -29,15 +29,15 @@ func NewScreen(out io.Writer, width int, color bool) *Screen {
 // Err returns the first error of the writer.
 func (s *Screen) Err() error { return s.err }
 
-// Verdict prints a verdict, whose colour is that of the severity, and a reason.
+// Verdict prints a verdict in the colour of its severity, followed by a reason.
 func (s *Screen) Verdict(worst fault.Severity, verdict, reason string) {
 	s.block(colors[worst], verdict+" ", reason, 2)
 }
 
-// Line prints a text.
+// Line prints a formatted text.
 func (s *Screen) Line(format string, args ...any) { s.block("", "", fmt.Sprintf(format, args...), 2) }
 
-// Row prints a text with a heading. The heading is left out if the previous row had the same one.
+// Row prints a text with a heading. The heading is omitted if the previous row had the same heading.
 func (s *Screen) Row(heading, format string, args ...any) {
 	shown := heading
 	if heading == s.heading {
@@ -48,7 +48,7 @@ func (s *Screen) Row(heading, format string, args ...any) {
 	s.block("", lead, fmt.Sprintf(format, args...), len(lead))
 }
 
-// Fault prints a fault with a text about it, such as its message, and its fix.
+// Fault prints a fault with its fix. about describes the fault, for example with its message.
 func (s *Screen) Fault(f fault.Fault, about string) {
 	s.heading = ""
 	lead := fmt.Sprintf("  %-9s ", f.Severity)
@@ -56,8 +56,8 @@ func (s *Screen) Fault(f fault.Fault, about string) {
 	s.Fix(f.Fix)
 }
 
-// Fix prints a fix, unless it is "". The fix stays on one line, because a command that was broken into lines cannot be
-// copied.
+// Fix prints a fix, unless the fix is "". The fix is never wrapped, because a command on several lines is hard to
+// copy.
 func (s *Screen) Fix(fix string) {
 	if fix != "" {
 		s.print(strings.Repeat(" ", 12) + "fix: " + CleanLine(fix))
@@ -67,13 +67,13 @@ func (s *Screen) Fix(fix string) {
 const (
 	// maxColumn bounds the width of a column of a table. A longer cell shifts only the rest of its own line.
 	maxColumn = 64
-	// minColumn is the room that a long text in the last column needs. If there is less, the column has lines of its
-	// own, with ownIndent.
+	// minColumn is the width that a long text in the last column needs. If less is available, the text moves to the
+	// next line and is indented by ownIndent.
 	minColumn = 24
 	ownIndent = 4
 )
 
-// Table prints rows with aligned columns. The text of the last column is broken into lines.
+// Table prints rows with aligned columns. The text of the last column is wrapped.
 func (s *Screen) Table(rows [][]string) {
 	last := len(rows[0]) - 1
 	widths, indent := make([]int, last+1), 0
@@ -102,12 +102,12 @@ func (s *Screen) Table(rows [][]string) {
 	}
 }
 
-// colors holds the parameters of the terminal's escape sequence for each severity: green, cyan, yellow and red.
+// colors holds the colour parameter of the terminal's escape sequence for each severity: green, cyan, yellow and red.
 var colors = [...]string{
 	fault.OK: "32", fault.Notice: "36", fault.Warning: "33", fault.Problem: "31", fault.Unhealthy: "31",
 }
 
-// block prints a text after a lead, which gets a colour. The lines that follow the first one are indented.
+// block prints a text after a coloured lead. Lines after the first are indented.
 func (s *Screen) block(color, lead, text string, indent int) {
 	lead = CleanLine(lead)
 	for _, line := range s.wrapped(lead, CleanLine(text), indent) {
@@ -119,7 +119,7 @@ func (s *Screen) block(color, lead, text string, indent int) {
 	}
 }
 
-// wrapped breaks a text after a lead into lines, at spaces. A word that is wider than the screen is not broken.
+// wrapped breaks a lead and its text into lines, at spaces. A word that is wider than the screen stays whole.
 func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 	if s.width == 0 || utf8.RuneCountInString(lead+text) <= s.width {
 		return []string{lead + text}
@@ -140,7 +140,7 @@ func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 	return append(lines, line)
 }
 
-// print writes a line, unless an earlier one failed.
+// print writes a line, unless an earlier write failed.
 func (s *Screen) print(line string) {
 	if s.err == nil {
 		_, s.err = io.WriteString(s.out, line+"\n")
