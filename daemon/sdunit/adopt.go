@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// adopt takes a socket that the service manager passed, and closes f.
+// adopt takes over a socket that systemd passed, and closes f.
 func (s *Sockets) adopt(f *os.File) {
 	defer f.Close()
 	name := f.Name()
@@ -25,7 +25,7 @@ func (s *Sockets) adopt(f *os.File) {
 		if listener != nil {
 			listener.Close()
 		}
-		if isOurs(name) { // it would come again at every start
+		if isOurs(name) { // otherwise, systemd would pass it again at every start
 			s.manager.send("FDSTOREREMOVE=1", "FDNAME="+name)
 		}
 		return
@@ -39,7 +39,7 @@ func (s *Sockets) adopt(f *os.File) {
 	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units before those of the store
 		s.logger.Warn("address was passed twice, one socket is closed", "address", addr.String(), "fd_name", name)
 		if isOurs(name) {
-			shut(file) // or the kernel sends it a part of the clients
+			shut(file) // otherwise, the kernel would send this socket some of the clients
 		}
 		file.Close()
 		return
@@ -85,7 +85,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	return listener, addr, nil
 }
 
-// shut ends listening for all holders of the socket: clients in its queue are reset, new ones refused.
+// shut ends listening for all holders of the socket: queued clients are reset, and new clients are refused.
 func shut(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

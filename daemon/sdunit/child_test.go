@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// childRole makes the test program play the daemon in a process of its own, with the descriptors that
-// a service manager passes at a start.
+// childRole is the environment variable that makes the test binary act as the daemon in a child process, with
+// descriptors as systemd would pass them.
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child starts the test program with descriptors from 3 on. Only the shell can know the process id
-// that LISTEN_PID must have before the program runs.
+// child starts the test binary with descriptors that begin at 3. The shell sets LISTEN_PID, because the process ID
+// must be known before the binary runs.
 func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])
@@ -44,7 +44,7 @@ func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cm
 	return cmd, bufio.NewScanner(out)
 }
 
-// expect reads lines until one begins with the prefix, and gives the rest of it.
+// expect reads lines until one line begins with the prefix, and returns the rest of that line.
 func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
 	t.Helper()
 	for out.Scan() {

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic while the daemon's state is looked at delays the notifications. Then the service manager hears that the
-// daemon is ready.
+// A panic while the Notifier reads the daemon's state only delays the notifications. After the pause, the Notifier
+// sends READY=1.
 func TestTheNotifierPanics(t *testing.T) {
 	m := sdtest.New(t)
 	synctest.Test(t, func(t *testing.T) {

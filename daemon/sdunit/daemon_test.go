@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// away is an API server that is unreachable.
+// away is an unreachable API server.
 type away struct {
 	since   time.Time
 	refused bool
@@ -26,7 +26,7 @@ func (a away) Status() source.Status {
 	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Err: "connection refused", Refused: a.refused}
 }
 
-// blocking is a backend that hangs and does not heed its context.
+// blocking is a backend that hangs and ignores its context.
 type blocking struct{ release chan struct{} }
 
 func (b *blocking) Apply(context.Context, proxiers.Change) error {
@@ -34,12 +34,12 @@ func (b *blocking) Apply(context.Context, proxiers.Change) error {
 	return nil
 }
 
-// never is a host that does not change.
+// never is a host that never changes.
 type never struct{}
 
 func (never) Changed() <-chan struct{} { return nil }
 
-// late has nothing to serve until it is told to.
+// late is a source of snapshots that has nothing to serve until the test calls its method serve.
 type late struct {
 	changed chan struct{}
 	ready   atomic.Bool

@@ -14,12 +14,12 @@ import (
 	"edgeway/daemon/sdunit/sdtest"
 )
 
-// serviceManager is what NOTIFY_SOCKET leads to.
+// serviceManager receives the notifications that are sent to NOTIFY_SOCKET.
 type serviceManager = sdtest.Manager
 
 type datagram = sdtest.Datagram
 
-// logBuffer is a log that a test may read while others write.
+// logBuffer is a log that a test can read while other goroutines write to it.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -42,7 +42,7 @@ func newLog() (*slog.Logger, *logBuffer) {
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 
-// freeAddr gives a loopback address that nobody listens at.
+// freeAddr returns a loopback address on which no process listens.
 func freeAddr(t *testing.T, host string) netip.AddrPort {
 	t.Helper()
 	l := mustListen(t, netip.AddrPortFrom(netip.MustParseAddr(host), 0))
@@ -59,8 +59,7 @@ func mustListen(t *testing.T, addr netip.AddrPort) *net.TCPListener {
 	return l
 }
 
-// passed gives a listening socket as the service manager passes it. The listener plays the service
-// manager's copy.
+// passed returns a listening socket as systemd would pass it. The returned listener stands for systemd's copy.
 func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPort) {
 	t.Helper()
 	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
@@ -68,7 +67,7 @@ func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPo
 	return fileOf(t, l, name), l, l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// fileOf gives a second descriptor of a socket, with the name that it has in LISTEN_FDNAMES.
+// fileOf returns a second descriptor of a socket, with its name from LISTEN_FDNAMES.
 func fileOf(t *testing.T, socket syscall.Conn, name string) *os.File {
 	t.Helper()
 	raw, err := socket.SyscallConn()
@@ -93,7 +92,7 @@ func connect(t *testing.T, addr netip.AddrPort) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// ending reads what a server sends until it ends the connection, and gives the error of the end.
+// ending reads from a connection until the server closes it, and returns the text and the final error.
 func ending(t *testing.T, conn *net.TCPConn) (string, error) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -108,7 +107,7 @@ func ending(t *testing.T, conn *net.TCPConn) (string, error) {
 	}
 }
 
-// acceptFrom waits for a client of a listening socket.
+// acceptFrom accepts a client on a listening socket.
 func acceptFrom(socket *os.File, within time.Duration) (net.Conn, error) {
 	l, err := net.FileListener(socket)
 	if err != nil {
@@ -119,7 +118,7 @@ func acceptFrom(socket *os.File, within time.Duration) (net.Conn, error) {
 	return l.Accept()
 }
 
-// serveOne accepts a client and says hello.
+// serveOne accepts a client, and sends "hello".
 func serveOne(t *testing.T, socket *os.File) {
 	t.Helper()
 	conn, err := acceptFrom(socket, 5*time.Second)

@@ -1,9 +1,8 @@
-// Package sdunit is the daemon's side of its systemd unit: it reports readiness and status
-// (sd_notify), notifies the watchdog while the sync loop is alive, and takes over and keeps listening
-// sockets (socket units and the fd store).
+// Package sdunit integrates the daemon with its systemd unit. It reports readiness and status (sd_notify), notifies
+// the watchdog while the sync loop is alive, and takes over listening sockets from socket units and from the fd
+// store.
 //
-// Without systemd, that is without NOTIFY_SOCKET and LISTEN_FDS, it only opens
-// and closes sockets.
+// Without systemd (without NOTIFY_SOCKET and LISTEN_FDS), the package only opens and closes sockets.
 package sdunit
 
 import (
@@ -23,30 +22,31 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// sendTimeout bounds the wait for a service manager that does not read.
+// sendTimeout bounds the wait for a service manager that does not read its socket.
 const sendTimeout = 2 * time.Second
 
-// Manager sends notifications to the service manager. It logs the first of several failures and returns none.
+// Manager sends notifications to the service manager. It logs the first of several consecutive failures, and returns
+// no errors.
 type Manager struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// failed reports that the last datagram was not sent. The next one waits for nothing then.
+	// failed reports whether the last datagram was not sent. If so, the next send does not wait.
 	failed bool
 }
 
-// NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. It does not connect.
+// NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart asks the service manager again and again for more time to start, until stop is called or limit has
-// passed: before a Notifier runs, a slow board checks for minutes whether the host has what the configuration needs,
-// and systemd would end the start after TimeoutStartSec=. After limit, the start has extendBy left.
+// ExtendStart repeatedly requests more time for the start until stop is called or limit has passed. Before a Notifier
+// runs, a slow board may need minutes to check whether the host has the features that the configuration needs, and
+// systemd would abort the start after TimeoutStartSec=. After limit, the start has extendBy left.
 func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = contain.Call(func() error { // a panic only leaves the start with the time that it has
+		_ = contain.Call(func() error { // after a panic, the start has no more than its current time
 			m.extend(ctx)
 			return nil
 		})
@@ -67,20 +67,20 @@ func (m *Manager) extend(ctx context.Context) {
 	}
 }
 
-// extension requests extendBy more time for the start.
+// extension returns the assignment that requests extendBy more time for the start.
 func extension() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()) }
 
-// present reports whether there is a service manager to notify.
+// present reports whether the daemon runs under a service manager.
 func (m *Manager) present() bool { return address() != "" }
 
 func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
-// send sends the assignments in one datagram and reports whether the service manager received it.
+// send sends the assignments in one datagram, and reports whether the service manager received the datagram.
 func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(nil, assignments)
 }
 
-// sendSocket sends assignments and a copy of the descriptor of a socket.
+// sendSocket sends the assignments and a copy of the socket's file descriptor.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	raw, err := socket.SyscallConn()
 	if err == nil {
@@ -106,8 +106,8 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	return err == nil
 }
 
-// sendDatagram sends text with descriptors. It waits for at most sendTimeout, and only if wait is set. SdNotify of
-// go-systemd (22.7) waits without limit, and sends no descriptor.
+// sendDatagram sends text and file descriptors. It waits only if wait is set, and at most for sendTimeout. SdNotify
+// of go-systemd (22.7) waits without a limit, and cannot send descriptors.
 func sendDatagram(rights []byte, text string, wait bool) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {
@@ -122,7 +122,7 @@ func sendDatagram(rights []byte, text string, wait bool) error {
 		return err
 	}
 	var sent error
-	// Go (1.26) refuses WriteMsgUnix for connected datagram sockets, and only a connected socket becomes writable
+	// Go (1.26) does not allow WriteMsgUnix on connected datagram sockets. Only a connected socket becomes writable
 	// when the manager has read its queue.
 	err = to.Write(func(manager uintptr) bool {
 		sent = syscall.Sendmsg(int(manager), []byte(text), rights, nil, 0)

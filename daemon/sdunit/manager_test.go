@@ -13,7 +13,7 @@ func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 	m := sdtest.New(t)
 	logger, log := newLog()
 	n, h := NewNotifier(NewManager(logger), logger), newHost()
-	for range 600 { // more than a queue holds (net.unix.max_dgram_qlen, 10 or 512)
+	for range 600 { // more than the queue holds (net.unix.max_dgram_qlen, 10 or 512)
 		if log.String() != "" {
 			break
 		}
@@ -43,7 +43,7 @@ func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 	if count(sent, "READY=1") == 0 {
 		t.Error("a manager that reads again is not told that the daemon is ready")
 	}
-	n.Stopping() // returns
+	n.Stopping() // returns without blocking
 }
 
 func TestABadNotifySocketIsOneWarning(t *testing.T) {
@@ -75,14 +75,15 @@ func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "nonsense")
 	logger, log := newLog()
 	n := NewNotifier(NewManager(logger), logger)
-	n.Run(t.Context(), Subject{}) // returns
+	n.Run(t.Context(), Subject{}) // returns immediately
 	n.Stopping()
 	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "watchdog") {
 		t.Errorf("want a warning about the watchdog alone: %s", log)
 	}
 }
 
-// A check of the host may take longer than TimeoutStartSec=, and then comes to an end of its own.
+// A check of the host may take longer than TimeoutStartSec=. The daemon requests more time until the check ends or
+// reaches its limit.
 func TestTheStartIsExtendedWhileTheHostIsChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := sdtest.New(t)

@@ -13,45 +13,45 @@ import (
 )
 
 const (
-	// eager and steady are the times between two looks at the daemon, before and after it is ready.
+	// eager and steady are the times between two looks at the daemon, before and after the daemon is ready.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
-	// statusEvery is the least time between two texts for STATUS=, because each wakes the service manager and
-	// all its clients.
+	// statusEvery is the shortest time between two status lines, because each status line wakes up systemd and all
+	// its clients.
 	statusEvery = 5 * time.Second
-	// A daemon that starts and is alive asks for extendBy more time every extendEvery.
+	// While the daemon starts and its sync loop is alive, it requests extendBy more time every extendEvery.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
 	// reloadPatience bounds the time that a new configuration waits for its sources, such as an unreachable API
-	// server, before the reload counts as done. The previous Services work until then.
+	// server. After that time, the reload counts as done. The previous Services work until then.
 	reloadPatience = 10 * time.Second
 )
 
-// Subject is the part of the daemon that belongs to one configuration. The service manager is notified of its state.
+// Subject is the part of the daemon that belongs to one configuration. A Notifier reports its state to systemd.
 type Subject struct {
 	View func() View
-	// Heartbeat returns the last time at which the sync loop was alive.
+	// Heartbeat returns the time of the sync loop's last sign of life.
 	Heartbeat func() time.Time
 }
 
-// Notifier notifies the service manager of the daemon's state. Its methods may be called from any goroutine.
+// Notifier reports the daemon's state to systemd. Its methods may be called from any goroutine.
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
-	// watchdog is the time after which systemd kills a silent daemon, or 0 if it does not.
+	// watchdog is the time after which systemd kills a silent daemon, or 0 if the watchdog is off.
 	watchdog time.Duration
 
 	mu        sync.Mutex
 	ready     bool // READY=1 was sent
 	reloading bool // RELOADING=1 was sent, and no READY=1 since
 	stopping  bool
-	stalled   bool // was logged
+	stalled   bool // the stalled sync was logged
 	status    statusLine
 	pinged    time.Time
 	extended  time.Time
 }
 
-// NewNotifier returns a Notifier with the watchdog interval of the environment.
+// NewNotifier returns a Notifier that uses the watchdog interval from the environment.
 func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -77,19 +77,19 @@ func (n *Notifier) Run(ctx context.Context, s Subject) {
 	}
 }
 
-// reload is the state of a reload that the service manager waits for.
+// reload is the state of a reload that systemd waits for.
 type reload struct {
 	under bool
 	since time.Time
 }
 
-// done reports whether the new configuration is in force, has failed, or has waited long enough.
+// done reports whether the new configuration is in force, has failed, or has reached reloadPatience.
 func (r *reload) done(v View) bool {
 	backend := v.State.Backend
 	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != "" || time.Since(r.since) > reloadPatience
 }
 
-// look sends the notifications that are due in one datagram and returns the delay before the next look.
+// look sends all due notifications in one datagram, and returns the delay before the next look.
 func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	view, beat := s.View(), s.Heartbeat()
 	n.mu.Lock()
@@ -119,7 +119,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	return n.pause(r)
 }
 
-// pause returns a delay that keeps pings well within half of the watchdog's time.
+// pause returns a delay that is short enough for several pings within half of the watchdog interval.
 func (n *Notifier) pause(r *reload) time.Duration {
 	pause := steady
 	if !n.ready || r.under {
@@ -131,8 +131,8 @@ func (n *Notifier) pause(r *reload) time.Duration {
 	return pause
 }
 
-// alive reports whether the sync loop is alive. An idle loop is alive. A stage may be silent for half of the
-// watchdog's time.
+// alive reports whether the sync loop is alive. An idle loop counts as alive. A stage may run without a sign of life
+// for half of the watchdog interval.
 func (n *Notifier) alive(beat time.Time) bool {
 	limit := n.watchdog / 2
 	if limit == 0 {
@@ -148,7 +148,7 @@ func (n *Notifier) alive(beat time.Time) bool {
 }
 
 // aliveLines returns the notifications of a daemon that is alive: a ping of the watchdog and, during the start, a
-// request for more time. A start takes long if the API server does not answer or the first sync is large.
+// request for more time. A start takes long if the API server does not answer or if the first sync is large.
 func (n *Notifier) aliveLines() []string {
 	var lines []string
 	now := time.Now()
@@ -163,19 +163,20 @@ func (n *Notifier) aliveLines() []string {
 	return lines
 }
 
-// Reloading notifies the service manager that the configuration is being read again. NotReloaded, or Run for the new
+// Reloading notifies systemd that the daemon reads the configuration again. NotReloaded, or Run with the new
 // configuration, sends the READY=1 that must follow. Before the first READY=1, Reloading does nothing.
 func (n *Notifier) Reloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
 		n.reloading = true
-		// Both are in one datagram, because Type=notify-reload (systemd 253) takes the time for that of this reload.
+		// Type=notify-reload (systemd 253) needs both lines in one datagram, so that the timestamp belongs to this
+		// reload.
 		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
 	}
 }
 
-// NotReloaded notifies the service manager that the previous configuration stays in force.
+// NotReloaded notifies systemd that the previous configuration stays in force.
 func (n *Notifier) NotReloaded() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,7 +186,7 @@ func (n *Notifier) NotReloaded() {
 	}
 }
 
-// Stopping notifies the service manager that the daemon ends. The Notifier sends nothing afterwards.
+// Stopping notifies systemd that the daemon is stopping. The Notifier sends nothing afterwards.
 func (n *Notifier) Stopping() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// host is a daemon as the Notifier sees it.
+// host is a fake daemon for the Notifier.
 type host struct {
 	mu   sync.Mutex
 	view View
-	beat time.Time // zero: idle
+	beat time.Time // zero if the loop is idle
 }
 
 func (h *host) subject() Subject {
@@ -59,7 +59,7 @@ func (h *host) unblock() {
 	h.beat = time.Time{}
 }
 
-// synced puts a plan with n Services in force.
+// synced returns a change that puts a plan with n Services in force.
 func synced(n int) func(*View) {
 	p := &plan.Plan{}
 	for i := range n {
@@ -78,7 +78,7 @@ func newHost() *host {
 	}}}}
 }
 
-// notified runs a Notifier for h inside a bubble whose time is the test's.
+// notified runs a Notifier for a host in a synctest bubble.
 func notified(t *testing.T, watchdog string, test func(t *testing.T, n *Notifier, h *host, m *serviceManager)) {
 	t.Helper()
 	m := sdtest.New(t)
@@ -103,7 +103,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during lets time pass and gives what was sent in it. A socket's queue has room for few datagrams.
+// during lets the fake clock advance, and returns the datagrams that were sent in that time. It reads often, because
+// the queue of a socket holds only a few datagrams.
 func during(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -159,7 +160,8 @@ func TestReadyComesWithTheFirstSyncAndNotBefore(t *testing.T) {
 	})
 }
 
-// Without this a NodePort on loopback refused whoever came right after the start.
+// READY=1 must wait for the followers. Otherwise, a NodePort on loopback would refuse clients immediately after the
+// start.
 func TestReadyWaitsForTheFirstTurnOfTheFollowers(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		turn := func(loopback pipeline.StageState) func(*View) {
@@ -195,10 +197,10 @@ func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
 		h.set(synced(1))
 		h.set(func(v *View) {
 			v.Sources = []health.Source{away{since: time.Now()}}
-			v.State.Backend.Err = "nft: no such file" // fails, but does not hang
+			v.State.Backend.Err = "nft: no such file" // the sync fails, but does not hang
 			v.State.OutOfSync = time.Now()
 		})
-		for range 100 { // an idle loop, and an API server that is unreachable
+		for range 100 { // the loop is idle, and the API server is unreachable
 			if count(during(m, timeout/2), "WATCHDOG=1") == 0 {
 				t.Fatal("no ping in half of the time")
 			}
@@ -225,7 +227,8 @@ func TestPingsOfAShortWatchdog(t *testing.T) {
 	})
 }
 
-// A sync may take longer than the watchdog waits; one that overstays its time (a minute here) stops the pings.
+// A sync may take longer than the ping interval, but a sync that exceeds its own time limit (here a minute) stops the
+// pings.
 func TestAStageThatBlocksStopsThePings(t *testing.T) {
 	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
@@ -293,7 +296,7 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 		n.Reloading()
 		stop()
 		m.Received()
-		next := newHost() // a pipeline that has done nothing yet, with the old plan in force
+		next := newHost() // a pipeline that has not synced yet, with the old plan in force
 		next.set(synced(1))
 		next.set(func(v *View) { v.State.Backend.LastSync = time.Time{} })
 		stop = run(t, n, next)
@@ -312,7 +315,7 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 		stop()
 
 		n.Reloading()
-		run(t, n, newHost()) // waits for an API server that is unreachable
+		run(t, n, newHost()) // waits for an unreachable API server
 		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
 			t.Error("a reload that waits does not end")
 		}

@@ -18,11 +18,11 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Sockets are the listening sockets of NodePorts on loopback. They implement proxiers/localnodeport.Sockets.
+// Sockets holds the listening sockets of NodePorts on loopback. It implements proxiers/localnodeport.Sockets.
 //
-// There is one for the process: it keeps sockets over a reload of the configuration. Over a restart of
-// the process they are in the fd store of the service manager, which holds a copy of each. Sockets of socket
-// units are held by the service manager anyway. A client that connects while no process accepts waits in the queue.
+// The process has one Sockets, which keeps the sockets open during a reload of the configuration. During a restart of
+// the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of socket units. A
+// client that connects while no process accepts connections waits in the queue.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -31,12 +31,12 @@ type Sockets struct {
 	open map[netip.AddrPort]*socket
 }
 
-// socket is one listening socket, passed or opened here.
+// socket is one listening socket that systemd passed or that this process opened.
 type socket struct {
 	addr netip.AddrPort
 	file *os.File
-	// unit is the name of a descriptor that a socket unit holds; stored is the name in the fd store.
-	// One of them is set where there is a service manager.
+	// unit is the name of a socket that a socket unit holds. stored is the name of a socket in the fd store. Under
+	// systemd, one of the two is set.
 	unit, stored string
 	claimed      bool // Listen was called
 	released     bool // Release was called, for a socket that stays open
@@ -53,7 +53,7 @@ func Passed() []*os.File {
 	return activation.Files(true)
 }
 
-// NewSockets adopts the sockets among the files that the service manager passed and closes the others.
+// NewSockets adopts the loopback sockets among the files that systemd passed, and closes the other files.
 func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Sockets {
 	s := &Sockets{manager: manager, logger: logger, open: map[netip.AddrPort]*socket{}}
 	for _, f := range passed {
@@ -62,9 +62,9 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 	return s
 }
 
-// Listen returns the listening socket of a loopback address: one that was passed or opened before, or a new one, of
-// which it sends a copy to the fd store. The error for a port in use wraps syscall.EADDRINUSE. The caller must not
-// close the file.
+// Listen returns the listening socket of a loopback address: a socket that was passed or opened before, or a new
+// socket. It sends a copy of a new socket to the fd store. If the port is in use, the error wraps syscall.EADDRINUSE.
+// The caller must not close the file.
 func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 }
 
 // Release closes the socket of an address, here and in the fd store. The kernel then refuses clients. The socket of a
-// socket unit stays open, because systemd holds it, and its clients wait in the queue. No goroutine may still be
-// accepting from the socket.
+// socket unit stays open, because systemd holds it, and clients of that socket wait in the queue. No goroutine may
+// still be accepting from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	}
 }
 
-// Unclaimed lists the sockets that were passed, and for which neither Listen nor Release was called.
+// Unclaimed returns the passed sockets for which neither Listen nor Release was called.
 func (s *Sockets) Unclaimed() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,29 +119,29 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix begins the names of sockets in the fd store. By default, a socket of a socket unit has the name of the
-// unit.
+// storePrefix is the prefix of socket names in the fd store. It distinguishes these sockets from those of a socket
+// unit, which by default have the name of the unit.
 const storePrefix = "nodeport-"
 
-// storeName names a socket in the fd store, where a colon is not allowed.
+// storeName returns the name of a socket in the fd store. The name must not contain a colon.
 func storeName(addr netip.AddrPort) string {
 	host := addr.Addr().String()
-	if addr.Addr().Is6() { // there is only one
+	if addr.Addr().Is6() { // ::1 is the only loopback address of IPv6
 		host = "ip6-loopback"
 	}
 	return fmt.Sprintf("%s%s-%d", storePrefix, host, addr.Port())
 }
 
-// store sends a copy to the service manager, which keeps none above FileDescriptorStoreMax=.
+// store sends a copy of the socket to systemd, which keeps at most FileDescriptorStoreMax= copies.
 func (s *Sockets) store(sock *socket, name string) {
 	sock.stored = name
 	s.manager.sendSocket(sock.file, "FDSTORE=1", "FDNAME="+name)
 }
 
-// remove closes the socket for good.
+// remove closes the socket here and in the fd store.
 func (s *Sockets) remove(sock *socket) {
-	// Closing alone would leave the service manager's copy listening until the manager has read the
-	// message: clients would hang, and the address could not be bound again.
+	// Closing only this copy would leave systemd's copy listening until systemd has read the message. Clients would
+	// hang, and the address could not be bound again.
 	shut(sock.file)
 	sock.file.Close()
 	if sock.stored != "" {
@@ -149,8 +149,8 @@ func (s *Sockets) remove(sock *socket) {
 	}
 }
 
-// listen uses plain TCP: Go's default of Multipath TCP gains nothing on loopback, and a relay
-// of a Multipath TCP connection is slower. "tcp6" keeps IPv4 out (IPV6_V6ONLY).
+// listen uses plain TCP. Multipath TCP, Go's default, has no benefit on loopback, and slows down the relaying of
+// connections. "tcp6" excludes IPv4 (IPV6_V6ONLY).
 func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	network := "tcp4"
 	if addr.Addr().Is6() {
@@ -165,13 +165,14 @@ func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	return listener.(*net.TCPListener), nil
 }
 
-// fileOfListener returns the socket of a listener, which it closes.
+// fileOfListener returns the socket of a listener, and closes the listener.
 func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	defer listener.Close()
 	return listener.File()
 }
 
-// isOurs reports whether a name in the fd store is one of Edgeway's. A line break in it would begin another assignment.
+// isOurs reports whether a name in the fd store is one of Edgeway's. It rejects a line break, which would begin
+// another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

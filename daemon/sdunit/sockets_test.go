@@ -40,7 +40,7 @@ func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
 			t.Errorf("%s: the name in the store is %q", addr, name)
 		}
 
-		listener.Close() // the process ends
+		listener.Close() // the process exits
 		waiting := connect(t, addr)
 		second, log := newSockets(t, os.NewFile(uintptr(dup(t, sent[0].FDs[0])), name))
 		if got := second.Unclaimed(); len(got) != 1 || got[0] != addr {
@@ -83,10 +83,10 @@ func TestAReleasedSocketRefusesAtOnceAndCanBeOpenedAgain(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	for range 3 {
 		if _, err := s.Listen(addr); err != nil {
-			t.Fatal(err) // EADDRINUSE while the service manager holds its copy
+			t.Fatal(err) // EADDRINUSE if only the daemon's copy was closed
 		}
 		s.Release(addr)
-		// The service manager has read nothing yet: its copies are open.
+		// The service manager has not read any message yet, so its copies are still open.
 		if conn, err := net.Dial("tcp", addr.String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("dial gave %v, %v", conn, err)
 		}
@@ -116,7 +116,7 @@ func TestATakenPortIsNamed(t *testing.T) {
 	if _, err := s.Listen(l.Addr().(*net.TCPAddr).AddrPort()); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("the error is %v", err)
 	}
-	s.Release(l.Addr().(*net.TCPAddr).AddrPort()) // of what was never had
+	s.Release(l.Addr().(*net.TCPAddr).AddrPort()) // a port that was never open
 }
 
 func TestIPv6ListenersLeaveIPv4Alone(t *testing.T) {
@@ -133,7 +133,7 @@ func TestIPv6ListenersLeaveIPv4Alone(t *testing.T) {
 	s.Release(four)
 }
 
-// The port of a socket unit may be no NodePort yet, or no longer.
+// The port of a socket unit may not yet be a NodePort, or may no longer be a NodePort.
 func TestClientsOfAnUnwantedSocketUnitWait(t *testing.T) {
 	manager := sdtest.New(t)
 	file, _, addr := passed(t, "edgeway-nodeport@30080.socket")
@@ -146,7 +146,7 @@ func TestClientsOfAnUnwantedSocketUnitWait(t *testing.T) {
 		t.Error("a socket that was released is still unclaimed")
 	}
 	waiting := connect(t, addr)
-	listener, err := s.Listen(addr) // the Service exists now
+	listener, err := s.Listen(addr) // the Service now exists
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,8 @@ func TestUselessDescriptorsAreClosedAndNamed(t *testing.T) {
 	}
 }
 
-// A socket unit with ReusePort=yes and the fd store may hold one address. All clients reach the socket of the unit.
+// systemd may pass two sockets for one address: one of a socket unit with ReusePort=yes, and one from the fd store.
+// All clients must reach the socket of the unit.
 func TestAnAddressThatIsPassedTwiceIsKeptOnce(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	var files []*os.File

@@ -18,16 +18,17 @@ type View struct {
 	Backend string
 	State   pipeline.State
 	Health  health.Report
-	// Switching says that the backend before a reload still has rules.
+	// Switching reports whether the kernel still has the rules of the backend that was used before a reload.
 	Switching bool
-	// Sources are asked for their current status.
+	// Sources report their current status.
 	Sources []health.Source
-	// SavedAt is when the last-known state that is being served was saved; zero: the API server's objects are served.
+	// SavedAt is the time at which the served last-known state was saved, or zero if the API server's objects are
+	// served.
 	SavedAt time.Time
 }
 
-// served says that the kernel is programmed, and that the followers, which listen on loopback and serve
-// health checks, have run once, with or without success.
+// served reports whether the kernel is programmed, and whether each follower has run once, with or without success.
+// Followers listen on loopback and serve health checks.
 func (v View) served() bool {
 	for i := range v.State.Followers {
 		if f := &v.State.Followers[i]; f.LastSync.IsZero() && f.Err == "" {
@@ -41,19 +42,19 @@ func (v View) served() bool {
 //
 //	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API server unreachable for 5 min
 //
-// It is sent when its meaning changes. An age means the same until it has grown by a tenth or so.
+// statusLine is sent when its meaning changes. An age counts as unchanged until its value from coarse changes.
 type statusLine struct {
 	meaning string
-	sent    time.Time // zero: now is the time
+	sent    time.Time // zero if a status line must be sent now
 
 	counted *plan.Plan
 	counts  pipeline.Counts
 }
 
-// force makes the next text be sent in any case.
+// force causes the next status line to be sent even if it has not changed.
 func (l *statusLine) force() { l.meaning, l.sent = "", time.Time{} }
 
-// next gives the text when it is to be sent.
+// next returns the status line and true if the line must be sent.
 func (l *statusLine) next(v View) (text string, changed bool) {
 	now := time.Now()
 	if now.Sub(l.sent) < statusEvery {
@@ -101,7 +102,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	return oneLine(strings.Join(parts, "; "))
 }
 
-// problems names those of the host, each once.
+// problems returns the IDs of the host's problems, without duplicates.
 func (v View) problems() (names []string) {
 	for _, c := range v.Health.Faults {
 		if c.Severity == fault.Problem && !slices.Contains(names, c.ID) {
@@ -111,7 +112,7 @@ func (v View) problems() (names []string) {
 	return names
 }
 
-// waiting says why nothing is programmed yet.
+// waiting returns the reason why nothing is programmed yet.
 func (v View) waiting() string {
 	if len(v.Health.Faults) == 0 {
 		return "starting"
@@ -119,7 +120,7 @@ func (v View) waiting() string {
 	return v.Health.Faults[0].String()
 }
 
-// unreachable names the sources that do not give the current objects.
+// unreachable describes the sources that do not provide their current objects.
 func (v View) unreachable(since func(time.Time) string) []string {
 	var out []string
 	for _, src := range v.Sources {
@@ -152,11 +153,12 @@ func (v View) unreachable(since func(time.Time) string) []string {
 	return out
 }
 
-// oneLine keeps an error's text from adding assignments to the datagram, and systemctl's terminal from obeying it.
+// oneLine keeps the text of an error from adding assignments to the datagram or controlling the terminal of
+// systemctl.
 func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
-// coarse rounds down so that an age keeps its text for a while: 10 s in the first minute, then what
-// age shows.
+// coarse rounds an age down so that its text changes less often: to 10 s in the first minute. Later, age itself is
+// coarse enough.
 func coarse(d time.Duration) time.Duration {
 	if d < time.Minute {
 		return d.Truncate(10 * time.Second)
@@ -164,7 +166,7 @@ func coarse(d time.Duration) time.Duration {
 	return d
 }
 
-// age has one unit.
+// age formats a duration with a single unit.
 func age(d time.Duration) string {
 	d = max(0, d)
 	switch {

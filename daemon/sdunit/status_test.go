@@ -36,7 +36,7 @@ func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
 	})
 }
 
-// unread is a folder of manifests of which a part cannot be read.
+// unread is a source of manifests, some of which cannot be read.
 type unread struct{ since time.Time }
 
 func (unread) Name() string { return "file" }

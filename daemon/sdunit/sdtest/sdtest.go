@@ -1,4 +1,4 @@
-// Package sdtest plays the service manager in tests.
+// Package sdtest simulates systemd's notification socket in tests.
 package sdtest
 
 import (
@@ -11,23 +11,23 @@ import (
 	"testing"
 )
 
-// Manager is the socket that NOTIFY_SOCKET names.
+// Manager is the receiving end of the socket that NOTIFY_SOCKET names.
 type Manager struct {
 	t    testing.TB
 	conn *net.UnixConn
 }
 
-// Datagram is one notification: its assignments, and the descriptors that came with it. The descriptors are closed at
-// the end of the test.
+// Datagram is one notification with its assignments and file descriptors. The descriptors are closed at the end of
+// the test.
 type Datagram struct {
 	Lines []string
 	FDs   []int
 }
 
-// Has says whether the datagram has this assignment, such as "READY=1".
+// Has reports whether the datagram contains an assignment, such as "READY=1".
 func (d Datagram) Has(line string) bool { return slices.Contains(d.Lines, line) }
 
-// Value gives what stands behind "NAME=".
+// Value returns the text after "NAME=", or "" if the datagram has no such assignment.
 func (d Datagram) Value(name string) string {
 	for _, line := range d.Lines {
 		if v, ok := strings.CutPrefix(line, name+"="); ok {
@@ -37,7 +37,7 @@ func (d Datagram) Value(name string) string {
 	return ""
 }
 
-// New makes the socket and has NOTIFY_SOCKET name it.
+// New creates the socket and sets NOTIFY_SOCKET to its path.
 func New(t testing.TB) *Manager {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -50,8 +50,8 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Received gives the datagrams since the last call. It does not wait, so that the time of a synctest
-// bubble stands still.
+// Received returns the datagrams since the last call. It does not block, so the clock of a synctest bubble does not
+// advance.
 func (m *Manager) Received() []Datagram {
 	m.t.Helper()
 	raw, err := m.conn.SyscallConn()
