@@ -22,7 +22,7 @@ import (
 	"edgeway/proxiers/serviceroutes"
 )
 
-// Backends lists every backend. A new one is a folder below proxiers and a line here.
+// Backends returns every backend. To add a backend, create a package below proxiers and add a line here.
 func Backends() []proxiers.Component {
 	out := append([]proxiers.Component{nftables.Component()}, iptables.Components()...)
 	return append(out, ipvs.Component(), ebpf.Component())
@@ -31,14 +31,14 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on reports whether the configuration turns it on. One that is off is cleaned up.
+	// on reports whether the configuration enables the follower. The rules of a disabled follower are removed.
 	on bool
-	// shared is the Proxier of all instances of the daemon, or nil if each instance makes its own.
+	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
 	shared proxiers.Proxier
 }
 
-// followers lists every follower of a backend, in the order in which they run. A new one is a folder below proxiers and
-// a line here.
+// followers returns every follower, in the order in which the followers run. To add a follower, create a package
+// below proxiers and add an entry here.
 func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
 	return []follower{
 		{
@@ -46,14 +46,14 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 			on:        cfg.Routes.Services != config.RoutesNever,
 		},
 		{Component: conntrack.Component(), on: true},
-		// After conntrack: the flowtable must not hold a flow that conntrack has deleted.
+		// flowtable runs after conntrack, so that the flowtable never holds a flow that conntrack has deleted.
 		{Component: flowtable.Component(sharedTables()), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
 		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, shared: s.loopback},
 		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, shared: s.healthChecks},
 	}
 }
 
-// sharedTables lists the tables in which backends have chains beside those of other programs.
+// sharedTables returns the tables in which both backends and other programs have chains.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -61,7 +61,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// pick returns the backend of this name, and resolves an alias. The configuration accepts only names from the list.
+// pick returns the backend with this name, and resolves an alias. The configuration only accepts names from the list.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -77,7 +77,7 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// gaps returns the declared differences of the backend and of the followers that run.
+// gaps returns the differences that the backend and the enabled followers declare.
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {
@@ -95,8 +95,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that do not run, and may have left something on the host: all backends but one, and the
-// followers that the configuration turns off.
+// unused returns the Components that do not run, but may have left rules on the host: all backends except the given
+// one, and the followers that the configuration disables.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
@@ -112,18 +112,18 @@ func unused(backends []proxiers.Component, backend string, followers []follower)
 	return out
 }
 
-// LoadBPF loads the programs and maps of the backend ebpf, which takes more privileges than the daemon has.
+// LoadBPF loads the programs and maps of the backend ebpf, which requires more privileges than the daemon has.
 func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 	env := cleanupEnv(cfg, logger.With("component", ebpf.Name))
 	env.Settings = cfg.Settings(ebpf.Name)
 	return ebpf.Prepare(env)
 }
 
-// ignoredRouteTables returns the routing tables of backends, which the host's own packets never use.
+// ignoredRouteTables returns the routing tables of backends. The host's own packets never use these tables.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
-// findBackend returns the configured backend or, if this host cannot run it, proxy.fallback; unsupported then says why.
-// It changes nothing.
+// findBackend returns the configured backend or, if this host cannot run that backend, proxy.fallback. In the second
+// case, unsupported is the reason. findBackend changes nothing.
 func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component, unsupported, err error) {
 	return choose(ctx, Backends(), cfg.Proxy)
 }
@@ -149,7 +149,7 @@ func choose(ctx context.Context, list []proxiers.Component,
 	return b, nil, fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
 }
 
-// probed returns the backend of this name, and an error if it cannot run here.
+// probed returns the backend with this name, and an error if the backend cannot run on this host.
 func probed(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	b, err := pick(ctx, list, name)
 	if err == nil {
@@ -160,10 +160,10 @@ func probed(ctx context.Context, list []proxiers.Component, name string) (proxie
 	return b, err
 }
 
-// fallbackFix switches back to the configured backend.
+// fallbackFix is the fix that returns to the configured backend.
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
-// fallback returns a warning while proxy.fallback serves.
+// fallback returns a warning while proxy.fallback replaces the configured backend.
 func (i *instance) fallback() []fault.Fault {
 	if i.unsupported == nil {
 		return nil
@@ -183,16 +183,16 @@ func (i *instance) logFallback() {
 	}
 }
 
-// Probed is the result of the test whether one backend can run on this host.
+// Probed reports whether one backend can run on this host.
 type Probed struct {
 	Backend string
-	// Err is what is missing, or nil if the backend can run.
+	// Err names the missing features, or is nil if the backend can run.
 	Err error
-	// Faults are about missing parts without which the backend can run, too.
+	// Faults describe missing features that the backend does not strictly need.
 	Faults []fault.Fault
 }
 
-// Probe tests the host for every backend, and changes nothing.
+// Probe tests whether the host can run each backend. It changes nothing.
 func Probe(ctx context.Context, cfg *config.Config) []Probed {
 	var out []Probed
 	for _, b := range Backends() {

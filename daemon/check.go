@@ -25,17 +25,18 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceUser is the user of the packages' service.
+// ServiceUser is the user that edgeway.service in the packages runs as.
 const ServiceUser = "edgeway"
 
-// Installed reports whether a configuration is that of the packages' service. Another one may be for another host.
+// Installed reports whether edgeway.service reads this configuration. Any other configuration may be for another
+// host.
 func Installed(path string) bool {
 	path, err := filepath.Abs(path)
 	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
 }
 
-// CheckConfig returns the faults that Run would have, and what it would pass over in silence. It starts nothing. The
-// error is about the configuration files themselves.
+// CheckConfig returns the faults that Run would report, and the settings that Run would silently ignore. It starts
+// nothing. The error is about the configuration files themselves.
 func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -63,22 +64,22 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	return slices.DeleteFunc(c.found, func(f fault.Fault) bool { return f.Ignored(cfg.Doctor.Ignore) }), nil
 }
 
-// configCheck collects faults.
+// configCheck collects the faults of a configuration.
 type configCheck struct {
 	cfg *config.Config
 	// installed is the result of Installed.
 	installed bool
-	// service reports whether this process has the rights of the packages' service.
+	// service reports whether this process has the permissions of edgeway.service.
 	service bool
 	found   []fault.Fault
 }
 
 func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
-// otherHost is the fix of what may be right on the host that the configuration is for.
+// otherHost is the fix of a fault that may not exist on the host that the configuration is for.
 const otherHost = "this matters only if the configuration is for this host"
 
-// checkServiceCIDRs compares the ranges with the networks and routes of this host.
+// checkServiceCIDRs compares proxy.service_cidrs with the networks and routes of this host.
 func (c *configCheck) checkServiceCIDRs() {
 	host, err := nodeinfo.Read(hostOptions(c.cfg))
 	if err != nil {
@@ -94,7 +95,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	}
 }
 
-// checkBackend asks whether the backend can run here, with the rights of this process.
+// checkBackend checks whether the backend can run on this host, with the permissions of this process.
 func (c *configCheck) checkBackend(ctx context.Context) {
 	b, why, err := findBackend(ctx, c.cfg)
 	f := fault.Fault{ID: "backend", Severity: fault.Problem}
@@ -121,7 +122,7 @@ const (
 	manifestsID  = "manifests"
 )
 
-// checkBackendKeys finds keys of a backend that does not run.
+// checkBackendKeys finds keys of a backend that is not configured.
 func (c *configCheck) checkBackendKeys() {
 	for _, own := range c.cfg.Sections {
 		for _, s := range own.Settings {
@@ -133,7 +134,7 @@ func (c *configCheck) checkBackendKeys() {
 	}
 }
 
-// hidden are folders that edgeway.service does not see, or has its own instance of.
+// hidden lists directories that edgeway.service cannot see, or of which it has a private instance.
 var hidden = [...]struct{ folder, setting string }{
 	{"/home", "ProtectHome=yes"},
 	{"/root", "ProtectHome=yes"},
@@ -143,7 +144,7 @@ var hidden = [...]struct{ folder, setting string }{
 	{"/boot", "InaccessiblePaths="},
 }
 
-// checkSandbox finds files that only the service cannot read.
+// checkSandbox finds files that only edgeway.service cannot read.
 func (c *configCheck) checkSandbox() {
 	if !c.service {
 		return
@@ -154,7 +155,7 @@ func (c *configCheck) checkSandbox() {
 	}
 	level := fault.Problem
 	if own, _ := filepath.Glob("/etc/systemd/system/edgeway.service.d/*.conf"); len(own) > 0 {
-		level = fault.Warning // one of them may open the folder
+		level = fault.Warning // a drop-in may make the directory visible
 	}
 	for _, path := range paths {
 		actual, err := filepath.EvalSymlinks(path)
@@ -170,7 +171,7 @@ func (c *configCheck) checkSandbox() {
 	}
 }
 
-// credentials is where the service manager puts the credentials of services while these run.
+// credentials is the directory in which systemd places the credentials of running services.
 const credentials = "/run/credentials/"
 
 func (c *configCheck) checkKubeconfig() {
@@ -178,7 +179,7 @@ func (c *configCheck) checkKubeconfig() {
 	if k.Kubeconfig == "" {
 		return
 	}
-	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // as Run does
+	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // Run reads the kubeconfig in the same way
 	var found []fault.Fault
 	if err == nil {
 		found, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
@@ -213,7 +214,7 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests also plans for a host without addresses: what depends on this one is a dry run's.
+// checkManifests also plans for a host without addresses. Only a dry run finds faults that depend on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return
@@ -226,16 +227,16 @@ func (c *configCheck) checkManifests() {
 			"%s: the folder has no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
-		if strings.HasPrefix(kind, "networking.k8s.io/") { // as Ingress; a Deployment is nothing for a proxy
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // such as Ingress, but not Deployment
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
 	problems, unserved := planned(c.cfg, m.Objects)
-	if c.cfg.Source.Kube.Kubeconfig != "" { // the API server may have the endpoints
+	if c.cfg.Source.Kube.Kubeconfig != "" { // the API server may provide the endpoints
 		unserved = nil
 	}
 	c.addProblems(fault.Problem, slices.Concat(m.Problems, m.Locate(problems)))
-	if len(m.Problems)+len(problems) == 0 { // else they may be the cause
+	if len(m.Problems)+len(problems) == 0 { // otherwise, the problems may be the cause
 		c.addProblems(fault.Warning, m.Locate(unserved))
 	}
 }
@@ -247,7 +248,7 @@ func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Faul
 	}
 }
 
-// planned returns the problems with objects that a plan of them finds, and the ports of Services that have no endpoint.
+// planned returns the object problems that a plan of the objects finds, and the ports of Services without endpoints.
 func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})
 	sink := t.Sink(fileLayer)
@@ -265,6 +266,6 @@ func planned(cfg *config.Config, objects []source.Object) (problems, unserved []
 		unserved = append(unserved, planner.Unserved(svc, p)...)
 	}
 	return slices.DeleteFunc(slices.Clone(problems), func(p fault.Fault) bool {
-		return p.Object.Kind == "" // of this host
+		return p.Object.Kind == "" // a fault of this host
 	}), unserved
 }

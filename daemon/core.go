@@ -28,8 +28,8 @@ import (
 )
 
 // Core is the part of an instance that turns the objects of the sources into syncs of the stages: sources, tracker,
-// planner, pipeline and health. It needs no privilege and opens no socket, so that test/sim can run it in a bubble of
-// testing/synctest.
+// planner, pipeline and health. It needs no privileges and opens no sockets, so test/sim can run it in a
+// testing/synctest bubble.
 type Core struct {
 	cfg      *config.Config
 	logger   *slog.Logger
@@ -46,24 +46,24 @@ type Core struct {
 	faultLog *health.FaultLog
 }
 
-// CoreOptions configure a Core, beside the configuration file. Applied and Synced may be nil.
+// CoreOptions configures a Core, in addition to the configuration file. Applied and Synced may be nil.
 type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family
 	Host     HostWatcher
 	// Checker checks endpoints if the configuration has checks.
 	Checker *endpointcheck.Checker
-	// Budget is planner.Options.Budget.
+	// Budget is the memory budget of the planner. See planner.Options.
 	Budget planner.Budget
 	// Parts restarts the parts that panic. If it is nil, the Core creates one.
 	Parts *contain.Parts
-	// Lines bounds the lines about changes. If it is nil, the Core creates one.
+	// Lines limits the log lines about changes. If it is nil, the Core creates one.
 	Lines *journal.Damper
-	// FaultLog knows the faults that were logged. If it is nil, the Core creates one.
+	// FaultLog remembers the faults that were logged. If it is nil, the Core creates one.
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
-	// FullSync is the mean time between periodic full syncs; 0 means fullSync.
+	// FullSync is the mean time between periodic full syncs, or 0 for the default.
 	FullSync time.Duration
 	Applied  func(pipeline.Applied)
 	// Synced runs after each successful sync of the backend, before the objects are saved for the next start.
@@ -71,17 +71,17 @@ type CoreOptions struct {
 	Outside Outside
 }
 
-// Outside replaces the parts of the sources that block in the kernel. A nil function leaves the part as it is.
+// Outside replaces the parts of the sources that block in the kernel. A nil function selects the real implementation.
 type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
-	// Convert is called with the key of each object before a source converts or loads it, and Plan before the planner
-	// plans it: tests make them panic.
+	// Convert is called with the key of each object before a source converts or loads the object, and Plan before the
+	// planner plans the object. Tests make these functions panic.
 	Convert, Plan func(source.Key)
 }
 
-// HostWatcher follows the addresses of the host. nodeinfo.Watcher is one.
+// HostWatcher watches the addresses of the host. nodeinfo.Watcher implements it.
 type HostWatcher interface {
 	Run(ctx context.Context) error
 	Ready() <-chan struct{}
@@ -89,7 +89,7 @@ type HostWatcher interface {
 	Host() *nodeinfo.Host
 }
 
-// NewCore returns a Core that does nothing until Run. It reads the kubeconfig.
+// NewCore returns a Core. It reads the kubeconfig, but starts nothing before Run.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines, faultLog: o.FaultLog}
 	if c.parts == nil {
@@ -124,7 +124,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	return c, nil
 }
 
-// fullSync is the mean time between periodic full syncs. They find changes that the kernel does not report.
+// fullSync is the mean time between periodic full syncs, which find changes that the kernel does not report.
 const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
@@ -164,10 +164,10 @@ func (c *Core) PlannerOptions() planner.Options {
 	return opts
 }
 
-// starter runs a part of the daemon in a goroutine, and starts it again after a panic.
+// starter runs a part of the daemon in a goroutine, and restarts the part after a panic.
 type starter func(part string, run func(context.Context) error)
 
-// starter returns a starter for the parts of a group. The group ends when a part has panicked too often.
+// starter returns a starter for the parts of a group. The group ends if a part panics too often.
 func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	group.Go(func() error {
 		select {
@@ -194,7 +194,7 @@ func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.
 	})
 }
 
-// runPipeline waits for the host's addresses: a plan without them would remove the NodePorts.
+// runPipeline waits for the host's addresses, because a plan without addresses would remove all NodePorts.
 func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, followers []pipeline.Stage) error {
 	select {
 	case <-ctx.Done():
@@ -221,5 +221,5 @@ func (c *Core) Run(ctx context.Context, backend pipeline.Stage, followers ...pip
 // Pipeline returns the pipeline.
 func (c *Core) Pipeline() *pipeline.Pipeline { return c.pipeline }
 
-// Health returns the checker of the health.
+// Health returns the health checker.
 func (c *Core) Health() *health.Checker { return c.health }

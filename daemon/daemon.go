@@ -2,8 +2,8 @@
 //
 //	sources → tracker → planner → pipeline → backend and followers
 //
-// An instance (instance.go) holds the parts for one configuration. A reload replaces the instance, and the kernel
-// forwards meanwhile. The few parts that outlive a reload are in shared.
+// An instance (instance.go) holds the parts for one configuration. A reload replaces the instance, while the kernel
+// keeps forwarding. The few parts that survive a reload are in shared.
 package daemon
 
 import (
@@ -30,7 +30,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options configure Run, beside the configuration file.
+// Options configures Run, in addition to the configuration file.
 type Options struct {
 	// ConfigPath is the main configuration file.
 	ConfigPath string
@@ -40,10 +40,10 @@ type Options struct {
 	LogOutput io.Writer
 }
 
-// Run serves until ctx ends, and leaves the kernel forwarding. It returns an error that only the operator can fix: an
-// invalid configuration at the start, a second daemon, a host that cannot run the backend. After a *config.Error or a
-// *Permanent, another start would fail too. SIGHUP reloads the configuration. If the new one is invalid, the previous
-// one stays in force.
+// Run serves until ctx ends, and leaves the kernel forwarding. It only returns errors that the operator must fix: an
+// invalid configuration at the start, a second daemon, or a host that cannot run the backend. After a *config.Error
+// or a *Permanent, another start would also fail. SIGHUP reloads the configuration. If the new configuration is
+// invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // until the configuration is loaded
 	logger := slog.New(logs)
@@ -62,7 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 	stopping := context.AfterFunc(ctx, notifier.Stopping)
 	defer func() {
 		if !stopping() {
-			notifier.Stopping() // returns when it is sent
+			notifier.Stopping() // wait until the notification is sent
 		}
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
@@ -105,7 +105,8 @@ func Run(ctx context.Context, opts Options) error {
 	}
 }
 
-// runUntilReload runs the instance. It returns the next configuration, or nil when ctx has ended.
+// runUntilReload runs the instance until a reload, and returns the next configuration. It returns nil after ctx has
+// ended.
 func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,17 +131,17 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 	}
 }
 
-// reloader loads the configuration again and passes it to the loop of Run.
+// reloader loads the configuration again, and passes it to the loop of Run.
 type reloader struct {
 	path     string
 	next     chan settings
 	notifier *sdunit.Notifier
 }
 
-// errReloading is the error of a reload during another one.
+// errReloading is the error of a reload that begins during another reload.
 var errReloading = errors.New("another reload is running, try again later")
 
-// reload returns when the new configuration has been checked. It is in force a moment later.
+// reload returns when the new configuration has been validated. The configuration takes effect a moment later.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	r.notifier.Reloading()
 	defer func() {
@@ -160,25 +161,26 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 	}
 }
 
-// settings are a configuration that was checked, and the backend that it selects on this host.
+// settings holds a validated configuration and the backend that the configuration selects on this host.
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
-	// unsupported is why the configured backend cannot run, if backend is proxy.fallback.
+	// unsupported is the reason why the configured backend cannot run, if backend is proxy.fallback.
 	unsupported error
 }
 
 const (
-	// checkTimeout bounds the check whether the host has what a configuration needs. A busy board takes seconds to run
-	// each program of a backend.
+	// checkTimeout bounds the check whether the host supports a configuration. A busy board takes seconds to run each
+	// program of a backend.
 	checkTimeout = 5 * time.Minute
-	// startTimeout bounds the time that the service manager is asked to wait for that check at the start.
+	// startTimeout bounds the time for which the start asks systemd to wait for that check.
 	startTimeout = checkTimeout + time.Minute
-	// secondLook is the delay before a permanent error is confirmed, because a program may just be writing the file.
+	// secondLook is the delay before a permanent error is confirmed, because another program may still be writing the
+	// file.
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and calls it again after a permanent error. The service manager waits meanwhile.
+// loadAtStart calls loadAndCheck, and repeats the call after a permanent error. Meanwhile, it asks systemd to wait.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	defer manager.ExtendStart(ctx, startTimeout)()
 	set, err := loadAndCheck(ctx, path)
@@ -193,8 +195,8 @@ func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (set
 	}
 }
 
-// loadAndCheck reads the configuration and the files that it names, and tests whether this host can run the backend. It
-// starts nothing.
+// loadAndCheck reads the configuration and the files that it names, and tests whether this host can run the backend.
+// It starts nothing.
 func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -213,17 +215,17 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, unsupported}, nil
 }
 
-// Permanent is an error that no restart fixes: the operator must change a file.
+// Permanent is an error that no restart fixes, because the operator must change a file.
 type Permanent struct{ err error }
 
 // Error implements error.
 func (p *Permanent) Error() string { return p.err.Error() }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (p *Permanent) Unwrap() error { return p.err }
 
-// permanent marks an error in the content or the permissions of a file. Other errors of system calls may go away:
-// another program still has to write the file, or a disk comes back.
+// permanent marks an error in the content or the permissions of a file. It does not mark other system call errors,
+// because they may disappear: another program still has to write the file, or a disk comes back.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err
@@ -236,8 +238,8 @@ func webConfigError(path string, err error) error {
 	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
 }
 
-// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that outlive a
-// reload log as the new configuration says.
+// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that survive a
+// reload therefore log as the new configuration specifies.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
 	// with adds the attributes and groups of a logger that was derived from this one.
@@ -250,7 +252,8 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 	return l
 }
 
-// use applies a configuration. If standard error is the journal, use sends it text with fields.
+// use applies a configuration. If standard error is connected to the journal, use sends text with fields to the
+// journal.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
 	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
@@ -263,7 +266,7 @@ func (l logSwitch) use(c config.Log, w io.Writer) {
 	l.current.Store(&h)
 }
 
-// withoutMessageID drops the identifiers of messages from text: only programs read them.
+// withoutMessageID removes message identifiers from text, because only programs read them.
 func withoutMessageID(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "message_id" {
 		return slog.Attr{}

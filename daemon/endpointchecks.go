@@ -19,14 +19,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks are the checks of endpoints that a configuration asks for. Without any, the methods do nothing.
+// checks runs the endpoint checks of a configuration. If no checks are configured, its methods do nothing.
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
 	services  deadServices
 }
 
-// useChecks configures the Checker, which outlives the instances.
+// useChecks configures the Checker, which survives a reload.
 func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 	tcp := cfg.Checks.TCP
 	if len(tcp.Sources) == 0 {
@@ -45,7 +45,7 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 
 func (c *checks) on() bool { return c.of.Dead != nil }
 
-// run checks the endpoints.
+// run starts the endpoint checks.
 func (c *checks) run(start starter) {
 	if c.on() {
 		start("endpoint checks", c.endpoints.Run)
@@ -59,8 +59,8 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// faults returns a fault while endpoints are dead, which names the one that has been dead for longest, and a fault for
-// each ServicePort that has no other endpoints. Clients of other hosts ask for them.
+// faults returns a fault if endpoints are dead, which names the endpoint that has been dead for the longest time. It
+// also returns a fault for each ServicePort without other endpoints. Clients on other hosts can request the faults.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -85,7 +85,7 @@ func (c *checks) faults(p *plan.Plan) []fault.Fault {
 		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: message})
 }
 
-// status returns the part of edgeway status, or nil if no endpoint is checked.
+// status returns the checks section of "edgeway status", or nil if no endpoints are checked.
 func (c *checks) status() *control.StatusChecks {
 	if !c.on() {
 		return nil
@@ -101,7 +101,7 @@ func (c *checks) dead() *endpointcheck.Dead {
 	return c.endpoints.Dead()
 }
 
-// out returns the dead endpoints of a ServicePort, which get no connections.
+// out returns the dead endpoints of a ServicePort that get no connections.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil
@@ -114,7 +114,7 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 }
 
 // deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. It computes
-// its faults again when the plan or the dead endpoints have changed.
+// the faults again only if the plan or the dead endpoints have changed.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
@@ -122,7 +122,7 @@ type deadServices struct {
 	known []fault.Fault
 }
 
-// faults returns a fault for each of the ServicePorts.
+// faults returns a fault for each of these ServicePorts.
 func (d *deadServices) faults(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,7 +150,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
 		out = append(out, fault.Fault{
 			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
-			// Connections to its other pool do not meet this endpoint.
+			// Connections to the other pool of the ServicePort never reach this endpoint.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
@@ -161,7 +161,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 	return out
 }
 
-// deadPool returns a pool that a frontend forwards to and whose endpoints are all dead.
+// deadPool returns a pool whose endpoints are all dead and to which a frontend forwards.
 func deadPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {

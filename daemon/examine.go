@@ -21,15 +21,15 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Examined makes the host ready that edgeway doctor looks at: with what the running daemon knows, or else with what the
-// configuration, the manifests, the API server and the last-known state say. The findings are what was in the way. It
-// changes nothing.
+// Examined prepares the host for "edgeway doctor". The facts come from the running daemon or, if no daemon answers,
+// from the configuration, the manifests, the API server and the last-known state. The returned faults describe what
+// prevented this. Examined changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
 	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
 	if invalid != nil {
 		found = append(found, notLoaded(invalid))
-		cfg = config.Default() // a daemon may run with a previous one
+		cfg = config.Default() // a daemon may run with a previous configuration
 	}
 	h := &doctor.Host{
 		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
@@ -46,7 +46,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	}
 	h.Unasked = unasked(err, invalid)
 	if invalid != nil {
-		return h, found // there is nothing to plan with
+		return h, found // without a configuration, there is no plan
 	}
 	if k := cfg.Source.Kube; k.Kubeconfig != "" {
 		credentials, _ := kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) // the check api-server reports the error
@@ -55,7 +55,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
 			oneLine(err))
-		if h.Unprivileged { // the cause may be a file that only root may read
+		if h.Unprivileged { // perhaps only root can read the file in question
 			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
 		}
 		found = append(found, f)
@@ -65,7 +65,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// notLoaded is the finding of a configuration that cannot be used, or not by this user.
+// notLoaded returns the fault of a configuration that is invalid, or that this user cannot read.
 func notLoaded(err error) fault.Fault {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration cannot be read: %s",
@@ -75,7 +75,7 @@ func notLoaded(err error) fault.Fault {
 		"the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
 
-// unasked is the finding of a daemon that did not answer, unless it is known that none runs.
+// unasked returns the fault of a daemon that did not answer, unless certainly no daemon is running.
 func unasked(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:
@@ -90,17 +90,17 @@ func unasked(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is how long a daemon may take to answer. A stuck one is a finding.
+// answerTime is the time that the daemon has to answer. A daemon that takes longer is reported.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints is how many routes edgeway doctor looks up at most; watchedEndpoints, the daemon in each round,
-// within 5 ms of processor time also with 10,000 Services.
+// examinedEndpoints bounds the routes that "edgeway doctor" looks up. watchedEndpoints bounds the routes that the
+// daemon looks up in each round, in less than 5 ms of processor time even with 10,000 Services.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 64
 )
 
-// addKube has the host know its API server, if there is one.
+// addKube enables the host to contact its API server, if a kubeconfig is configured.
 func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	k := cfg.Source.Kube
 	if k.Kubeconfig == "" {
@@ -114,10 +114,10 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	}
 }
 
-// readingTime bounds a reading of all sources where there is no last-known state.
+// readingTime bounds the reading of all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline returns the facts that foresee has, or, before a daemon has run, the plan that all sources make.
+// offline returns the facts from foresee or, if no daemon has run yet, a plan from all sources.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
 	state, files, err := foresee(cfg)
 	if err == nil {
@@ -143,7 +143,7 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 }
 
 func (i *instance) newRounds() *doctor.Rounds {
-	rules := firewall.New() // remembers what it need not read again
+	rules := firewall.New() // remembers the rules that need not be read again
 	return doctor.NewRounds(doctor.RoundsOptions{
 		Moved: i.node.Moved(),
 		Host: func() *doctor.Host {
@@ -165,7 +165,7 @@ func checkNames() (out []string) {
 	return out
 }
 
-// factsOf gives what the pipeline knows.
+// factsOf returns the facts from the state of the pipeline.
 func factsOf(state *pipeline.State) doctor.Facts {
 	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
 	if f.Plan == nil {
@@ -175,7 +175,7 @@ func factsOf(state *pipeline.State) doctor.Facts {
 	return f
 }
 
-// facts are what the commands look at the host with.
+// facts returns the facts that the commands need to examine the host.
 func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)

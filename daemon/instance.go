@@ -35,33 +35,36 @@ type instanceOptions struct {
 	ConfigPath        string
 	Started           time.Time
 	Reload            func(context.Context) error
-	// InForce is what the previous instance left in the kernel.
+	// InForce is the state that the previous instance left in the kernel.
 	InForce  inForce
 	Notifier *sdunit.Notifier
 	Shared   shared
 }
 
-// inForce is a plan in the kernel and the backend that wrote it. It is zero if this process has written none.
+// inForce is a plan in the kernel and the backend that wrote the plan. It is zero if this process has not written a
+// plan.
 type inForce struct {
 	plan    *plan.Plan
 	backend string
 }
 
-// freeDelay is the time from a full sync until its memory is returned. Go (1.26) keeps it until a collection that an
-// idle daemon runs every two minutes: 104 MB instead of 40 MB at 10,000 Services.
+// freeDelay is the time from a full sync until its memory is returned to the system. Go (1.26) would keep the memory
+// until a garbage collection, which an idle daemon runs every two minutes: 104 MB instead of 40 MB with 10,000
+// Services.
 const freeDelay = 3 * time.Second
 
-// instance is the daemon with one configuration. newInstance creates all of its parts before run starts one.
+// instance is the daemon with one configuration. newInstance creates all parts before run starts any of them.
 type instance struct {
 	*Core
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component // of the backend
-	// unsupported is why the configured backend cannot run, while proxy.fallback serves.
+	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces it.
 	unsupported error
-	// served reports that the backend has synced. Until then the previous plan is in force.
+	// served reports whether the backend has synced. Until then, the previous plan is in force.
 	served atomic.Bool
-	// stages are the backend and its followers, in the order in which they run. Those in closers end with the instance.
+	// stages holds the backend and its followers, in the order in which they run. closers holds the stages that end
+	// with the instance.
 	stages    []pipeline.Stage
 	closers   []proxiers.Proxier
 	leftovers *leftovers
@@ -69,11 +72,12 @@ type instance struct {
 	metrics   *metrics.Metrics
 	control   *control.Server
 	servers   servers
-	// free returns memory to the system freeDelay after a full sync.
+	// free returns memory to the system, freeDelay after a full sync.
 	free *time.Timer
 }
 
-// newInstance takes the control socket before it changes anything: the socket prevents a second daemon on one host.
+// newInstance opens the control socket before it changes anything, because the socket prevents a second daemon on one
+// host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupported: set.unsupported, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))
@@ -113,7 +117,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
-	healthy := i.health.Healthy // of a complete instance: clients ask at any time
+	healthy := i.health.Healthy // only a complete instance, because clients may request the health at any time
 	i.opts.Shared.healthy.Store(&healthy)
 	return nil
 }
@@ -129,7 +133,7 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synce
 	}
 }
 
-// inForce returns what this instance leaves to the next one.
+// inForce returns the state that this instance leaves to the next instance.
 func (i *instance) inForce() inForce {
 	out := inForce{i.pipeline.State().InForce, i.opts.InForce.backend}
 	if i.served.Load() {
@@ -223,17 +227,17 @@ func (i *instance) env(stage string) proxiers.Env {
 	}
 }
 
-// shared are the parts that outlive an instance: the listening sockets of followers stay open while the next instance
-// starts, and an endpoint that failed its checks stays out of use.
+// shared holds the parts that survive an instance. The listening sockets of followers stay open while the next
+// instance starts, and an endpoint that failed its checks stays out of use.
 type shared struct {
 	loopback     *localnodeport.Proxier
 	healthChecks *healthcheck.Proxier
 	endpoints    *endpointcheck.Checker
-	// healthy returns the health of the instance that runs.
+	// healthy returns the health of the running instance.
 	healthy *atomic.Pointer[func() bool]
 	// parts counts panics.
 	parts *contain.Parts
-	// lines knows what was logged a while ago.
+	// lines remembers the recently logged changes.
 	lines    *journal.Damper
 	faultLog *health.FaultLog
 }
@@ -256,8 +260,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	return s
 }
 
-// drainTime bounds the wait for the connections to NodePorts on loopback to end. New connections wait for the next
-// process if a service manager keeps the sockets.
+// drainTime bounds the wait for connections to NodePorts on loopback to end. New connections wait for the next
+// process if systemd keeps the sockets.
 const drainTime = 500 * time.Millisecond
 
 func (s shared) close() {
@@ -267,5 +271,5 @@ func (s shared) close() {
 	s.loopback.Shutdown(ctx)
 }
 
-// contain runs a goroutine of a shared follower, and runs it again after a panic.
+// contain runs a goroutine of a shared follower, and restarts it after a panic.
 func (s shared) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }

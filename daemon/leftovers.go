@@ -16,25 +16,25 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftovers are the rules of Components that are not configured: of the backend before a reload or a restart, or of a
-// follower that was turned off. They stay until the configured backend serves, so that every connection meets the rules
-// of one of the two backends. Then they are removed.
+// leftovers are the rules of Components that are not configured: rules of the backend before a reload or a restart,
+// or of a follower that was disabled. These rules stay until the configured backend serves, so that every connection
+// meets the rules of one of the two backends. Then they are removed.
 //
-// While both backends have rules, the first one that chooses an endpoint translates the whole connection, and the rules
-// of the other one do not apply to it. Both use the same mark for masquerade.
+// While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
+// rules of the other backend do not apply. Both backends use the same mark for masquerading.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env
-	// backend is the configured one. before is the one that served until this reload, or "" if it is the same.
+	// backend is the configured backend. before is the backend before this reload, or "" if the backend is the same.
 	backend, before string
-	// synced receives after a full sync.
+	// synced receives a value after each full sync.
 	synced chan struct{}
 
 	mu sync.Mutex
-	of []leftover // not cleaned up yet
+	of []leftover // not yet cleaned up
 }
 
-// leftover is a Component that has rules left.
+// leftover is a Component that still has rules.
 type leftover struct {
 	proxiers.Component
 	// err is the error of the last cleanup, and failing is the time of the first failure.
@@ -43,13 +43,13 @@ type leftover struct {
 }
 
 const (
-	// cleanupTimeout bounds one attempt. For 2,500 Services iptables-nft 1.8.9 took 1.2 s.
+	// cleanupTimeout bounds one attempt. For 2,500 Services, iptables-nft 1.8.9 took 1.2 s.
 	cleanupTimeout = 5 * time.Minute
-	// cleanupRetry is the delay after an attempt until the next one, unless a full sync comes first.
+	// cleanupRetry is the delay between two attempts, unless a full sync comes first.
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftovers returns the leftovers of the Components in list. before may be backend itself.
+// newLeftovers returns the leftovers of the Components in list. before may be the same as backend.
 func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
 	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1)}
 	for _, c := range list {
@@ -61,7 +61,7 @@ func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before s
 	return l
 }
 
-// noteFull reports a full sync to run. It does not block.
+// noteFull notifies run of a full sync. It does not block.
 func (l *leftovers) noteFull() {
 	select {
 	case l.synced <- struct{}{}:
@@ -69,8 +69,8 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run cleans up after the first full sync, and again after cleanupRetry and after each full sync, until everything is
-// removed or ctx ends.
+// run cleans up after the first full sync. It repeats the attempt after cleanupRetry and after each full sync, until
+// everything is removed or ctx ends.
 func (l *leftovers) run(ctx context.Context) {
 	var retry <-chan time.Time
 	switching := l.switching()
@@ -92,14 +92,14 @@ func (l *leftovers) run(ctx context.Context) {
 
 func (l *leftovers) pending() bool { return len(l.list()) > 0 }
 
-// list returns the leftovers. Callers must not change the slice, and remove replaces it.
+// list returns the leftovers. Callers must not change the slice.
 func (l *leftovers) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of
 }
 
-// remove cleans up after each Component, and keeps those whose cleanup failed.
+// remove cleans up after each Component, and keeps the Components whose cleanup failed.
 func (l *leftovers) remove(ctx context.Context) {
 	var left []leftover
 	for _, c := range l.list() {
@@ -116,7 +116,8 @@ func (l *leftovers) remove(ctx context.Context) {
 	l.of = left
 }
 
-// cleanUp makes one attempt. It logs an error once, until the error changes.
+// cleanUp makes one attempt to clean up after a Component. It logs an error only if the error differs from the last
+// one.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
@@ -140,10 +141,10 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 	return c, false
 }
 
-// switching reports whether the previous backend still has rules after a reload with another one.
+// switching reports whether the previous backend still has rules after a reload changed the backend.
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// faults reports a cleanup that failed, or a switch of the backend that has not ended.
+// faults returns a fault if a cleanup failed, or if a switch of the backend has not ended.
 func (l *leftovers) faults() []fault.Fault {
 	cond := fault.Fault{ID: "leftovers", Severity: fault.Warning}
 	of := l.list()
@@ -161,7 +162,7 @@ func (l *leftovers) faults() []fault.Fault {
 	return nil
 }
 
-// Cleanup removes the rules of all backends and followers, whether they are configured or not.
+// Cleanup removes the rules of all backends and followers, including those that are not configured.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
 	all := followers(cfg, proxiers.Component{}, shared{})

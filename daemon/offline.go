@@ -22,9 +22,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// foresee returns what a daemon that starts now without its API server would plan, and the status of the manifests. It
-// reads the last-known state, the manifests and this host. It changes nothing, makes no connection, and needs no
-// kubeconfig, which may be a credential that is there only while the service runs.
+// foresee returns the plan of a daemon that would start now without its API server, and the status of the manifests.
+// It reads the last-known state, the manifests and this host. It changes nothing and makes no connections. It does
+// not need the kubeconfig, which may be a credential that exists only while the service runs.
 func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
@@ -40,7 +40,7 @@ func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err
 	return state, files, nil
 }
 
-// recall reads the last-known state and the manifests, once.
+// recall reads the last-known state and the manifests once.
 func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, files source.Status, err error) {
 	var layers []tracker.Layer
 	manifests, kept := len(cfg.Source.File.Paths) > 0, cfg.Source.Kube.Kubeconfig != ""
@@ -67,7 +67,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 		if before, files, err = readFiles(cfg, all.Sink(fileLayer)); err != nil {
 			return nil, nil, files, err
 		}
-		if held == nil { // as sources.held
+		if held == nil { // sources.held does the same
 			held = before
 		}
 	}
@@ -78,7 +78,8 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	return snap, held, files, nil
 }
 
-// readFiles reads the manifests once. It takes what it cannot read from the last-known state, whose holdings it returns.
+// readFiles reads the manifests once. It replaces unreadable manifests by their last-known state, and returns the
+// holdings of that state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
@@ -91,16 +92,16 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 	return held, status, err
 }
 
-// gathered is a sink that keeps the objects.
+// gathered is a sink that collects the objects.
 type gathered []source.Object
 
 func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
 func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
 
-// MakePlan reads the sources once and returns the plan that Run would apply, with the problems of the objects. It
-// changes nothing on the host. From the last-known state it takes only the addresses of the API server, and which of
-// several Services owns an address.
+// MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects. It
+// changes nothing on the host. From the last-known state, MakePlan only uses the addresses of the API server, and the
+// owners of addresses that several Services claim.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {
@@ -118,7 +119,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	group, ctx := errgroup.WithContext(ctx)
 	defer func() {
 		stop()
-		_ = group.Wait() // a failure while stopping does not affect the plan
+		_ = group.Wait() // failures while stopping do not affect the plan
 	}()
 	group.Go(func() error { return node.Run(ctx) })
 	s.run(func(_ string, run func(context.Context) error) { group.Go(func() error { return run(ctx) }) })

@@ -60,8 +60,8 @@ func longLived(f config.FastPath) map[tracker.Name]bool {
 	return out
 }
 
-// ownPorts maps the ports of the daemon's servers to their keys. A reload may have a server listen after the first
-// plan.
+// ownPorts maps the ports of the daemon's servers to their keys. It does not check whether a server listens, because
+// a reload may start a server after the first plan.
 func ownPorts(cfg *config.Config) map[uint16]string {
 	own := map[uint16]string{}
 	for key, addr := range map[string]string{
@@ -69,14 +69,14 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 		"metrics.address": cfg.Metrics.Address,
 	} {
 		if _, port, err := net.SplitHostPort(addr); err == nil {
-			n, _ := strconv.ParseUint(port, 10, 16) // checked when the configuration was loaded
+			n, _ := strconv.ParseUint(port, 10, 16) // the configuration was validated when it was loaded
 			own[uint16(n)] = key
 		}
 	}
 	return own
 }
 
-// LoadConfig reads the configuration; see config.Load.
+// LoadConfig reads the configuration. See config.Load.
 func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Choices()) }
 
 // Choices returns the values of proxy.backend with their documentation.
@@ -93,8 +93,8 @@ func Choices() []config.Choice {
 	return out
 }
 
-// hostOptions excludes addresses and routes that are not the host's own: those of backends, the routes to Services, and
-// kube-ipvs0, to which kube-proxy in its ipvs mode binds the addresses of all Services for good.
+// hostOptions excludes addresses and routes that are not the host's own: those of backends, the routes to Services,
+// and kube-ipvs0. In its ipvs mode, kube-proxy leaves the addresses of all Services on kube-ipvs0 permanently.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
 	out := nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
@@ -129,8 +129,8 @@ func podDetection(p config.Proxy) planner.PodDetection {
 	return planner.PodDetection{}
 }
 
-// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 does not have this
-// file, and refuses IPv6 rules.
+// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 lacks this file,
+// and rejects IPv6 rules.
 func kernelFamilies() []plan.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 		return []plan.Family{plan.IPv4}
@@ -138,8 +138,8 @@ func kernelFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// families returns the configured address families, or those that the host has. IPv6 may be missing from the kernel, or
-// disabled for all interfaces (kube-proxy looks at both, too).
+// families returns the configured address families or, by default, the families of the host. The kernel may lack
+// IPv6, or IPv6 may be disabled for all interfaces. kube-proxy checks both, too.
 func families(cfg *config.Config) []plan.Family {
 	if len(cfg.Proxy.IPFamilies) > 0 {
 		return cfg.Proxy.IPFamilies
@@ -152,13 +152,13 @@ func families(cfg *config.Config) []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// memoryShare is the part of a control group's memory, in percent, that Go's heap tries to keep to. The rest is for
-// the programs that write rules, which are in the same group, and for the rules themselves, which the kernel accounts
-// to it.
+// memoryShare is the percentage of the control group's memory that Go's heap tries not to exceed. The rest is for the
+// programs that write rules, which run in the same control group, and for the rules themselves, which the kernel
+// charges to that group.
 const memoryShare = 60
 
-// limitMemory sets Go's memory limit from that of the daemon's control group, unless GOMEMLIMIT is set. Go (1.26)
-// does so for processors, but not for memory.
+// limitMemory sets Go's memory limit to a share of the limit of the daemon's control group, unless GOMEMLIMIT is set.
+// Go (1.26) respects the group's limit for processors, but not for memory.
 func limitMemory(logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -170,22 +170,24 @@ func limitMemory(logger *slog.Logger) {
 	}
 }
 
-// idleMemory is the part of Go's memory limit for a daemon without Services.
+// idleMemory is the share of Go's memory limit that a daemon without Services needs.
 const idleMemory = 32 << 20
 
-// minBudget is the least budget, however little memory there is: 1,000 ordinary Services.
+// minBudget is the smallest budget, even on hosts with very little memory. It allows 1,000 ordinary Services.
 const minBudget = 4 << 20
 
-// netlinkCost is the part of Go's memory limit for the parts of Services, where the backend writes by netlink. The
-// limit itself is 60 % of the memory.
+// netlinkCost is the memory that the parts of Services take from Go's memory limit if the backend writes by netlink.
+// The limit itself is 60 % of the memory.
 //
-// Measured on linux/amd64 in a control group of 256 MB, with nftables: the daemon peaks at 97 MB with the 400,000
-// endpoints x ports that it then serves of a million in 25 Services (160 bytes each), and at 87 to 94 MB with one
-// Service of 20,000 ports, an address and an endpoint each (3 kB). The planner alone keeps 42 bytes of an endpoint, 200
-// of an address and 600 of such a port. An element of a map of nftables takes 100 bytes of the kernel (Linux 6.18).
+// Measured on linux/amd64 in a control group of 256 MB, with nftables. The peak is 97 MB with 25 Services and a
+// million endpoints x ports, of which the daemon then serves 400,000 (160 bytes each). The peak is 87 to 94 MB with
+// one Service of 20,000 ports, each with an address and an endpoint (3 kB). The planner itself keeps 42 bytes for an
+// endpoint, 200 for an address, and 600 for such a port. An element of an nftables map takes 100 bytes of kernel
+// memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
-// budget returns what Services may take of Go's memory limit. cost is the backend's, and may be zero.
+// budget returns the memory that Services may take from Go's memory limit. cost is the cost of the backend, and may
+// be zero.
 func budget(limit int64, cost proxiers.Cost) planner.Budget {
 	if cost == (proxiers.Cost{}) {
 		cost = netlinkCost
@@ -197,8 +199,8 @@ func budget(limit int64, cost proxiers.Cost) planner.Budget {
 	return out
 }
 
-// groupMemory returns the smallest limit of the process's control group and the groups above it. It reads control
-// groups of version 2, and those of version 1 in a mount of their own.
+// groupMemory returns the lowest limit of the process's control group and its ancestors. It supports control groups
+// of version 2, and control groups of version 1 that are mounted separately.
 func groupMemory(groups, root string) (limit int64, ok bool) {
 	text, err := os.ReadFile(groups)
 	if err != nil {
@@ -206,7 +208,7 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		// "0::/system.slice/edgeway.service", or "4:memory:/..." of version 1.
+		// "0::/system.slice/edgeway.service", or "4:memory:/..." in version 1.
 		parts := strings.SplitN(lines.Text(), ":", 3)
 		if len(parts) != 3 {
 			continue
@@ -230,10 +232,10 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// unlimited is less than the limit of a version 1 group without a limit, and more memory than any machine has.
+// unlimited is lower than the limit of an unlimited version 1 group, and higher than the memory of any machine.
 const unlimited = 1 << 50
 
-// memoryFile reads one limit. The text "max" means that there is none.
+// memoryFile reads one limit. The text "max" means that there is no limit.
 func memoryFile(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// What the instance reports about itself.
+// The reports of an instance about itself.
 
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
@@ -51,10 +51,10 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// lookTime bounds the look at the host before an explanation.
+// lookTime bounds the examination of the host before an explanation.
 const lookTime = 5 * time.Second
 
-// freshFaults looks at the host first: the last look may be a minute old.
+// freshFaults examines the host first, because the last examination may be a minute old.
 func (i *instance) freshFaults() []fault.Fault {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
@@ -62,7 +62,7 @@ func (i *instance) freshFaults() []fault.Fault {
 	return i.health.Faults()
 }
 
-// explainer returns the backend if it is one, and nil otherwise.
+// explainer returns the stage that implements proxiers.Explainer, or nil if there is none.
 func (i *instance) explainer() proxiers.Explainer {
 	for _, s := range i.stages {
 		if e, ok := s.Applier.(proxiers.Explainer); ok {
@@ -72,7 +72,7 @@ func (i *instance) explainer() proxiers.Explainer {
 	return nil
 }
 
-// path returns what the backend knows about the path of a connection.
+// path returns the backend's information about the path of a connection.
 func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	if e := i.explainer(); e != nil {
 		return e.Explain(d, bound)
@@ -80,7 +80,7 @@ func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{}, nil
 }
 
-// shortcut returns lines about the backend's way past the rules, if it has one.
+// shortcut returns lines about the backend's shortcut past the rules, or nil if the backend has no shortcut.
 func (i *instance) shortcut() []string {
 	if e := i.explainer(); e != nil {
 		return e.Summary()
@@ -97,7 +97,8 @@ func (i *instance) status() control.Status {
 	return s
 }
 
-// state is the pipeline's. Before its first sync, as right after a reload, it has the names of the stages already.
+// state returns the state of the pipeline. It fills in the names of the stages before the first sync, as after a
+// reload.
 func (i *instance) state() pipeline.State {
 	s := i.pipeline.State()
 	if s.Backend.Name != "" || len(i.stages) == 0 {
@@ -110,7 +111,7 @@ func (i *instance) state() pipeline.State {
 	return s
 }
 
-// view is what the service manager is notified of.
+// view returns the state that the Notifier reports to systemd.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
 		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: healthSources(i.sources.list()),
@@ -122,14 +123,14 @@ func (i *instance) view() sdunit.View {
 	return v
 }
 
-// lastKnown says whether saved state is being served: the API server has not answered since the start, or not all paths
-// of manifests could be read.
+// lastKnown reports whether saved state is being served, because the API server has not answered since the start, or
+// because some paths of manifests could not be read.
 func (i *instance) lastKnown() control.LastKnown {
 	at, serving := i.sources.lastKnown()
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
-// planFaults returns the faults of the plan that are about the host, not about an object.
+// planFaults returns the faults of the plan that concern the host rather than an object.
 func planFaults(s pipeline.State) (out []fault.Fault) {
 	for _, f := range s.PlanProblems {
 		if isOfHost(f) {
@@ -139,10 +140,10 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 	return out
 }
 
-// isOfHost reports whether a fault of the plan is one of the host, which planFaults returns.
+// isOfHost reports whether a fault of the plan concerns the host. planFaults returns such faults.
 func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault && f.Object.Kind == "" }
 
-// shown returns the state without the faults that planFaults returns and without ignored notices.
+// shown returns the state without the faults of planFaults and without ignored notices.
 func shown(s pipeline.State, ignored []string) pipeline.State {
 	hidden := func(f fault.Fault) bool { return isOfHost(f) || f.Ignored(ignored) }
 	if slices.ContainsFunc(s.PlanProblems, hidden) {
@@ -174,7 +175,7 @@ func (i *instance) metricsOptions() metrics.Options {
 	return o
 }
 
-// proxyMode is kube-proxy's name for a backend: it knows iptables in one implementation only.
+// proxyMode returns kube-proxy's name for a backend. kube-proxy does not distinguish the implementations of iptables.
 func proxyMode(backend string) string {
 	mode, _, _ := strings.Cut(backend, "-")
 	return mode
@@ -190,24 +191,24 @@ func (i *instance) faults() (out []fault.Fault) {
 	return append(out, i.servers.faults()...)
 }
 
-// shownFaults returns the faults for health, except for the fast path's, which fastPath reports.
+// shownFaults returns the faults that are included in the health, without those of the fast path. fastPath reports
+// those.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
-// newFaultLog returns a FaultLog with a Damper of its own: a change of many Services must not leave out its lines.
+// newFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress its lines.
 func newFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }
 
-// haveOwnLines returns the IDs of the faults that other parts log: each object, endpoint or port has its line.
+// haveOwnLines returns the IDs of the faults that other parts log, with one line for each object, endpoint or port.
 func haveOwnLines() []string {
 	return append(kube.FaultIDs(), planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut",
 		"endpoint-checks", "panic", lastknown.FaultID, "removed-key", "fallback", "leftovers")
 }
 
-// removedKeys returns a warning for each file that sets removed keys. The check of the configuration says what replaced
-// them.
+// removedKeys returns a warning for each file that sets removed keys. "edgeway config check" names the replacements.
 func (c *Core) removedKeys() (out []fault.Fault) {
 	for _, r := range c.cfg.Removed {
 		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
@@ -228,11 +229,11 @@ func logRemovedKeys(logger *slog.Logger, keys []config.Removed) {
 	}
 }
 
-// fastPath answers questions about the way past the rules.
+// fastPath reports on the fast path, which bypasses the rules.
 type fastPath struct {
 	cfg     config.FastPath
 	backend proxiers.Component
-	// offloader is nil where no stage is one.
+	// offloader is nil if no stage implements proxiers.Offloader.
 	offloader proxiers.Offloader
 }
 
@@ -246,7 +247,7 @@ func (i *instance) fastPath() *fastPath {
 	return f
 }
 
-// missing says why there is no fast path although it is enabled, or "".
+// missing returns the reason why an enabled fast path does not work, or "" if the fast path works or is disabled.
 func (f *fastPath) missing() string {
 	switch {
 	case !f.cfg.Enabled:
@@ -266,7 +267,7 @@ func (f *fastPath) missing() string {
 	return ""
 }
 
-// faults returns a warning if the fast path is enabled in vain.
+// faults returns a warning if the fast path is enabled but does not work.
 func (f *fastPath) faults() []fault.Fault {
 	why := f.missing()
 	if why == "" {
@@ -279,10 +280,10 @@ func (f *fastPath) faults() []fault.Fault {
 	}}
 }
 
-// fastPathTime bounds the question of edgeway status.
+// fastPathTime bounds the time that "edgeway status" waits for the state of the fast path.
 const fastPathTime = 5 * time.Second
 
-// status returns the answer for edgeway status, or nil if there is no fast path.
+// status returns the fast-path section of "edgeway status", or nil if the fast path is not in use.
 func (f *fastPath) status() *control.StatusFastPath {
 	if !f.cfg.Enabled || f.offloader == nil || f.missing() != "" {
 		return nil
@@ -296,8 +297,8 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// of says for edgeway explain whether connections to a ServicePort leave the rules. ways are those to the client and to
-// the endpoints.
+// of returns the text of "edgeway explain" on whether connections to a ServicePort bypass the rules. ways are the
+// routes to the client and to the endpoints.
 func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 	missing := f.missing()
 	switch {

@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// serve runs the servers of health and metrics.
+// serve runs the HTTP servers for health and metrics.
 func (i *instance) serve(always func(part string, run func(context.Context))) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger
@@ -43,13 +43,13 @@ func (i *instance) serve(always func(part string, run func(context.Context))) {
 	}
 }
 
-// servers holds the faults of the daemon's own servers, by their key in the configuration.
+// servers holds the faults of the daemon's own servers, indexed by configuration key.
 type servers struct {
 	mu   sync.Mutex
 	down map[string]fault.Fault
 }
 
-// note stores why the server of a key does not serve, or removes it if err is nil.
+// note stores the reason why a server is down. If err is nil, note removes the fault of that server.
 func (s *servers) note(key, address string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *servers) note(key, address string, err error) {
 	}
 	at, failed := netip.ParseAddrPort(address)
 	if failed != nil {
-		at, _ = netip.ParseAddrPort("[::]" + address) // ":10256"
+		at, _ = netip.ParseAddrPort("[::]" + address) // for example ":10256"
 	}
 	if s.down == nil {
 		s.down = map[string]fault.Fault{}
@@ -76,8 +76,8 @@ func (s *servers) faults() (out []fault.Fault) {
 	return out
 }
 
-// answering records the panic of a handler. net/http (Go 1.26) would only write it to its own log. Such a panic never
-// ends the daemon, because clients of other hosts send the requests.
+// answering records a panic of an HTTP handler, which net/http (Go 1.26) would only write to its own log. The panic
+// never ends the daemon, because clients on other hosts send the requests.
 func (c *Core) answering(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {
@@ -85,7 +85,7 @@ func (c *Core) answering(part string, h http.Handler) http.Handler {
 			return nil
 		})
 		if p, ok := errors.AsType[*contain.Panic](err); ok {
-			if p.Value != http.ErrAbortHandler { //nolint:errorlint // a value of recover
+			if p.Value != http.ErrAbortHandler { //nolint:errorlint // nolint:errorlint // recover returned this value
 				c.parts.Record(part, err)
 			}
 			panic(http.ErrAbortHandler) // ends the connection

@@ -19,31 +19,31 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceLog logs each Service that is added or removed, loses its last ready endpoint, or gets one. It remembers the
-// Services without an endpoint, so that the cost of computing their faults depends on the number of these Services and
-// not on the size of the plan. Its methods may be called from any goroutine.
+// serviceLog logs each Service that is added or removed, loses its last ready endpoint, or gets a ready endpoint
+// again. It remembers the Services without endpoints, so that the cost of computing their faults depends on the
+// number of these Services and not on the size of the plan. Its methods may be called from any goroutine.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper
 
 	mu sync.Mutex
-	// idle holds the Services that have a port without an endpoint.
+	// idle holds the Services with a port that has no endpoint.
 	idle   map[tracker.Name]*idleService
 	snap   *tracker.Snapshot // of the last sync
 	plan   *plan.Plan
-	faults []fault.Fault // of snap and plan, unless stale
+	faults []fault.Fault // the faults of snap and plan, unless stale
 	stale  bool
-	// before is the plan that the previous instance left in force. It is nil after the initial state is complete.
+	// before is the plan that the previous instance left in force. It becomes nil when the initial state is complete.
 	before *plan.Plan
 	// began is the time of the first sync, and starting reports whether the sources are still listing their objects.
 	began    time.Time
 	starting bool
 }
 
-// idleService is a Service that has a port without an endpoint.
+// idleService is a Service with a port that has no endpoint.
 type idleService struct {
-	since  time.Time        // zero if there was no endpoint at the start
-	of     *tracker.Service // the Service that the faults were made from; nil if they must be made again
+	since  time.Time        // zero if the port had no endpoint at the start
+	of     *tracker.Service // the Service that faults were computed from, or nil if they must be computed again
 	faults []fault.Fault
 }
 
@@ -86,7 +86,7 @@ func (l *serviceLog) changed(c proxiers.Change) {
 	}
 }
 
-// start makes a plan the initial state: it records the Services without an endpoint and logs nothing.
+// start records a plan as the initial state: it remembers the Services without endpoints, and logs nothing.
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {
@@ -104,7 +104,7 @@ func serviceOf(sp *plan.ServicePort) tracker.Name {
 	return tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 }
 
-// changedServices returns the names of the Services in a change, each once.
+// changedServices returns the names of the Services in a change, without duplicates.
 func changedServices(c proxiers.Change) (names []tracker.Name) {
 	for _, sp := range slices.Concat(c.Changed, c.Removed) {
 		names = append(names, serviceOf(sp))
@@ -113,7 +113,7 @@ func changedServices(c proxiers.Change) (names []tracker.Name) {
 	return slices.Compact(names)
 }
 
-// note logs how a Service has changed.
+// note logs the change of a Service.
 func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) {
 	idleBefore, idle := len(plan.WithoutEndpoint(before)), len(plan.WithoutEndpoint(after))
 	switch {
@@ -140,8 +140,8 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unserved returns a Notice for each port without an endpoint, the latest first. It makes only those again that may have
-// changed.
+// unserved returns a Notice for each port without endpoints, the latest first. It recomputes only the Notices that
+// may have changed.
 func (l *serviceLog) unserved() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *serviceLog) unserved() []fault.Fault {
 	l.stale = false
 	total, changed := 0, false
 	for name, idle := range l.idle {
-		svc := l.snap.Find(name) // nil if the Service was deleted, but the kernel still has it
+		svc := l.snap.Find(name) // nil if the Service was deleted but is still in the kernel
 		if idle.of == nil || svc != idle.of {
 			changed = true
 			idle.of, idle.faults = svc, l.faultsOf(svc, idle.since)
@@ -183,19 +183,19 @@ func (l *serviceLog) faultsOf(svc *tracker.Service, since time.Time) []fault.Fau
 	return faults
 }
 
-// maxProblemLines bounds the lines that one plan adds to the log; status and metrics have all problems.
+// maxProblemLines bounds the lines that one plan adds to the log. The status and the metrics include all problems.
 const maxProblemLines = 50
 
-// problemLog writes each problem with an object once, when it appears.
+// problemLog logs each object problem once, when the problem appears.
 type problemLog struct {
 	logger  *slog.Logger
-	ignored []string         // IDs whose notices are left out
+	ignored []string         // the IDs of notices that are not logged
 	last    [2][]fault.Fault // the lists of the previous call
 }
 
-// note takes all problems after each plan: those that the sources found, and those that the planner found. Both lists
-// are sorted, and most plans change few problems, so it compares what differs from the previous lists. The caller must
-// not change the lists.
+// note receives all problems after each plan: those that the sources found, and those that the planner found. Both
+// lists are sorted. Most plans change few problems, so note only compares the parts that differ from the previous
+// lists. The caller must not change the lists.
 func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
 	for i, list := range [2][]fault.Fault{objects, planned} {
@@ -226,7 +226,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 	}
 }
 
-// difference cuts off what two lists begin and end with in common.
+// difference removes the common beginning and the common end of two lists.
 func difference(a, b []fault.Fault) (restA, restB []fault.Fault) {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return nil, nil

@@ -17,30 +17,30 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The names of the sources, which are those of the tracker's layers. Files come first: what an
-// operator configured on the host has precedence over the API server.
+// The names of the sources are also the names of the tracker's layers. Files have precedence over the API server,
+// because an operator configured them on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
-	// The last-known state of the files has no layer: the source of the files hands it over, as it tells what is gone
-	// from what cannot be read now.
+	// The last-known state of the files is not a layer. The file source uses that state itself, because only the file
+	// source can distinguish removed manifests from temporarily unreadable ones.
 	lastKnownFiles = "lastknown-file"
 )
 
-// sources are the configured sources, and the tracker that they feed.
+// sources holds the configured sources, and the tracker that receives their objects.
 type sources struct {
 	tracker *tracker.Tracker
-	file    *file.Source     // nil: none
-	kube    *kube.Source     // nil: none
+	file    *file.Source     // nil if not configured
+	kube    *kube.Source     // nil if not configured
 	saved   *lastknown.Store // the last-known state of kube, or nil
-	// savedFiles is the same of the files.
+	// savedFiles is the last-known state of file, or nil.
 	savedFiles *lastknown.Store
-	// aside says that the last-known state is neither served nor written.
+	// aside disables serving and writing the last-known state.
 	aside bool
 }
 
-// status returns the state of each source.
+// status returns the status of each source.
 func (s *sources) status() (out []control.StatusSource) {
 	for _, src := range s.list() {
 		out = append(out, control.StatusSource{Name: src.Name(), Status: src.Status()})
@@ -48,7 +48,7 @@ func (s *sources) status() (out []control.StatusSource) {
 	return out
 }
 
-// newSources makes no connection and writes nothing. It reads the kubeconfig.
+// newSources creates the configured sources. It reads the kubeconfig, but makes no connections and writes nothing.
 func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer
@@ -103,12 +103,12 @@ func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outs
 	s.file = file.New(o)
 }
 
-// savedFilesDir has the last-known state of the manifests.
+// savedFilesDir returns the directory of the last-known state of the manifests.
 func savedFilesDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
 
-// knownFiles gives what the files held before the start; ok is false if there is no state that says it.
+// knownFiles returns the objects of the manifests before the start. ok is false if no such state was saved.
 func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	if s.aside {
 		return nil, false
@@ -118,7 +118,7 @@ func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	return objects, ok
 }
 
-// stores are what is kept on disk.
+// stores returns the stores of last-known state on disk.
 func (s *sources) stores() (out []*lastknown.Store) {
 	for _, store := range []*lastknown.Store{s.saved, s.savedFiles} {
 		if store != nil {
@@ -128,7 +128,7 @@ func (s *sources) stores() (out []*lastknown.Store) {
 	return out
 }
 
-// storeFaults returns what is wrong with the last-known states.
+// storeFaults returns the faults of the last-known states.
 func (s *sources) storeFaults() (out []fault.Fault) {
 	for _, store := range s.stores() {
 		out = append(out, store.Faults()...)
@@ -136,15 +136,15 @@ func (s *sources) storeFaults() (out []fault.Fault) {
 	return out
 }
 
-// commit says that the kernel has what the sources said: it may be saved.
+// commit permits saving the objects of the sources, because the kernel has accepted them.
 func (s *sources) commit(held []source.Holding) {
 	for _, store := range s.stores() {
 		store.Commit(held)
 	}
 }
 
-// lastKnown says whether saved state is being served, as a source has not been read since the start, and when it was
-// saved.
+// lastKnown reports whether saved state is being served, because a source has not been read since the start. saved is
+// the time when that state was saved.
 func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.Age()
@@ -161,7 +161,7 @@ func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	return saved, serving
 }
 
-// credentialFaults returns what is wrong with the credentials of the API server.
+// credentialFaults returns the faults of the credentials for the API server.
 func (s *sources) credentialFaults() []fault.Fault {
 	if s.kube == nil {
 		return nil
@@ -177,7 +177,7 @@ func (s *sources) clockFaults() []fault.Fault {
 	return s.kube.ClockFaults()
 }
 
-// expiries are when the credentials of the API server expire.
+// expiries returns the times at which the credentials for the API server expire.
 func (s *sources) expiries() map[string]time.Time {
 	out := map[string]time.Time{}
 	if s.kube != nil {
@@ -188,7 +188,7 @@ func (s *sources) expiries() map[string]time.Time {
 	return out
 }
 
-// place returns "file:line" of an object of a manifest, or "".
+// place returns "file:line" of an object in a manifest, or "" if the object is not in a manifest.
 func (s *sources) place(key source.Key) string {
 	if s.file == nil {
 		return ""
@@ -196,7 +196,7 @@ func (s *sources) place(key source.Key) string {
 	return s.file.Place(key)
 }
 
-// list gives the sources in the order of the layers.
+// list returns the sources in the order of the layers.
 func (s *sources) list() []source.Source {
 	out := s.origins()
 	if !s.aside {
@@ -207,7 +207,7 @@ func (s *sources) list() []source.Source {
 	return out
 }
 
-// origins returns the sources without what is kept on disk of them.
+// origins returns the sources without the stores of last-known state.
 func (s *sources) origins() (out []source.Source) {
 	if s.file != nil {
 		out = append(out, s.file)
@@ -218,7 +218,8 @@ func (s *sources) origins() (out []source.Source) {
 	return out
 }
 
-// sink gives the sink of the tracker. What is kept on disk passes there on its way.
+// sink returns the tracker's sink for a source. If the source has a store of last-known state, the objects pass
+// through the store first.
 func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
 	switch {
@@ -231,7 +232,7 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run feeds the tracker.
+// run starts the sources, which send their objects to the tracker.
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {
@@ -244,7 +245,7 @@ func (s *sources) run(start starter) {
 	}
 }
 
-// serverAddrs returns the addresses at which the API server was proven before the last start.
+// serverAddrs returns the addresses at which the API server proved its identity before the last start.
 func (s *sources) serverAddrs() []source.ServerAddr {
 	if s.saved == nil {
 		return nil
@@ -252,7 +253,7 @@ func (s *sources) serverAddrs() []source.ServerAddr {
 	return s.saved.ServerAddrs()
 }
 
-// held gives which Service had what before the last start; see planner.Options.
+// held returns the owners of contested ports before the last start. See planner.Options.
 func (s *sources) held() []source.Holding {
 	for _, store := range s.stores() {
 		if held := store.Held(); held != nil {
