@@ -67,7 +67,8 @@ func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
 	}
 }
 
-// What run would refuse on this host is refused where the configuration is this host's, and not in a pipeline.
+// A backend that cannot run is a problem if the configuration is installed on this host, but only a warning
+// elsewhere.
 func TestABackendThatCannotRun(t *testing.T) {
 	cfg, err := LoadConfig(checkedConfig(t, "version = 1\nsource.file.paths = ['m']\n"))
 	if err != nil {
@@ -102,7 +103,7 @@ func TestABackendThatCannotRun(t *testing.T) {
 	}
 }
 
-// A restart is for what may pass by itself.
+// An error is permanent unless a restart can succeed without a change by the operator.
 func TestWhatIsPermanent(t *testing.T) {
 	t.Parallel()
 	at := func(err error) error {
@@ -115,7 +116,7 @@ func TestWhatIsPermanent(t *testing.T) {
 		{errors.New("it does not parse"), true},
 		{at(syscall.EACCES), true},
 		{at(syscall.EPERM), true},
-		{at(syscall.ENOENT), false}, // somebody may yet write it
+		{at(syscall.ENOENT), false}, // another program may still write the file
 		{at(syscall.EIO), false},
 		{at(syscall.EMFILE), false},
 	} {

@@ -31,7 +31,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietHost never changes.
+// quietHost is a host that never changes.
 type quietHost struct{ ready chan struct{} }
 
 func (h quietHost) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -39,7 +39,7 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panicky is a backend that panics while the plan has a Service of this name.
+// panicky is a backend that panics if the plan contains a Service with this name.
 type panicky struct {
 	mu      sync.Mutex
 	name    string
@@ -65,7 +65,7 @@ func (p *panicky) serves() []string {
 	return slices.Clone(p.applied)
 }
 
-// runCore runs a Core until the backend serves these Services, and returns the problems that it then has.
+// runCore runs a Core until the backend serves these Services, and returns the problems at that time.
 func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -102,8 +102,8 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	return problems
 }
 
-// An object that panics in conversion, planning or rendering is refused and named, and everything else is served: from
-// manifests, and at a start from the last-known state.
+// An object that causes a panic in conversion, planning or rendering is refused and named in a problem. All other
+// objects are served, from manifests and, after a start, from the last-known state.
 func TestAnObjectThatPanics(t *testing.T) {
 	panics := func(key source.Key) {
 		if key.Kind == source.KindService && key.Name == "bad" {
@@ -155,7 +155,7 @@ func TestAnObjectThatPanics(t *testing.T) {
 	}
 }
 
-// A source that panics always is started again, and ends the daemon at the third panic within ten minutes.
+// A source that always panics is restarted twice. Its third panic within ten minutes ends the daemon.
 func TestASourceThatPanicsAlways(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
@@ -180,7 +180,8 @@ func TestASourceThatPanicsAlways(t *testing.T) {
 	})
 }
 
-// The panic of a handler is named, does not end the daemon however often it comes, and ends the connection.
+// A panic of an HTTP handler is reported and closes the connection. It never ends the daemon, however often it
+// happens.
 func TestAHandlerThatPanics(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))

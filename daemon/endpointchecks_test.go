@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// deadEndpoint is an address where nobody listens.
+// deadEndpoint returns an address on which no process listens.
 func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func checking(sources ...config.CheckedSource) *config.Config {
 	return cfg
 }
 
-// runChecks runs them until the endpoints that are dead are so many.
+// runChecks runs the checks until this number of endpoints is dead.
 func runChecks(t *testing.T, c *checks, dead int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -63,7 +63,7 @@ func runChecks(t *testing.T, c *checks, dead int) {
 	<-done
 }
 
-// What is known of endpoints outlasts a reload, unless that turns the checks off.
+// Verdicts on endpoints survive a reload, unless the new configuration disables the checks.
 func TestChecksOutlastAReload(t *testing.T) {
 	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)
@@ -92,7 +92,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 	}
 }
 
-// From a manifest to the plan: the endpoint that does not answer is checked, leaves the pool, and is named.
+// An endpoint of a manifest that does not answer is checked, leaves the pool in the plan, and is named in a fault.
 func TestADeadEndpointOfAManifest(t *testing.T) {
 	at := deadEndpoint(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -138,7 +138,8 @@ func TestADeadEndpointOfAManifest(t *testing.T) {
 	}
 }
 
-// A port none of whose endpoints answers is a problem: connections to it fail. One that has another endpoint is not.
+// A port without any living endpoint is a problem, because connections to the port fail. A port that has a living
+// endpoint is not a problem.
 func TestServicesWithoutALivingEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -157,10 +158,10 @@ func TestServicesWithoutALivingEndpoint(t *testing.T) {
 	}
 	cluster, local := plan.Route{Verdict: plan.Forward}, plan.Route{Verdict: plan.Forward, Pool: plan.LocalPool}
 	both, living := []string{"10.1.0.1:80", "10.1.0.2:80"}, []string{"10.1.0.3:80"}
-	alive := port("alive", cluster, living, both) // nothing uses the local pool
+	alive := port("alive", cluster, living, both) // no frontend uses the local pool
 	for name, c := range map[string]struct {
 		services []*plan.ServicePort
-		want     string // the message of the first
+		want     string // the message of the first fault
 	}{
 		"none":               {[]*plan.ServicePort{alive, port("empty", cluster, nil, nil)}, ""},
 		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},

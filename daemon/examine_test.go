@@ -42,7 +42,7 @@ func examinedConfig(t *testing.T, extra string) string {
 	return path
 }
 
-// Without a daemon the manifests tell what is to be looked at.
+// Without a daemon, Examined plans from the manifests.
 func TestExaminedWithoutADaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
@@ -50,7 +50,7 @@ func TestExaminedWithoutADaemon(t *testing.T) {
 	}
 }
 
-// What a daemon would say of its sources is said without one, too.
+// Examined reports the faults of a source even if no daemon is running.
 func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 	path := examinedConfig(t, "")
 	manifest := filepath.Join(filepath.Dir(path), "m.yaml")
@@ -64,7 +64,7 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 	}
 }
 
-// What is wrong with the configuration is a finding, not the end: a daemon may run with a previous one.
+// An invalid configuration is only a finding, because a daemon may still run with a previous configuration.
 func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
@@ -72,7 +72,8 @@ func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// Who may not ask a daemon, or does not know where, must not be told that none runs: its ports would be a stranger's.
+// If the user may not ask the daemon, or its socket is unknown, Examined must not conclude that no daemon runs.
+// Otherwise, the doctor would report the daemon's ports as ports of another program.
 func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))
@@ -80,7 +81,7 @@ func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
-	go func() { _ = server.Serve(l) }() // until Close
+	go func() { _ = server.Serve(l) }() // until the server is closed
 	t.Cleanup(func() { _ = server.Close() })
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "the daemon cannot be asked: facts: the daemon answered 403") {

@@ -14,7 +14,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// proxy.fallback serves for any backend that this host cannot run, but not for one whose test failed in another way.
+// proxy.fallback replaces a backend that this host cannot run, but not a backend whose probe failed for another
+// reason.
 func TestFallback(t *testing.T) {
 	backend := func(name string, err error) proxiers.Component {
 		return proxiers.Component{Name: name, Probe: func(context.Context) error { return err }}

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// offloader has one connection of each of its ServicePorts on the fast path.
+// offloader is a proxiers.Offloader that has one connection of each ServicePort on the fast path.
 type offloader struct {
 	missing  string
 	services []*plan.ServicePort
@@ -33,7 +33,7 @@ func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	return out, nil
 }
 
-// Whoever asks whether a connection takes the fast path gets the first thing that keeps it off.
+// fastPath.of returns the first reason that keeps a connection off the fast path.
 func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
 	other := &plan.ServicePort{Name: web.Name}
@@ -69,7 +69,7 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	}
 }
 
-// A backend that has no fast path has none, and what an earlier one has left is removed.
+// A backend may not support the fast path. Then the flowtable of an earlier backend is removed.
 func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 	cfg := config.Default()
 	cfg.FastPath.Enabled = true
@@ -104,7 +104,7 @@ func TestStatusOfTheFastPath(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.offloader = offloader{missing: "no flowtable"}
-	if s := f.status(); s != nil { // a fault says it
+	if s := f.status(); s != nil { // a fault reports the reason
 		t.Errorf("%+v", s)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The IDs of these faults are made of names, which a search of the source for constants does not find.
+// These IDs are composed of names, so a search of the source code for constants does not find them.
 func TestFaultsOfSourcesAndFollowersHaveKnownIDs(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {
@@ -55,7 +55,7 @@ func TestTheConfigurationIgnoresNotices(t *testing.T) {
 	}
 }
 
-// While more Services change than have a line each, a fault still has its lines.
+// A fault is logged even while so many Services change that some of their lines are omitted.
 func TestManyServicesHideNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -20,8 +20,8 @@ type idle struct{}
 func (idle) Apply(context.Context, proxiers.Change) error { return nil }
 func (idle) Close() error                                 { return nil }
 
-// The health checks of the running daemon are answered while the next instance is made: not by a part of it, and not by
-// one that does not start.
+// While the next instance is created, health requests are answered from the running instance. They are never answered
+// from an incomplete instance, or from an instance that fails to start.
 func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
@@ -47,7 +47,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	}
 }
 
-// A backend takes over until it has served, however often the configuration is reloaded before that.
+// The new backend takes over from the old one until the new backend has synced, even after several reloads.
 func TestASecondReloadStillTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
@@ -95,7 +95,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 	}
 }
 
-// A status right after a reload names the stages, though none of them has run yet.
+// After a reload, the status names all stages, even if no stage has run yet.
 func TestStagesHaveTheirNamesFromTheStart(t *testing.T) {
 	i := &instance{Core: &Core{pipeline: pipeline.New(pipeline.Options{})}, stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
 	if s := i.state(); s.Backend.Name != "first" || len(s.Followers) != 1 || s.Followers[0].Name != "second" {

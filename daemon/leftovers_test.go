@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// fakeBackends are a list as the real one is: two programs, of which one has two variants and a name for
-// whichever of them the host uses. cleaned notes their clean-ups, fail those that fail.
+// fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias that resolves
+// to one of the variants. cleaned records the cleanups. fail holds the errors that cleanups and the alias return.
 type fakeBackends struct {
 	cleaned []string
 	fail    map[string]error
@@ -52,7 +52,7 @@ func TestANameThatStandsForAnotherIsResolved(t *testing.T) {
 	}
 }
 
-// What is in force is never cleaned up; what the configuration turns off is, followers too.
+// The active components are never cleaned up. All other backends and the disabled followers are cleaned up.
 func TestAllUnusedComponentsAreCleanedUp(t *testing.T) {
 	f := &fakeBackends{}
 	followers := []follower{
@@ -115,16 +115,16 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 			t.Errorf("cleaned up after %v before it is time, logged are\n%s", f.cleaned, &log)
 		}
 		f.fail = nil
-		l.pending() // its lock orders this before the next attempt
+		l.pending() // its lock orders the assignment before the next attempt
 		time.Sleep(time.Second)
-		<-ended // without another full sync
+		<-ended // no other full sync is needed
 		if c := l.faults(); len(c) > 0 || l.switching() || len(f.cleaned) != 4 {
 			t.Errorf("at the end: %v, cleaned up after %v", c, f.cleaned)
 		}
 		if !strings.Contains(log.String(), `msg="backend switched" from=variant-b to=nftables`) {
 			t.Errorf("logged are\n%s", &log)
 		}
-		l.noteFull() // nobody listens any more
+		l.noteFull() // run has returned, so nothing receives
 		l.noteFull()
 	})
 }
@@ -143,7 +143,7 @@ func (l *leftovers) says(t *testing.T, words ...string) {
 	}
 }
 
-// A start is no switch: nothing is said unless something is wrong.
+// A start does not count as a switch of the backend, so it causes no fault.
 func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}
@@ -161,7 +161,7 @@ func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 	})
 }
 
-// A daemon that stops while it cleans up has not failed.
+// A cleanup that the end of the daemon interrupts does not count as a failure.
 func TestLeftoversWhenStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

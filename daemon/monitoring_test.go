@@ -20,13 +20,13 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exported gives the metrics of the daemon with each of its backends, and their labels.
+// exported returns the metrics of the daemon with each of its backends, and the labels of the metrics.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
 	pattern := regexp.MustCompile(`^Desc\{fqName: "([a-z0-9_]+)".*variableLabels: \{(.*)\}\}$`)
 	for _, backend := range Backends() {
-		if backend.New == nil { // an alias
+		if backend.New == nil { // skip an alias
 			continue
 		}
 		for _, d := range describe(t, backend) {
@@ -40,7 +40,7 @@ func exported(t *testing.T) map[string][]string {
 	return all
 }
 
-// describe gives the metrics of a daemon with this backend.
+// describe returns the metrics of a daemon with this backend.
 func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Desc) {
 	t.Helper()
 	cfg := config.Default()
@@ -74,8 +74,8 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 	return descs
 }
 
-// The shipped alerts, their unit tests and the dashboard ask for metrics that the daemon has, by labels that they have:
-// Prometheus takes any name, and an alert on one that nobody exports never fires.
+// The shipped alerts, their unit tests and the dashboard must use only metrics and labels that the daemon exports.
+// Prometheus accepts any name, and an alert on a metric that does not exist never fires.
 func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	known := exported(t)
 	named := regexp.MustCompile(`\b((?:edgeway|kubeproxy|process|go)_[a-z0-9_]+)(?:\{([^}]*)\})?`)
@@ -87,7 +87,7 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 		}
 		for _, f := range found {
 			name := f[1]
-			if _, ok := known[name]; !ok { // a histogram has several
+			if _, ok := known[name]; !ok { // a histogram has several suffixes
 				name = regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
 			}
 			labels, ok := known[name]
@@ -104,7 +104,8 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	}
 }
 
-// Every alert has a unit test in which it fires, and one in which it does not. scripts/check-packages runs them.
+// Every alert has a unit test in which the alert fires, and a unit test in which it does not. scripts/check-packages
+// runs these tests.
 func TestEveryAlertIsTested(t *testing.T) {
 	tests := read(t, "testdata/alerts_test.yaml")
 	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, examples+"/alerts.yaml"), -1)

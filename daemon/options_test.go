@@ -36,7 +36,7 @@ func TestConfiguredFamiliesWin(t *testing.T) {
 	}
 }
 
-// The planner learns the range of NodePorts and the ports of the daemon's own servers.
+// The planner receives the range of NodePorts and the ports of the daemon's own servers.
 func TestPortsOfTheConfiguration(t *testing.T) {
 	opts := plannerOptions(config.Default(), nil, nil)
 	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts, want) {
@@ -60,7 +60,8 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 	}
 }
 
-// The routes of virtual servers (proxiers/ipvs) and the addresses of kube-proxy's device are not this host's network.
+// The routes of virtual servers (proxiers/ipvs) and the addresses on kube-proxy's device are not part of this host's
+// network.
 func TestWhatProxiesMakeIsIgnored(t *testing.T) {
 	got := hostOptions(config.Default())
 	if !slices.Contains(got.IgnoreDevices, "kube-ipvs0") || !slices.Contains(got.IgnoreTables, 237) {

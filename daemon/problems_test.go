@@ -60,7 +60,7 @@ func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
 	}
 }
 
-// A change of one problem among many costs what changed: nothing is made of all the others.
+// If one of many problems changes, note only processes that problem, and allocates nothing for the others.
 func TestNoteCostsWhatChanged(t *testing.T) {
 	l := problemLog{logger: slog.New(slog.DiscardHandler)}
 	var many []fault.Fault

@@ -17,7 +17,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Profiles are for this host. Other hosts see them only where web_config asks them for a password.
+// Only clients on this host can read profiles, unless web_config requires a password from other hosts.
 func TestOtherHostsSeeProfilesOnlyWithAPassword(t *testing.T) {
 	u := newUnit(t)
 	client := u.lab.Host("client", netip.MustParseAddr("192.0.2.99"))
@@ -54,7 +54,7 @@ func TestOtherHostsSeeProfilesOnlyWithAPassword(t *testing.T) {
 		if c.users {
 			users = fmt.Sprintf("basic_auth_users: {prometheus: %q}\n", hash)
 		}
-		u.write("web.yml", users) // which is read for each request
+		u.write("web.yml", users) // the server reads the file for each request
 		answer := get(t, c.from, netip.AddrPortFrom(c.to, 10249), c.path, c.password)
 		if !strings.HasPrefix(answer, "HTTP/1.0 "+c.want+" ") {
 			t.Errorf("%s asks %s with the password %q, users %t: %.60q, want %s", c.from.Name, c.path, c.password, c.users, answer, c.want)
@@ -62,7 +62,7 @@ func TestOtherHostsSeeProfilesOnlyWithAPassword(t *testing.T) {
 	}
 }
 
-// get returns the answer to one request from a host of the lab.
+// get sends one request from a host of the lab, and returns the response.
 func get(t *testing.T, from *netlab.Host, at netip.AddrPort, path, password string) (answer string) {
 	t.Helper()
 	request := "GET " + path + " HTTP/1.0\r\n"

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A problem of the plan that breaks connections is a condition, and not among the other problems.
+// A problem of the plan that breaks connections is a fault of the host, and is not listed among the other problems.
 func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}
@@ -30,7 +30,8 @@ func TestProblemsThatAreConditions(t *testing.T) {
 	}
 }
 
-// A port that another program has is a condition: of a Service, a problem; of the daemon itself, a restriction.
+// If another program uses a port, the fault is a problem for the port of a Service, but only a warning for a port of
+// the daemon.
 func TestPortsThatAreNotServed(t *testing.T) {
 	var own servers
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
@@ -58,7 +59,7 @@ func TestPortsThatAreNotServed(t *testing.T) {
 	}
 }
 
-// stage is a backend that reports and explains what a test wants.
+// stage is a backend whose faults and explanations the test sets.
 type stage struct{ found []fault.Fault }
 
 func (s stage) Apply(context.Context, proxiers.Change) error { return nil }
@@ -69,7 +70,7 @@ func (s stage) Explain(plan.Decision, bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: "by socket"}, nil
 }
 
-// What a backend knows beyond the plan is shown.
+// The faults and explanations of a backend are shown.
 func TestBackendsReport(t *testing.T) {
 	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
 	backend := stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}

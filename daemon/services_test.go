@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cluster has objects, and a serviceLog that is given each sync of them.
+// cluster holds objects, and a serviceLog that receives each sync of these objects.
 type cluster struct {
 	*serviceLog
 	out     bytes.Buffer
@@ -49,7 +49,7 @@ func (c *cluster) apply(objects ...source.Object) {
 	}
 }
 
-// sync plans and syncs, and returns the new lines of the log.
+// sync plans and syncs the objects, and returns the new lines of the log.
 func (c *cluster) sync() string {
 	snap, _ := c.tracker.Snapshot()
 	next, _ := c.planner.Plan(snap, nil, c.synced)
@@ -68,7 +68,7 @@ func aService(name string, i int, ports ...string) *source.Service {
 	return s
 }
 
-// aSlice has one endpoint for each of the ports.
+// aSlice returns an EndpointSlice with one endpoint that serves all of the ports.
 func aSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: service + "-1", Service: service, Family: plan.IPv4}
 	s.Endpoints = []source.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: ready, Serving: true}}
@@ -85,7 +85,7 @@ func TestChangesOfServicesHaveALineEach(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
-		want          string // a part of the only line; "" for none
+		want          string // a part of the only line, or "" for no line
 		unserved      int
 	}{
 		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},
@@ -124,7 +124,7 @@ func TestChangesOfServicesHaveALineEach(t *testing.T) {
 	}
 }
 
-// A Notice says why, since when, and whom it concerns. The latest is the first.
+// A Notice names the cause, the time and the ServicePort. The latest Notice comes first.
 func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("old", 1, "http"), aService("web", 2, "http"), aSlice("web", true, "http"))
@@ -151,7 +151,7 @@ func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
 	})
 }
 
-// The objects that a source lists after the first sync are no changes.
+// Objects that a source lists after the first sync are not logged as changes.
 func TestAStartIsOneSummaryForEachList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("web", 1, "http"))
@@ -179,7 +179,7 @@ func TestAStartIsOneSummaryForEachList(t *testing.T) {
 	})
 }
 
-// A sync costs what has changed.
+// The cost of a sync depends on the size of the change, not on the size of the cluster.
 func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
@@ -204,7 +204,7 @@ func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
 	}
 }
 
-// A reload that takes manifests away removes their Services.
+// If manifests are gone after a reload, their Services are logged as removed.
 func TestAReloadLogsWhatItChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := aService("web", 1, "http")
@@ -212,7 +212,7 @@ func TestAReloadLogsWhatItChanged(t *testing.T) {
 		w.sync()
 		logger := slog.New(slog.NewTextHandler(&w.out, nil))
 		w.serviceLog = newServiceLog(logger, journal.NewDamper(logger), w.synced)
-		w.synced = nil // the new instance knows nothing of the kernel
+		w.synced = nil // a new instance has no previous plan
 		w.sink.Delete(web.Key())
 		if got := w.sync(); !strings.Contains(got, "Service removed") || !strings.Contains(got, " service=ns/web ") ||
 			strings.Contains(got, "ns/db") {
@@ -221,7 +221,7 @@ func TestAReloadLogsWhatItChanged(t *testing.T) {
 	})
 }
 
-// The faults of Services that did not change are not made again.
+// The faults of unchanged Services are not computed again.
 func TestFaultsOfServicesCostWhatChanged(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
@@ -245,7 +245,7 @@ func TestFaultsOfServicesCostWhatChanged(t *testing.T) {
 	}
 }
 
-// BenchmarkUnserved is a round after a sync that changed no Service without an endpoint, one, or all.
+// BenchmarkUnserved measures unserved after a sync that changed none, one, or all of the Services without endpoints.
 func BenchmarkUnserved(b *testing.B) {
 	for _, changed := range []int{0, 1, 5000} {
 		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {

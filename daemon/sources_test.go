@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// begin starts the sources as the daemon does, until stop is called.
+// begin starts the sources like the daemon, until stop is called.
 func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	t.Helper()
 	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{})
@@ -52,8 +52,8 @@ func await(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
-// A folder that is renamed while the daemon is down: with a last-known state its Services are served, and it is said;
-// and without one nothing is.
+// A directory of manifests is renamed while the daemon is stopped. With a last-known state, the daemon serves the
+// Services of that state and reports a fault. Without a last-known state, the daemon serves nothing.
 func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
@@ -70,14 +70,14 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	if err := os.Rename(manifests, manifests+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	snap, before, files, err := recall(cfg) // as the next start
+	snap, before, files, err := recall(cfg) // as the next start does
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Err, manifests+": no such file or directory") {
 		t.Errorf("without a daemon: Services %v, holdings %v, status %+v", snap.Services, before, files)
 	}
-	for range 2 { // what was loaded is saved again
+	for range 2 { // the loaded state is saved again
 		s, stop = begin(t, cfg)
 		await(t, s.tracker.Changed())
 		snap, ok := s.tracker.Snapshot()
@@ -109,8 +109,8 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	}
 }
 
-// A reload is checked while the daemon runs with the old configuration: what that one writes stays, and nothing is
-// made.
+// Validating a configuration for a reload must not create files, and must not delete files that the running daemon is
+// writing.
 func TestCheckingAConfigurationTouchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig, state := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "state")

@@ -18,7 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// childConfig makes the test program the daemon, with the configuration that it names.
+// childConfig is the environment variable that makes the test binary run the daemon with the configuration that it
+// names.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// unit is a daemon under a service manager that the test plays, on the node of a lab.
+// unit is a daemon on the node of a lab. The test plays the role of systemd.
 type unit struct {
 	*testing.T
 	manager *sdtest.Manager
@@ -88,7 +89,7 @@ func newUnit(t *testing.T) *unit {
 	return u
 }
 
-// write gives the path of a file beside the configuration.
+// write writes a file beside the configuration, and returns its path.
 func (u *unit) write(name, text string) string {
 	u.Helper()
 	path := filepath.Join(filepath.Dir(u.config), name)
@@ -126,7 +127,7 @@ directory = %q
 	u.write(filepath.Base(u.config), text)
 }
 
-// start starts the daemon as a service manager does, with what is in the store.
+// start starts the daemon as systemd does, with the sockets in the fd store.
 func (u *unit) start() {
 	u.Helper()
 	var names []string
@@ -143,7 +144,7 @@ func (u *unit) start() {
 	}
 }
 
-// receive keeps what was sent, and does to the store what is asked for.
+// receive records the datagrams that were sent, and updates the fd store accordingly.
 func (u *unit) receive() {
 	for _, d := range u.manager.Received() {
 		u.seen = append(u.seen, d)
@@ -163,7 +164,7 @@ func (u *unit) receive() {
 	}
 }
 
-// await waits for a datagram with the assignment, and forgets those before it.
+// await waits for a datagram with the assignment, and discards all datagrams before it.
 func (u *unit) await(assignment string) sdtest.Datagram {
 	u.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -192,7 +193,7 @@ func (u *unit) signal(sig os.Signal) {
 	}
 }
 
-// The life of the unit, as its service manager and a client of a NodePort on loopback see it.
+// The test covers the life of the unit from the view of systemd and of a client of a NodePort on loopback.
 func TestUnderAServiceManager(t *testing.T) {
 	u := newUnit(t)
 	u.start()
@@ -234,7 +235,7 @@ func TestUnderAServiceManager(t *testing.T) {
 		_ = u.cmd.Wait()
 		waiting := make(chan netlab.Outcome, 1)
 		go func() { waiting <- u.ask() }()
-		time.Sleep(200 * time.Millisecond) // the client is there before the daemon
+		time.Sleep(200 * time.Millisecond) // the client connects before the daemon starts
 		u.start()
 		u.await("READY=1")
 		if got := <-waiting; got.Server != "ep" {
@@ -248,7 +249,7 @@ func TestUnderAServiceManager(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before it is ready the daemon asks nft whether the backend can run, which takes minutes on a slow board.
+// Before READY=1, the daemon runs nft to check whether the backend can run. This takes minutes on a slow board.
 func TestTheServiceManagerWaitsForASlowProbe(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")
@@ -301,8 +302,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// A load balancer gets answers during a reload of the configuration, also when nothing can be planned after that
-// because an API server was added that cannot be reached.
+// A load balancer gets responses during a reload of the configuration. It gets them even if no plan is possible
+// afterwards, because the reload added an unreachable API server.
 func TestHealthChecksOutliveAReload(t *testing.T) {
 	u := newUnit(t)
 	u.write("web.yaml", checkedManifest)
