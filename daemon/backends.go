@@ -192,7 +192,7 @@ type Probed struct {
 	Faults []fault.Fault
 }
 
-// Probe tests whether the host can run each backend. It changes nothing.
+// Probe tests whether the host can run each backend. Probe changes nothing.
 func Probe(ctx context.Context, cfg *config.Config) []Probed {
 	var out []Probed
 	for _, b := range Backends() {

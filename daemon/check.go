@@ -25,7 +25,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceUser is the user that edgeway.service in the packages runs as.
+// ServiceUser is the user that edgeway.service runs as.
 const ServiceUser = "edgeway"
 
 // Installed reports whether edgeway.service reads this configuration. Any other configuration may be for another
@@ -35,8 +35,8 @@ func Installed(path string) bool {
 	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
 }
 
-// CheckConfig returns the faults that Run would report, and the settings that Run would silently ignore. It starts
-// nothing. The error is about the configuration files themselves.
+// CheckConfig returns the faults that Run would report, and the settings that Run would silently ignore. CheckConfig
+// starts nothing. The error is about the configuration files themselves.
 func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -76,7 +76,7 @@ type configCheck struct {
 
 func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
-// otherHost is the fix of a fault that may not exist on the host that the configuration is for.
+// otherHost is the fix of a fault that does not matter if the configuration is for another host.
 const otherHost = "this matters only if the configuration is for this host"
 
 // checkServiceCIDRs compares proxy.service_cidrs with the networks and routes of this host.
@@ -227,7 +227,7 @@ func (c *configCheck) checkManifests() {
 			"%s: the folder has no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
-		if strings.HasPrefix(kind, "networking.k8s.io/") { // such as Ingress, but not Deployment
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // for example Ingress
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
@@ -266,6 +266,6 @@ func planned(cfg *config.Config, objects []source.Object) (problems, unserved []
 		unserved = append(unserved, planner.Unserved(svc, p)...)
 	}
 	return slices.DeleteFunc(slices.Clone(problems), func(p fault.Fault) bool {
-		return p.Object.Kind == "" // a fault of this host
+		return p.Object.Kind == "" // the fault concerns this host
 	}), unserved
 }

@@ -116,7 +116,7 @@ func TestWhatIsPermanent(t *testing.T) {
 		{errors.New("it does not parse"), true},
 		{at(syscall.EACCES), true},
 		{at(syscall.EPERM), true},
-		{at(syscall.ENOENT), false}, // another program may still write the file
+		{at(syscall.ENOENT), false}, // another program may still create the file
 		{at(syscall.EIO), false},
 		{at(syscall.EMFILE), false},
 	} {

@@ -155,7 +155,7 @@ func TestAnObjectThatPanics(t *testing.T) {
 	}
 }
 
-// A source that always panics is restarted twice. Its third panic within ten minutes ends the daemon.
+// A source that always panics is restarted twice. The third panic of the source within ten minutes ends the daemon.
 func TestASourceThatPanicsAlways(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
@@ -180,8 +180,8 @@ func TestASourceThatPanicsAlways(t *testing.T) {
 	})
 }
 
-// A panic of an HTTP handler is reported and closes the connection. It never ends the daemon, however often it
-// happens.
+// A panic of an HTTP handler is reported and closes the connection. Such panics never end the daemon, however often
+// they happen.
 func TestAHandlerThatPanics(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))

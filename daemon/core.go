@@ -28,7 +28,7 @@ import (
 )
 
 // Core is the part of an instance that turns the objects of the sources into syncs of the stages: sources, tracker,
-// planner, pipeline and health. It needs no privileges and opens no sockets, so test/sim can run it in a
+// planner, pipeline and health. Core needs no privileges and opens no sockets, so test/sim can run it in a
 // testing/synctest bubble.
 type Core struct {
 	cfg      *config.Config
@@ -55,11 +55,11 @@ type CoreOptions struct {
 	Checker *endpointcheck.Checker
 	// Budget is the memory budget of the planner. See planner.Options.
 	Budget planner.Budget
-	// Parts restarts the parts that panic. If it is nil, the Core creates one.
+	// Parts restarts the parts that panic. If Parts is nil, the Core creates its own.
 	Parts *contain.Parts
-	// Lines limits the log lines about changes. If it is nil, the Core creates one.
+	// Lines limits the log lines about changes. If Lines is nil, the Core creates its own.
 	Lines *journal.Damper
-	// FaultLog remembers the faults that were logged. If it is nil, the Core creates one.
+	// FaultLog remembers the faults that were logged. If FaultLog is nil, the Core creates its own.
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
@@ -77,11 +77,11 @@ type Outside struct {
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
 	// Convert is called with the key of each object before a source converts or loads the object, and Plan before the
-	// planner plans the object. Tests make these functions panic.
+	// planner plans the object. Tests set Convert and Plan to functions that panic.
 	Convert, Plan func(source.Key)
 }
 
-// HostWatcher watches the addresses of the host. nodeinfo.Watcher implements it.
+// HostWatcher watches the addresses of the host. nodeinfo.Watcher implements HostWatcher.
 type HostWatcher interface {
 	Run(ctx context.Context) error
 	Ready() <-chan struct{}
@@ -89,7 +89,7 @@ type HostWatcher interface {
 	Host() *nodeinfo.Host
 }
 
-// NewCore returns a Core. It reads the kubeconfig, but starts nothing before Run.
+// NewCore returns a Core. NewCore reads the kubeconfig, but starts nothing before Run.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines, faultLog: o.FaultLog}
 	if c.parts == nil {

@@ -1,4 +1,4 @@
-// Package daemon assembles the parts of Edgeway and runs them. It imports all other packages.
+// Package daemon assembles the parts of Edgeway and runs them. The package imports all others.
 //
 //	sources → tracker → planner → pipeline → backend and followers
 //
@@ -40,12 +40,12 @@ type Options struct {
 	LogOutput io.Writer
 }
 
-// Run serves until ctx ends, and leaves the kernel forwarding. It only returns errors that the operator must fix: an
+// Run serves until ctx ends, and leaves the kernel forwarding. Run only returns errors that the operator must fix: an
 // invalid configuration at the start, a second daemon, or a host that cannot run the backend. After a *config.Error
 // or a *Permanent, another start would also fail. SIGHUP reloads the configuration. If the new configuration is
 // invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
-	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // until the configuration is loaded
+	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // used until the configuration is loaded
 	logger := slog.New(logs)
 	manager := sdunit.NewManager(logger)
 	set, err := loadAtStart(ctx, opts.ConfigPath, manager)
@@ -105,8 +105,8 @@ func Run(ctx context.Context, opts Options) error {
 	}
 }
 
-// runUntilReload runs the instance until a reload, and returns the next configuration. It returns nil after ctx has
-// ended.
+// runUntilReload runs the instance until a reload, and returns the next configuration. runUntilReload returns nil
+// after ctx has ended.
 func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -170,17 +170,18 @@ type settings struct {
 }
 
 const (
-	// checkTimeout bounds the check whether the host supports a configuration. A busy board takes seconds to run each
-	// program of a backend.
+	// checkTimeout bounds the time for checking whether the host supports a configuration. A busy board takes seconds
+	// to run each program of a backend.
 	checkTimeout = 5 * time.Minute
-	// startTimeout bounds the time for which the start asks systemd to wait for that check.
+	// startTimeout bounds the extra time that the daemon requests from systemd for that check at the start.
 	startTimeout = checkTimeout + time.Minute
 	// secondLook is the delay before a permanent error is confirmed, because another program may still be writing the
 	// file.
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and repeats the call after a permanent error. Meanwhile, it asks systemd to wait.
+// loadAtStart calls loadAndCheck, and repeats the call after a permanent error. During both calls, loadAtStart asks
+// systemd to wait.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	defer manager.ExtendStart(ctx, startTimeout)()
 	set, err := loadAndCheck(ctx, path)
@@ -196,7 +197,7 @@ func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (set
 }
 
 // loadAndCheck reads the configuration and the files that it names, and tests whether this host can run the backend.
-// It starts nothing.
+// loadAndCheck starts nothing.
 func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -224,8 +225,8 @@ func (p *Permanent) Error() string { return p.err.Error() }
 // Unwrap returns the wrapped error.
 func (p *Permanent) Unwrap() error { return p.err }
 
-// permanent marks an error in the content or the permissions of a file. It does not mark other system call errors,
-// because they may disappear: another program still has to write the file, or a disk comes back.
+// permanent marks an error in the content or the permissions of a file. permanent does not mark other system call
+// errors, because they may disappear: another program still has to write the file, or a disk comes back.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err
@@ -242,7 +243,7 @@ func webConfigError(path string, err error) error {
 // reload therefore log as the new configuration specifies.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
-	// with adds the attributes and groups of a logger that was derived from this one.
+	// with adds the attributes and groups of a logger that was derived from this handler.
 	with func(slog.Handler) slog.Handler
 }
 

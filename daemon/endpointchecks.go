@@ -59,8 +59,8 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// faults returns a fault if endpoints are dead, which names the endpoint that has been dead for the longest time. It
-// also returns a fault for each ServicePort without other endpoints. Clients on other hosts can request the faults.
+// If endpoints are dead, faults returns a fault that names the endpoint that has been dead the longest. In addition,
+// faults returns a fault for each ServicePort without other endpoints. Clients on other hosts can request the faults.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -113,8 +113,8 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. It computes
-// the faults again only if the plan or the dead endpoints have changed.
+// deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. deadServices
+// computes the faults again only if the plan or the dead endpoints have changed.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
@@ -122,7 +122,7 @@ type deadServices struct {
 	known []fault.Fault
 }
 
-// faults returns a fault for each of these ServicePorts.
+// faults returns a fault for each ServicePort to which connections fail.
 func (d *deadServices) faults(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()

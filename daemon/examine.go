@@ -23,7 +23,7 @@ import (
 
 // Examined prepares the host for "edgeway doctor". The facts come from the running daemon or, if no daemon answers,
 // from the configuration, the manifests, the API server and the last-known state. The returned faults describe what
-// prevented this. Examined changes nothing.
+// could not be read. Examined changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
 	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
@@ -55,7 +55,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
 		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
 			oneLine(err))
-		if h.Unprivileged { // perhaps only root can read the file in question
+		if h.Unprivileged { // the cause may be a file that only root can read
 			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
 		}
 		found = append(found, f)
@@ -75,7 +75,7 @@ func notLoaded(err error) fault.Fault {
 		"the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
 
-// unasked returns the fault of a daemon that did not answer, unless certainly no daemon is running.
+// unasked returns a fault if a daemon may be running but did not answer.
 func unasked(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:

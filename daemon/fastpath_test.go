@@ -69,7 +69,7 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	}
 }
 
-// A backend may not support the fast path. Then the flowtable of an earlier backend is removed.
+// If a backend does not support the fast path, the flowtable of an earlier backend is removed.
 func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 	cfg := config.Default()
 	cfg.FastPath.Enabled = true

@@ -41,8 +41,8 @@ type instanceOptions struct {
 	Shared   shared
 }
 
-// inForce is a plan in the kernel and the backend that wrote the plan. It is zero if this process has not written a
-// plan.
+// inForce is a plan in the kernel and the backend that wrote the plan. inForce is zero if this process has not
+// written a plan.
 type inForce struct {
 	plan    *plan.Plan
 	backend string
@@ -117,7 +117,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
-	healthy := i.health.Healthy // only a complete instance, because clients may request the health at any time
+	healthy := i.health.Healthy // set only when complete, because clients may request the health at any time
 	i.opts.Shared.healthy.Store(&healthy)
 	return nil
 }

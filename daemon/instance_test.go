@@ -20,8 +20,8 @@ type idle struct{}
 func (idle) Apply(context.Context, proxiers.Change) error { return nil }
 func (idle) Close() error                                 { return nil }
 
-// While the next instance is created, health requests are answered from the running instance. They are never answered
-// from an incomplete instance, or from an instance that fails to start.
+// While the next instance is created, health requests are answered from the running instance. Health requests are
+// never answered from an incomplete instance, or from an instance that fails to start.
 func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()

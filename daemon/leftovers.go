@@ -18,7 +18,7 @@ import (
 
 // leftovers are the rules of Components that are not configured: rules of the backend before a reload or a restart,
 // or of a follower that was disabled. These rules stay until the configured backend serves, so that every connection
-// meets the rules of one of the two backends. Then they are removed.
+// meets the rules of one of the two backends. Afterwards, the leftovers are removed.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
 // rules of the other backend do not apply. Both backends use the same mark for masquerading.
@@ -61,7 +61,7 @@ func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before s
 	return l
 }
 
-// noteFull notifies run of a full sync. It does not block.
+// noteFull notifies run of a full sync. noteFull does not block.
 func (l *leftovers) noteFull() {
 	select {
 	case l.synced <- struct{}{}:
@@ -69,7 +69,7 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run cleans up after the first full sync. It repeats the attempt after cleanupRetry and after each full sync, until
+// run cleans up after the first full sync. run repeats the attempt after cleanupRetry and after each full sync, until
 // everything is removed or ctx ends.
 func (l *leftovers) run(ctx context.Context) {
 	var retry <-chan time.Time
@@ -105,7 +105,7 @@ func (l *leftovers) remove(ctx context.Context) {
 	for _, c := range l.list() {
 		after, removed := l.cleanUp(ctx, c)
 		if ctx.Err() != nil {
-			return // the next instance continues
+			return // the next instance continues the cleanup
 		}
 		if !removed {
 			left = append(left, after)
@@ -116,8 +116,8 @@ func (l *leftovers) remove(ctx context.Context) {
 	l.of = left
 }
 
-// cleanUp makes one attempt to clean up after a Component. It logs an error only if the error differs from the last
-// one.
+// cleanUp makes one attempt to clean up after a Component. cleanUp logs an error only if the error differs from the
+// last one.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()

@@ -23,8 +23,8 @@ import (
 )
 
 // foresee returns the plan of a daemon that would start now without its API server, and the status of the manifests.
-// It reads the last-known state, the manifests and this host. It changes nothing and makes no connections. It does
-// not need the kubeconfig, which may be a credential that exists only while the service runs.
+// foresee reads the last-known state, the manifests and this host. foresee changes nothing and makes no connections.
+// foresee does not need the kubeconfig, which may be a credential that exists only while the service runs.
 func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
@@ -78,8 +78,8 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	return snap, held, files, nil
 }
 
-// readFiles reads the manifests once. It replaces unreadable manifests by their last-known state, and returns the
-// holdings of that state.
+// readFiles reads the manifests once. readFiles replaces unreadable manifests by their last-known state, and returns
+// the holdings of that state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
@@ -99,9 +99,9 @@ func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
 func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
 
-// MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects. It
-// changes nothing on the host. From the last-known state, MakePlan only uses the addresses of the API server, and the
-// owners of addresses that several Services claim.
+// MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects.
+// MakePlan changes nothing on the host. From the last-known state, MakePlan only uses the addresses of the API
+// server, and the owners of addresses that several Services claim.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {

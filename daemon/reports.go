@@ -97,7 +97,7 @@ func (i *instance) status() control.Status {
 	return s
 }
 
-// state returns the state of the pipeline. It fills in the names of the stages before the first sync, as after a
+// state returns the state of the pipeline. state fills in the names of the stages before the first sync, as after a
 // reload.
 func (i *instance) state() pipeline.State {
 	s := i.pipeline.State()
@@ -192,7 +192,7 @@ func (i *instance) faults() (out []fault.Fault) {
 }
 
 // shownFaults returns the faults that are included in the health, without those of the fast path. fastPath reports
-// those.
+// the faults of the fast path.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
@@ -297,8 +297,8 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// of returns the text of "edgeway explain" on whether connections to a ServicePort bypass the rules. ways are the
-// routes to the client and to the endpoints.
+// of returns the line in which "edgeway explain" reports whether connections to a ServicePort bypass the rules. ways
+// are the routes to the client and to the endpoints.
 func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 	missing := f.missing()
 	switch {

@@ -88,7 +88,7 @@ func (c *Core) answering(part string, h http.Handler) http.Handler {
 			if p.Value != http.ErrAbortHandler { //nolint:errorlint // nolint:errorlint // recover returned this value
 				c.parts.Record(part, err)
 			}
-			panic(http.ErrAbortHandler) // ends the connection
+			panic(http.ErrAbortHandler) // net/http then closes the connection
 		}
 	})
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // serviceLog logs each Service that is added or removed, loses its last ready endpoint, or gets a ready endpoint
-// again. It remembers the Services without endpoints, so that the cost of computing their faults depends on the
-// number of these Services and not on the size of the plan. Its methods may be called from any goroutine.
+// again. serviceLog remembers the Services without endpoints, so that the cost of computing their faults depends on
+// the number of these Services and not on the size of the plan. All methods may be called from any goroutine.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper
@@ -29,11 +29,12 @@ type serviceLog struct {
 	mu sync.Mutex
 	// idle holds the Services with a port that has no endpoint.
 	idle   map[tracker.Name]*idleService
-	snap   *tracker.Snapshot // of the last sync
+	snap   *tracker.Snapshot // the snapshot of the last sync
 	plan   *plan.Plan
 	faults []fault.Fault // the faults of snap and plan, unless stale
 	stale  bool
-	// before is the plan that the previous instance left in force. It becomes nil when the initial state is complete.
+	// before is the plan that the previous instance left in force. before becomes nil when the initial state is
+	// complete.
 	before *plan.Plan
 	// began is the time of the first sync, and starting reports whether the sources are still listing their objects.
 	began    time.Time
@@ -55,7 +56,7 @@ func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan
 	return &serviceLog{logger: logger, lines: lines, before: before, idle: map[tracker.Name]*idleService{}}
 }
 
-// synced logs what a sync of the backend changed.
+// synced logs the changes of a sync of the backend.
 func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +141,8 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unserved returns a Notice for each port without endpoints, the latest first. It recomputes only the Notices that
-// may have changed.
+// unserved returns a Notice for each port without endpoints, the latest first. unserved recomputes only the Notices
+// that may have changed.
 func (l *serviceLog) unserved() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()

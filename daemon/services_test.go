@@ -85,7 +85,7 @@ func TestChangesOfServicesHaveALineEach(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
-		want          string // a part of the only line, or "" for no line
+		want          string // a part of the only logged line, or "" for no line
 		unserved      int
 	}{
 		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},

@@ -48,7 +48,8 @@ func (s *sources) status() (out []control.StatusSource) {
 	return out
 }
 
-// newSources creates the configured sources. It reads the kubeconfig, but makes no connections and writes nothing.
+// newSources creates the configured sources. newSources reads the kubeconfig, but makes no connections and writes
+// nothing.
 func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer

@@ -249,7 +249,7 @@ func TestUnderAServiceManager(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before READY=1, the daemon runs nft to check whether the backend can run. This takes minutes on a slow board.
+// Before READY=1, the daemon runs nft to check whether the backend can run. On a slow board, the check takes minutes.
 func TestTheServiceManagerWaitsForASlowProbe(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")
@@ -302,8 +302,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// A load balancer gets responses during a reload of the configuration. It gets them even if no plan is possible
-// afterwards, because the reload added an unreachable API server.
+// A load balancer gets responses during a reload of the configuration. The responses continue even if no plan is
+// possible after the reload, because the reload added an unreachable API server.
 func TestHealthChecksOutliveAReload(t *testing.T) {
 	u := newUnit(t)
 	u.write("web.yaml", checkedManifest)

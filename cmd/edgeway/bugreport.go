@@ -48,7 +48,7 @@ archive says so.`,
 // part is a file of a bug report.
 type part struct {
 	name, doc string
-	// read returns the content. If it also returns an error, the content is the part that was readable.
+	// read returns the content. If read also returns an error, the content is incomplete.
 	read func(context.Context) ([]byte, error)
 }
 
@@ -184,8 +184,8 @@ func (g *globals) kubeconfigs() []string {
 	return paths
 }
 
-// fill reads all parts and writes them to the archive. It returns an error if ctx is done or a part cannot be written.
-// A part that cannot be read becomes a line of errors.txt.
+// fill reads all parts and writes them to the archive. fill returns an error if ctx is done or a part cannot be
+// written. A part that cannot be read becomes a line of errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTime)

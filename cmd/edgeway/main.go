@@ -2,7 +2,7 @@
 
 // Command edgeway makes Kubernetes Services work on a host that Kubernetes does not manage.
 //
-// Each subcommand has its own file and calls package daemon. The manual page is edgeway(8).
+// Each subcommand has its own file and calls package daemon. The manual page of the command is edgeway(8).
 package main
 
 import (

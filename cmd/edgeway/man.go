@@ -12,7 +12,7 @@ import (
 )
 
 // main writes the manual page of each command into the directory that its argument names. scripts/build-packages runs
-// it.
+// this program.
 func main() {
 	root, _ := rootCommand(io.Discard, io.Discard)
 	withoutTag(root)

@@ -45,7 +45,7 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	if !ok {
 		return fault
 	}
-	word := unknown.GetSpecifiedShortnames() // "json" of "-json"
+	word := unknown.GetSpecifiedShortnames() // for example "json" of "-json"
 	if word == "" {
 		word = unknown.GetSpecifiedName()
 	}

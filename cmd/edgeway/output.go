@@ -15,7 +15,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// answer is the result of a command. It is printed as text for people, or as JSON for programs.
+// answer is the result of a command. answer is printed as text for people, or as JSON for programs.
 type answer interface{ Print(*text.Screen) }
 
 // choice is the value of a flag that accepts only some words.
@@ -46,15 +46,15 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// output holds the flags that say how a command prints its answer.
+// output holds the flags that determine how a command prints its answer.
 type output struct {
 	choice       // --output: "" for text
 	json    bool // --json
 	verbose bool
 }
 
-// outputFlag adds the flag --output to a command; json is always one of its values, and others are the rest. It also
-// adds --json, an alias that stays until 2.0.
+// outputFlag adds the flag --output to a command; json is always one of its values, and others are the rest.
+// outputFlag also adds --json, an alias that stays until 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output form")

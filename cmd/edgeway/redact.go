@@ -28,8 +28,9 @@ const (
 	quotedValue = `"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?`
 )
 
-// assignments match the key of a secret and its value. After a colon, a value without quotes extends to the end of its
-// line, as in YAML. After "=", it extends to the end of its word, as in flags, query strings and log lines.
+// assignments match the key of a secret and its value. After a colon, a value without quotes extends to the end of
+// its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query strings and log
+// lines.
 var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*:\s*)([|>][-+]?\s*\S+|` + quotedValue + `|[^\s"'\\][^\n"',;}\])]*)`),
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
@@ -81,7 +82,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 			addForms(forms, string(content))
 		}
 	}
-	byLength := func(a, b string) int { return cmp.Compare(len(b), len(a)) } // a secret may contain another one
+	byLength := func(a, b string) int { return cmp.Compare(len(b), len(a)) } // a secret may contain another secret
 	var pairs []string
 	for _, form := range slices.SortedFunc(maps.Keys(forms), byLength) {
 		pairs = append(pairs, form, redacted)
@@ -91,7 +92,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 
 // addForms adds the forms in which a YAML value or one of its lines can occur in a text.
 func addForms(forms map[string]bool, value string) {
-	plain, _, _ := strings.Cut(value, " #") // without a comment
+	plain, _, _ := strings.Cut(value, " #") // without a YAML comment
 	plain = strings.Trim(plain, ` "'`)
 	var unquoted string
 	_ = json.Unmarshal([]byte(value), &unquoted)

@@ -25,7 +25,7 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
-	// A custom version template would need text/template. That package finds methods by name, so the linker would
+	// A custom version template would need text/template. text/template finds methods by name, so the linker would
 	// keep every method of every package: 5 MB more in the binary, and 3 MB more resident memory.
 	root.Version = build().String()
 	root.SetFlagErrorFunc(unknownFlag)

@@ -58,9 +58,9 @@ ready in time, the exit code is 4.`,
 // pollReady is the time between two requests of awaitReady.
 const pollReady = 200 * time.Millisecond
 
-// awaitReady polls the daemon until the daemon is ready or the limit has passed. It returns the last status, or the
-// reason why there is none. If the Node is leaving the cluster, awaitReady only waits for a healthy daemon, because
-// such a daemon never becomes ready.
+// awaitReady polls the daemon until the daemon is ready or the limit has passed. awaitReady returns the last status,
+// or the reason why there is none. If the Node is leaving the cluster, awaitReady only waits for a healthy daemon,
+// because such a daemon never becomes ready.
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -1,9 +1,9 @@
 // Package config reads Edgeway's configuration: the TOML file edgeway.toml, and the drop-ins conf.d/*.toml beside it.
 //
-// The schema (schema.go) is the only description of the keys. It defines how a configuration is loaded, validated and
-// printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page edgeway.toml(5) are
-// generated from the schema. Loading is strict: a key that is not in the schema is an error, unless an earlier
-// version had that key (removed.go).
+// The schema (schema.go) is the only description of the keys. The schema defines how a configuration is loaded,
+// validated and printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page
+// edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the schema is an error,
+// unless an earlier version had that key (removed.go).
 package config
 
 import (
@@ -29,7 +29,7 @@ type Config struct {
 	Node      Node
 	Source    Source
 	Proxy     Proxy
-	Sections  []Section // of backends
+	Sections  []Section // the sections of backends
 	Routes    Routes
 	Conntrack Conntrack
 	FastPath  FastPath
@@ -70,7 +70,7 @@ type Source struct {
 
 // Kube configures the API server as a source. The source is used if Kubeconfig is not empty.
 type Kube struct {
-	Kubeconfig       string // absolute
+	Kubeconfig       string // an absolute path
 	Namespaces       []string
 	LabelSelector    string
 	AllowExecPlugins bool
@@ -78,12 +78,12 @@ type Kube struct {
 
 // File names manifest files and directories of manifests. The source is used if Paths is not empty.
 type File struct {
-	Paths []string // absolute
+	Paths []string // absolute paths
 }
 
 // LastKnown configures the state on disk from which the daemon starts if the API server does not answer.
 type LastKnown struct {
-	Directory string // absolute
+	Directory string // an absolute path
 }
 
 // Proxy holds the keys that all backends share.
@@ -164,7 +164,7 @@ type Choice struct {
 	Settings []Setting
 }
 
-// Setting is a key of a backend's own section. Its value is a string, one of Values, or a bool.
+// Setting is a key of a backend's own section. Value is a string from Values, or a bool.
 type Setting struct {
 	Name, Doc      string
 	Value, Default any
@@ -244,7 +244,7 @@ type Health struct {
 // Metrics configures the server of /metrics. An empty address turns the server off.
 type Metrics struct {
 	Address   string
-	WebConfig string // absolute, or empty
+	WebConfig string // an absolute path, or empty
 	Pprof     bool
 }
 
@@ -256,11 +256,11 @@ type Log struct {
 
 // Control configures the socket on which the daemon answers the commands.
 type Control struct {
-	Socket string // absolute
+	Socket string // an absolute path
 }
 
-// Default returns the configuration of an empty file. The daemon cannot run with it, because it has no source and no
-// node name.
+// Default returns the configuration of an empty file. The daemon cannot run with that configuration, because it has
+// no source and no node name.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

@@ -20,8 +20,8 @@ type setting struct {
 // Error is one error in the configuration.
 type Error struct {
 	File string
-	Line int    // 0 if the error is not in one line
-	Key  string // with its section, or "" if the error is not in one key
+	Line int    // 0 if the error does not concern a single line
+	Key  string // with its section, or "" if the error does not concern a single key
 	Err  error
 }
 

@@ -52,7 +52,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the wanted keys of the section, commented out, each below its description. wanted takes a full name.
+// comment writes the wanted keys of the section, commented out, each below its description. wanted receives the full
+// name of a key.
 func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {

@@ -29,7 +29,7 @@ const (
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. Its methods may be called from any goroutine, except that Use must not be called during
+// Checker checks endpoints. All methods may be called from any goroutine, except that Use must not be called during
 // Run.
 type Checker struct {
 	lines          Lines
@@ -60,12 +60,12 @@ type target struct {
 }
 
 // Lines logs changes of the thing with the given key, and may omit lines if there are many. journal.Damper implements
-// it.
+// Lines.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
 
-// New returns a Checker without targets. It starts no goroutine.
+// New returns a Checker without targets. New starts no goroutine.
 func New(lines Lines) *Checker {
 	c := &Checker{lines: lines, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	c.Forget()

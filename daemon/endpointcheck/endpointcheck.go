@@ -46,7 +46,7 @@ type Targets struct {
 	Add, Drop []netip.AddrPort
 }
 
-// Dead holds the endpoints that do not answer. It is immutable. A nil *Dead holds no endpoints.
+// Dead holds the endpoints that do not answer. Dead is immutable. A nil *Dead holds no endpoints.
 type Dead struct {
 	// Faults maps each endpoint to a short message, such as "connection refused", and the start of the first failed
 	// check.

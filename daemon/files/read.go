@@ -22,7 +22,7 @@ var (
 	ErrTooLarge = errors.New("it is too large")
 )
 
-// Open opens a regular file, and follows symbolic links. It never waits for a pipe or a device.
+// Open opens a regular file, and follows symbolic links. Open never waits for a pipe or a device.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	// Even opening a device can do harm: a watchdog starts, or a tape rewinds.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
@@ -37,7 +37,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 		err = irregular(path)
 	}
 	if err != nil {
-		_ = file.Close() // nothing was written
+		_ = file.Close() // an error does not matter after reading
 		return nil, nil, err
 	}
 	return file, info, nil
@@ -47,7 +47,7 @@ func irregular(path string) error {
 	return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
 }
 
-// Read returns the content of a file. It fails if the file has more than limit bytes.
+// Read returns the content of a file. Read fails if the file has more than limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	file, info, err := Open(path)
 	if err != nil {

@@ -21,7 +21,7 @@ const Grace = time.Minute
 // State is the health in one word.
 type State string
 
-// The states. A host is degraded if connections fail although the rules are right.
+// The states of a host. A host is degraded if connections fail although the rules are right.
 const (
 	StateHealthy   State = "healthy"
 	StateDegraded  State = "degraded"
@@ -31,7 +31,8 @@ const (
 // Report is the health at one moment.
 type Report struct {
 	Time time.Time `json:"time"`
-	// LastSync is the time when the kernel last matched the plan. It is zero if the kernel never did.
+	// LastSync is the time when the kernel last matched the plan. LastSync is zero if the kernel has never matched
+	// the plan.
 	LastSync time.Time `json:"lastSync,omitzero"`
 	// Synced reports whether the first sync has succeeded.
 	Synced bool `json:"synced"`
@@ -118,7 +119,7 @@ func (c *Checker) IDs() map[string]bool {
 	return out
 }
 
-// Faults returns the faults of all parts, the worst first. There may be thousands.
+// Faults returns the faults of all parts, the worst first. The result may hold thousands of faults.
 func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
 
 // Healthy returns Report().Healthy.

@@ -235,7 +235,8 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 	})
 }
 
-// A problem of the host is listed after unhealthy faults and before all others. It does not fail any health endpoint.
+// A problem of the host is listed after unhealthy faults and before all others. Such a problem does not fail any
+// health endpoint.
 func TestProblemsDegrade(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})

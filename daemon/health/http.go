@@ -32,15 +32,15 @@ type familyBody struct {
 
 // HandlerOptions configures Handler.
 type HandlerOptions struct {
-	// Families are the synced address families. Each of them has an entry in "status".
+	// Families are the synced address families. Each family has an entry in "status".
 	Families []plan.Family
-	// Answered is called with the path and the status code of every response. It must not be nil.
+	// Answered is called with the path and the status code of every response. Answered must not be nil.
 	Answered func(path string, code int)
 }
 
 // Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not
-// leaving, /readyz if Report.Ready is true, and /livez if the host is healthy. Otherwise, each of them returns 503.
-// Queries such as /readyz?verbose are ignored. The path / lists the other paths.
+// leaving, /readyz if Report.Ready is true, and /livez if the host is healthy. Otherwise, these three paths return
+// 503. Queries such as /readyz?verbose are ignored. The path / lists the other paths.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))

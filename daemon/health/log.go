@@ -25,8 +25,8 @@ type FaultLog struct {
 	known  map[string]*known // by key, as of the last look
 }
 
-// NewFaultLog returns a FaultLog without any known faults. It ignores the faults of the pipeline and of the sources,
-// and the faults with the given IDs, because other parts of the daemon log those faults.
+// NewFaultLog returns a FaultLog without any known faults. NewFaultLog ignores the faults of the pipeline and of the
+// sources, and the faults with the given IDs, because other parts of the daemon log those faults.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
@@ -78,8 +78,8 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 	return strings.HasPrefix(id, "source-") || strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
-// key identifies a fault. The message is no part of the key, because its figures may change, and neither is the fix
-// of a fault of a Service, because the fix may name another endpoint later.
+// key identifies a fault. The message is not part of the key, because its figures may change. For a fault of a
+// Service, neither is the fix, because the fix may name another endpoint later.
 func key(f fault.Fault) string {
 	if f.Scope.ServicePort != "" {
 		return f.ID + " " + f.Scope.ServicePort

@@ -47,7 +47,7 @@ func TestAFaultIsLoggedWhenItBeginsAndWhenItEnds(t *testing.T) {
 	web := fault.New("services-dead", fault.Problem, "start it", "no answer")
 	for name, c := range map[string]struct {
 		before, after []fault.Fault
-		want          string // a part of the only line
+		want          string // a part of the only logged line
 	}{
 		"begins":            {nil, []fault.Fault{web}, `level=ERROR msg="fault began" message_id=`},
 		"has its fix":       {nil, []fault.Fault{web}, `fault=services-dead message="no answer" fix="start it"`},

@@ -23,7 +23,7 @@ const (
 	// direction.
 	maxChanges = 6
 	// damping is the time for which a flapping thing must keep its state before each of its changes is logged again.
-	// Until then, the Damper logs the latest change once every damping.
+	// Until then, the Damper logs the latest change of the thing once per damping interval.
 	damping = time.Hour
 	// calm is the time without a change after which the Damper logs the current state of a flapping thing.
 	calm = 15 * time.Minute
@@ -32,8 +32,8 @@ const (
 )
 
 // Damper logs the changes of things that come and go, such as a Service that loses its endpoints and gets them back.
-// The Damper limits the number of lines about each thing, and about all things together. Its methods may be called
-// from any goroutine.
+// The Damper limits the number of lines about each thing, and about all things together. All methods of Damper may be
+// called from any goroutine.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
@@ -96,7 +96,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	d.schedule()
 }
 
-// write logs a line, or counts the line as omitted. It reports whether it logged the line.
+// write logs a line, or counts the line as omitted. write reports whether it logged the line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++

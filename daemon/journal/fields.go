@@ -69,7 +69,7 @@ func fieldsOf(attrs []attr) map[string]string {
 }
 
 // service returns namespace/name of the Service that the attribute names as a Service, as one of its ports
-// (plan.ServicePortName) or as an object (source.Key). It returns "" if the attribute names no Service.
+// (plan.ServicePortName) or as an object (source.Key). service returns "" if the attribute names no Service.
 func service(a attr) string {
 	name := a.value
 	switch a.key {

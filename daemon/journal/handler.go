@@ -14,7 +14,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/journal"
 )
 
-// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by it.
+// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by this name.
 const identifier = "edgeway"
 
 // Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
@@ -33,7 +33,8 @@ type handler struct {
 	group    string // prefix of the keys of later attributes
 }
 
-// NewHandler returns a handler for records of level and above. It passes a record that the journal rejects to fallback.
+// NewHandler returns a handler for records of level and above. NewHandler passes a record that the journal rejects to
+// fallback.
 func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)
 }

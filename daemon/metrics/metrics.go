@@ -75,7 +75,7 @@ type Metrics struct {
 	families []string
 	registry *prometheus.Registry
 
-	// Metrics that kube-proxy has, too, for the backend.
+	// Metrics of the backend with kube-proxy's names.
 	duration, fullDuration, partialDuration *prometheus.HistogramVec
 	programming                             *prometheus.HistogramVec
 	healthz, livez                          *prometheus.CounterVec

@@ -13,12 +13,12 @@ import (
 
 // HandlerOptions configures the pages that Handler serves in addition to the metrics.
 type HandlerOptions struct {
-	// Config returns the effective configuration as TOML. It must not be nil.
+	// Config returns the effective configuration as TOML. Config must not be nil.
 	Config func() string
 	// Pprof adds /debug/pprof/ for clients on this host.
 	Pprof bool
-	// HasUsers reports whether the server authenticates clients by password. If so, clients on other hosts can read
-	// /debug/pprof/, too. If HasUsers is nil, only clients on this host can.
+	// HasUsers reports whether the server authenticates clients by password. If the server does, clients on other
+	// hosts can read /debug/pprof/, too. If HasUsers is nil, only clients on this host can read /debug/pprof/.
 	HasUsers func() bool
 }
 

@@ -58,7 +58,7 @@ func TestBrokenSocket(t *testing.T) {
 	}
 }
 
-// breaking is the lab's kernel. The test can make its sockets fail.
+// breaking is the lab's kernel with sockets that a test can make fail.
 type breaking struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex
@@ -83,7 +83,7 @@ func (b *breaking) fail() {
 	b.last.Close()
 }
 
-// panicky is the lab's kernel. Its first socket panics at the first notification.
+// panicky is the lab's kernel with a first socket that panics at the first notification.
 type panicky struct {
 	breaking
 	sockets int

@@ -100,8 +100,8 @@ func (f *foreign) has(index int) bool {
 	return ok
 }
 
-// relevant reports whether a message may change Host. It rejects messages about foreign interfaces, about rules and
-// settings, and about routes that Host omits. A router may send thousands of these messages a second.
+// relevant reports whether a message may change Host. relevant rejects messages about foreign interfaces, about rules
+// and settings, and about routes that Host omits. A router may send thousands of these messages a second.
 func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	f := w.foreign
 	switch messageType {

@@ -32,7 +32,7 @@ func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err e
 	}
 	steady = steady && linksSteady
 	host = &Host{}
-	primary := map[netip.Addr]int{} // each mapped to the index of its interface
+	primary := map[netip.Addr]int{} // maps an address to the index of its interface
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		found, routesSteady, err := listRoutes(family, wanted)
 		if err != nil {
@@ -182,7 +182,7 @@ type route struct {
 	gateway netip.Addr // invalid if the destination is on the link
 }
 
-// defaultRoutes returns the default routes through interfaces that are up. The kernel prefers the first of them.
+// defaultRoutes returns the default routes through interfaces that are up, with the kernel's preferred route first.
 func defaultRoutes(family int, found []netlink.Route, up links) (routes []route) {
 	for _, r := range found {
 		if prefixOf(r.Dst).Bits() > 0 {
@@ -214,7 +214,7 @@ func addrOf(ip net.IP) netip.Addr {
 }
 
 // retry repeats the listing if the kernel reports that the table changed during the listing. After several attempts,
-// it returns the last result with steady set to false.
+// retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
 	for range attempts {
 		found, err = listing()

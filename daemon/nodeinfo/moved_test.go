@@ -33,7 +33,7 @@ func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
 // ignoredTable is the routing table of a proxy.
 const ignoredTable = 99
 
-// Routes that a proxy adds to an ignored table do not trigger Moved. Routes in other tables do.
+// Routes that a proxy adds to an ignored table do not trigger Moved. Routes in other tables trigger Moved.
 func TestRoutesOfAProxyAreNoMove(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for _, c := range []struct {

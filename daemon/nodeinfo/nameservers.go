@@ -19,8 +19,8 @@ const (
 	maxNameServers = 32
 )
 
-// readNameServers returns the name servers in the files, sorted and without zones. It omits addresses that no Service
-// can have. If a file cannot be read, the result includes the previous name servers.
+// readNameServers returns the name servers in the files, sorted and without zones. readNameServers omits addresses
+// that no Service can have. If a file cannot be read, the result includes the previous name servers.
 func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range paths {

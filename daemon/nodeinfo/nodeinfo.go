@@ -1,7 +1,7 @@
 // Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
-// It listens to rtnetlink, and reads the whole state again after each event. An event only triggers the next reading,
-// so a lost event does not lose a change.
+// The package listens to rtnetlink, and reads the whole state again after each event. An event only triggers the next
+// reading, so a lost event does not lose a change.
 package nodeinfo
 
 import (
@@ -11,28 +11,27 @@ import (
 	"strings"
 )
 
-// Host is the state of the host at one moment. It is immutable.
+// Host is the state of the host at one moment. Host is immutable.
 type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
-	// interface. They do not include IPv6 addresses that duplicate address detection is still checking or has
-	// rejected.
+	// interface. Addrs omits IPv6 addresses that duplicate address detection is still checking or has rejected.
 	Addrs []Addr
-	// Gateways are the next routers of the default routes in the main table, sorted, without zones. There may be
-	// several, because a host can have several default routes, and a route can have several next hops.
+	// Gateways are the next routers of the default routes in the main table, sorted, without zones. A host may have
+	// several gateways, because it can have several default routes, and a route can have several next hops.
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
-	// Networks are the networks of this host's interfaces, sorted. They do not include link-local networks or those
-	// of loopback and dummy devices. An address without a network counts as a network with one address.
+	// Networks are the networks of this host's interfaces, sorted. Networks omits link-local networks and the
+	// networks of loopback and dummy devices. An address without a network counts as a network with one address.
 	Networks []netip.Prefix
 	// Routes holds, for each of Options.Ranges, the widest route beyond this host's networks that overlaps the range.
 	Routes []Route
-	// NameServers are those of /etc/resolv.conf and of systemd-resolved, sorted, without loopback and link-local
-	// addresses.
+	// NameServers are the name servers of /etc/resolv.conf and systemd-resolved, sorted, without loopback and
+	// link-local addresses.
 	NameServers []netip.Addr
 }
 
-// Route is a route in the main table through a gateway or a tunnel. It is neither a default route nor one of the
+// Route is a route in the main table through a gateway or a tunnel. Route is neither a default route nor one of the
 // routes 0.0.0.0/1 and 128.0.0.0/1, which OpenVPN adds to override a default route.
 type Route struct {
 	Range, To netip.Prefix

@@ -12,11 +12,11 @@ import (
 // first is preferred.
 //
 // The choice follows the kernel wherever an operator could see a difference. A source of the route itself ("src" in
-// ip-route(8)) wins. For IPv4, it is the first address in the gateway's network, or else the first address of the
-// interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win over unique local ones
-// (RFC 6724). If the interface of the route has no address, another interface lends its address. Unlike the kernel,
-// preferredSource prefers a stable IPv6 address to a temporary one, because the address of NodePorts should not
-// change.
+// ip-route(8)) wins. For IPv4, the next choice is the first address in the gateway's network, or else the first
+// address of the interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win over
+// unique local ones (RFC 6724). If the interface of the route has no address, an address of another interface is
+// used. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary one, because the address of
+// NodePorts should not change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
 	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.borrows} {
 		for _, r := range routes {
@@ -38,7 +38,7 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 // sendsFrom reports whether a is the source of the route, or an eligible address of its interface.
 func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
-		return a.addr == r.source // on any interface
+		return a.addr == r.source // the address may be on any interface
 	}
 	return a.link == r.link && r.borrows(a)
 }

@@ -91,7 +91,7 @@ func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 // Host returns the current state. The state is empty before Ready, but never nil.
 func (w *Watcher) Host() *Host { return w.host.Load() }
 
-// Run watches the network namespace of the calling thread until ctx ends. It logs and retries failures, and returns
+// Run watches the network namespace of the calling thread until ctx ends. Run logs and retries failures, and returns
 // nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	events := make(chan struct{}, 1)
@@ -133,8 +133,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// await returns true when the state must be read, or false when ctx ends. While it waits, it polls the files with the
-// name servers.
+// await returns true when the state must be read, or false when ctx ends. While it waits, await polls the files with
+// the name servers.
 func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{},
 	panicked <-chan error,
 ) bool {

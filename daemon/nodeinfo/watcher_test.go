@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// lab is a network namespace for one test. It ends together with the test's thread.
+// lab is a network namespace for one test. lab ends together with the test's thread.
 type lab struct {
 	*testing.T
 	*Watcher
@@ -181,7 +181,7 @@ func TestDefaultRouteMakesPrimary(t *testing.T) {
 	l.quiet()
 }
 
-// The test compares with the source that the kernel itself chooses, in cases without temporary addresses.
+// The primary address must be the source that the kernel chooses, at least without temporary addresses.
 func TestPrimaryIsTheKernelsChoice(t *testing.T) {
 	for name, routes := range map[string][]string{
 		"gateway":       {"route add default via 192.0.2.254", "-6 route add default via 2001:db8::fe"},

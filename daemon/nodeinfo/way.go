@@ -35,14 +35,14 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// Ways looks up many routes, and reads each interface only once. It must only be used by one goroutine, and works in
-// the network namespace of the thread that created it.
+// Ways looks up many routes, and reads each interface only once. Ways must only be used by one goroutine, and works
+// in the network namespace of the thread that created it.
 type Ways struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
 }
 
-// NewWays returns a Ways. The caller must close it.
+// NewWays returns a Ways. The caller must close the Ways.
 func NewWays() (*Ways, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

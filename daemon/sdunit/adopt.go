@@ -89,7 +89,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 func shut(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return // closed already
+		return // the socket is already closed
 	}
 	_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
 }

@@ -58,7 +58,7 @@ func FuzzNotifySocket(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		if strings.ContainsRune(path, 0) || filepath.IsAbs(path) && path != "/" {
-			return // no environment has the one; the other may lead to somebody
+			return // NUL is impossible; other absolute paths may lead to a socket
 		}
 		manager := sdtest.New(t)
 		t.Chdir(filepath.Dir(os.Getenv("NOTIFY_SOCKET")))
@@ -72,8 +72,8 @@ func FuzzNotifySocket(f *testing.F) {
 	})
 }
 
-// descriptor creates one of seven kinds of descriptors that systemd could pass. It returns systemd's copy, the
-// daemon's copy, and whether NewSockets must adopt the socket.
+// descriptor creates one of seven kinds of descriptors that systemd could pass. descriptor returns systemd's copy,
+// the daemon's copy, and whether NewSockets must adopt the socket.
 func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file *os.File, adopted bool) {
 	t.Helper()
 	var c interface {

@@ -1,6 +1,6 @@
-// Package sdunit integrates the daemon with its systemd unit. It reports readiness and status (sd_notify), notifies
-// the watchdog while the sync loop is alive, and takes over listening sockets from socket units and from the fd
-// store.
+// Package sdunit integrates the daemon with its systemd unit. The package reports readiness and status (sd_notify),
+// notifies the watchdog while the sync loop is alive, and takes over listening sockets from socket units and from the
+// fd store.
 //
 // Without systemd (without NOTIFY_SOCKET and LISTEN_FDS), the package only opens and closes sockets.
 package sdunit
@@ -25,13 +25,13 @@ import (
 // sendTimeout bounds the wait for a service manager that does not read its socket.
 const sendTimeout = 2 * time.Second
 
-// Manager sends notifications to the service manager. It logs the first of several consecutive failures, and returns
-// no errors.
+// Manager sends notifications to the service manager. Manager logs the first of several consecutive failures, and
+// returns no errors.
 type Manager struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// failed reports whether the last datagram was not sent. If so, the next send does not wait.
+	// failed reports whether the last datagram was not sent. After a failure, the next send does not wait.
 	failed bool
 }
 
@@ -46,7 +46,7 @@ func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = contain.Call(func() error { // after a panic, the start has no more than its current time
+		_ = contain.Call(func() error { // a panic only ends the requests for more time
 			m.extend(ctx)
 			return nil
 		})
@@ -106,8 +106,8 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	return err == nil
 }
 
-// sendDatagram sends text and file descriptors. It waits only if wait is set, and at most for sendTimeout. SdNotify
-// of go-systemd (22.7) waits without a limit, and cannot send descriptors.
+// sendDatagram sends text and file descriptors. sendDatagram waits only if wait is set, and at most for sendTimeout.
+// SdNotify of go-systemd (22.7) waits without a limit, and cannot send descriptors.
 func sendDatagram(rights []byte, text string, wait bool) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {

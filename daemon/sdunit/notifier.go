@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// eager and steady are the times between two looks at the daemon, before and after the daemon is ready.
+	// eager and steady are the intervals at which the Notifier reads the daemon's state, before and after the daemon
+	// is ready.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
 	// statusEvery is the shortest time between two status lines, because each status line wakes up systemd and all
 	// its clients.
 	statusEvery = 5 * time.Second
-	// While the daemon starts and its sync loop is alive, it requests extendBy more time every extendEvery.
+	// While the daemon starts and its sync loop is alive, the Notifier requests extendBy more time every extendEvery.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
 	// reloadPatience bounds the time that a new configuration waits for its sources, such as an unreachable API
@@ -27,14 +28,15 @@ const (
 	reloadPatience = 10 * time.Second
 )
 
-// Subject is the part of the daemon that belongs to one configuration. A Notifier reports its state to systemd.
+// Subject is the part of the daemon that belongs to one configuration. A Notifier reports the state of the Subject to
+// systemd.
 type Subject struct {
 	View func() View
 	// Heartbeat returns the time of the sync loop's last sign of life.
 	Heartbeat func() time.Time
 }
 
-// Notifier reports the daemon's state to systemd. Its methods may be called from any goroutine.
+// Notifier reports the daemon's state to systemd. All methods may be called from any goroutine.
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -89,7 +91,7 @@ func (r *reload) done(v View) bool {
 	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != "" || time.Since(r.since) > reloadPatience
 }
 
-// look sends all due notifications in one datagram, and returns the delay before the next look.
+// look sends all due notifications in one datagram, and returns the delay before the next call.
 func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	view, beat := s.View(), s.Heartbeat()
 	n.mu.Lock()
@@ -111,7 +113,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	}
 	if len(lines) > 0 && !n.manager.send(lines...) {
 		n.status.force()
-		return steady // the next look sends the lines again
+		return steady // the next call sends the lines again
 	}
 	if becomesReady {
 		n.ready, n.reloading, r.under = true, false, false

@@ -103,8 +103,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during lets the fake clock advance, and returns the datagrams that were sent in that time. It reads often, because
-// the queue of a socket holds only a few datagrams.
+// during lets the fake clock advance, and returns the datagrams that were sent in that time. during reads often,
+// because the queue of a socket holds only a few datagrams.
 func during(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {

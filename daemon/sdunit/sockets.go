@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Sockets holds the listening sockets of NodePorts on loopback. It implements proxiers/localnodeport.Sockets.
+// Sockets holds the listening sockets of NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
 //
 // The process has one Sockets, which keeps the sockets open during a reload of the configuration. During a restart of
 // the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of socket units. A
@@ -63,8 +63,8 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 }
 
 // Listen returns the listening socket of a loopback address: a socket that was passed or opened before, or a new
-// socket. It sends a copy of a new socket to the fd store. If the port is in use, the error wraps syscall.EADDRINUSE.
-// The caller must not close the file.
+// socket. Listen sends a copy of a new socket to the fd store. If the port is in use, the error wraps
+// syscall.EADDRINUSE. The caller must not close the file.
 func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +119,8 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix is the prefix of socket names in the fd store. It distinguishes these sockets from those of a socket
-// unit, which by default have the name of the unit.
+// storePrefix is the prefix of socket names in the fd store. storePrefix distinguishes these sockets from those of a
+// socket unit, which by default have the name of the unit.
 const storePrefix = "nodeport-"
 
 // storeName returns the name of a socket in the fd store. The name must not contain a colon.
@@ -171,7 +171,7 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs reports whether a name in the fd store is one of Edgeway's. It rejects a line break, which would begin
+// isOurs reports whether a name in the fd store is one of Edgeway's. isOurs rejects a line break, which would begin
 // another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')

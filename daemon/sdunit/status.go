@@ -42,7 +42,8 @@ func (v View) served() bool {
 //
 //	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API server unreachable for 5 min
 //
-// statusLine is sent when its meaning changes. An age counts as unchanged until its value from coarse changes.
+// statusLine is sent when its meaning changes. An age counts as unchanged while its rounded value (coarse) stays the
+// same.
 type statusLine struct {
 	meaning string
 	sent    time.Time // zero if a status line must be sent now
@@ -157,8 +158,8 @@ func (v View) unreachable(since func(time.Time) string) []string {
 // systemctl.
 func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
-// coarse rounds an age down so that its text changes less often: to 10 s in the first minute. Later, age itself is
-// coarse enough.
+// coarse rounds an age down so that its text changes less often: to 10 s in the first minute. After the first minute,
+// the text of age changes rarely enough.
 func coarse(d time.Duration) time.Duration {
 	if d < time.Minute {
 		return d.Truncate(10 * time.Second)

@@ -1,5 +1,5 @@
-// Package text formats text for people. It makes foreign text safe for a terminal, combines numbers with nouns,
-// proposes corrections of misspelt words, and draws the screens of the commands.
+// Package text formats text for people. The package makes foreign text safe for a terminal, combines numbers with
+// nouns, proposes corrections of misspelt words, and draws the screens of the commands.
 package text
 
 import (
@@ -15,8 +15,8 @@ import (
 // server, manifests and the output of programs, and control characters in such text could rewrite the screen.
 //
 // Clean replaces control characters (C0, DEL, C1) except newline and tab, format characters (such as those that
-// change the direction of text), and the line and paragraph separators of Unicode with \uXXXX. This is the notation
-// of JSON, so JSON text keeps its meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
+// change the direction of text), and the line and paragraph separators of Unicode with \uXXXX. JSON uses the same
+// notation, so JSON text keeps its meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Screen prints the answer of a command for people. It cleans the text that it prints.
+// Screen prints the answer of a command for people. Screen cleans the text that it prints.
 type Screen struct {
 	out   io.Writer
 	width int

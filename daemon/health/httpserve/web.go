@@ -27,7 +27,8 @@ func CheckWebConfig(path string) error {
 	return nil
 }
 
-// HasUsers reports whether the file requires a password from every client. It returns false for an unreadable file.
+// HasUsers reports whether the file requires a password from every client. HasUsers returns false for an unreadable
+// file.
 func HasUsers(path string) bool {
 	if path == "" {
 		return false

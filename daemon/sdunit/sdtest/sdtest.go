@@ -50,8 +50,8 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Received returns the datagrams since the last call. It does not block, so the clock of a synctest bubble does not
-// advance.
+// Received returns the datagrams since the last call. Received does not block, so the clock of a synctest bubble does
+// not advance.
 func (m *Manager) Received() []Datagram {
 	m.t.Helper()
 	raw, err := m.conn.SyscallConn()
