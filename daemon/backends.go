@@ -122,8 +122,8 @@ func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 // ignoredRouteTables returns the routing tables of backends. The host's own packets never use these tables.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
-// findBackend returns the configured backend or, if this host cannot run that backend, proxy.fallback. In the second
-// case, unsupported is the reason. findBackend changes nothing.
+// findBackend returns the configured backend or, if this host cannot run that backend, proxy.fallback. If findBackend
+// returns proxy.fallback, unsupported is the reason. findBackend changes nothing.
 func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component, unsupported, err error) {
 	return choose(ctx, Backends(), cfg.Proxy)
 }

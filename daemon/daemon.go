@@ -45,7 +45,7 @@ type Options struct {
 // or a *Permanent, another start would also fail. SIGHUP reloads the configuration. If the new configuration is
 // invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
-	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // used until the configuration is loaded
+	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // the default log, until the configuration is loaded
 	logger := slog.New(logs)
 	manager := sdunit.NewManager(logger)
 	set, err := loadAtStart(ctx, opts.ConfigPath, manager)

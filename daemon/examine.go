@@ -90,7 +90,7 @@ func unasked(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is the time that the daemon has to answer. A daemon that takes longer is reported.
+// answerTime is the time limit for the daemon's answer. A daemon that takes longer is reported.
 const answerTime = 15 * time.Second
 
 // examinedEndpoints bounds the routes that "edgeway doctor" looks up. watchedEndpoints bounds the routes that the

@@ -58,10 +58,10 @@ type instance struct {
 	*Core
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
-	component proxiers.Component // of the backend
+	component proxiers.Component // the Component of the backend
 	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces it.
 	unsupported error
-	// served reports whether the backend has synced. Until then, the previous plan is in force.
+	// served reports whether the backend has synced. Until the first sync, the previous plan is in force.
 	served atomic.Bool
 	// stages holds the backend and its followers, in the order in which they run. closers holds the stages that end
 	// with the instance.
@@ -117,7 +117,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
-	healthy := i.health.Healthy // set only when complete, because clients may request the health at any time
+	healthy := i.health.Healthy // set once complete, because clients may request the health at any time
 	i.opts.Shared.healthy.Store(&healthy)
 	return nil
 }

@@ -194,7 +194,7 @@ const (
 
 // Conntrack configures connection tracking.
 type Conntrack struct {
-	// MaxPerCore is the number of entries for each processor, or 0 to keep the kernel's limit.
+	// MaxPerCore is the number of connection-tracking entries per processor, or 0 to keep the kernel's limit.
 	MaxPerCore int
 }
 

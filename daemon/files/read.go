@@ -37,7 +37,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 		err = irregular(path)
 	}
 	if err != nil {
-		_ = file.Close() // an error does not matter after reading
+		_ = file.Close() // nothing was written to the file
 		return nil, nil, err
 	}
 	return file, info, nil

@@ -125,7 +125,7 @@ func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
 // Healthy returns Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
-// Report builds a report from the faults of all parts. A call takes a few microseconds.
+// Report builds a report from the faults of all parts. Report takes a few microseconds.
 func (c *Checker) Report() Report {
 	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{

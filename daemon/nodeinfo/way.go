@@ -54,8 +54,8 @@ func NewWays() (*Ways, error) {
 // Close closes the rtnetlink socket.
 func (w *Ways) Close() { w.handle.Close() }
 
-// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup is that of a packet without a mark and
-// without a source address, so routing rules that match either may choose another route. To returns the kernel's
+// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup has neither a mark nor a source
+// address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
 // error if there is no route.
 func (w *Ways) To(to netip.Addr) (Way, error) {
 	found, err := w.handle.RouteGet(to.Unmap().AsSlice())
