@@ -227,8 +227,8 @@ func TestPingsOfAShortWatchdog(t *testing.T) {
 	})
 }
 
-// A sync may take longer than the ping interval, but a sync that exceeds its own time limit (here a minute) stops the
-// pings.
+// A sync may take longer than the watchdog interval, but a sync that exceeds its own time limit (here a minute) stops
+// the pings.
 func TestAStageThatBlocksStopsThePings(t *testing.T) {
 	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
