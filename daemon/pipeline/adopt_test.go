@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a reload whose sources have nothing to serve, the plan in force is synced and repaired. Without this sync, its
-// loss in the kernel would remain unnoticed.
+// After a reload whose sources have nothing to serve, the plan in force is synced and repaired. Without this sync, the
+// loss of the plan in the kernel would go unnoticed.
 func TestThePlanInForceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -22,8 +22,8 @@ func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Err
 // Unwrap returns proxiers.ErrRefused and the panic.
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic turns a panic of Apply into a refusal. It logs only one stack until the next sync, because the search
-// repeats the panic in each attempt, perhaps with a different message.
+// refusePanic turns a panic of Apply into a refusal. refusePanic logs only one stack until the next sync, because the
+// search repeats the panic in each attempt, perhaps with a different message.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.Is(err) {
 		return err
@@ -44,7 +44,8 @@ func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan
 	return p.isolate(ctx, f, target, partial, err)
 }
 
-// suspend pauses a stage after a panic that no single ServicePort causes. The state of the kernel is then unknown.
+// suspend pauses a stage after a panic that no single ServicePort causes. After the panic, the state of the kernel is
+// unknown.
 func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	if !contain.Is(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {
 		return

@@ -28,8 +28,8 @@ func panicsOn(k *kernel, name string) {
 
 func withParts(o *Options) { o.Parts = contain.New(slog.New(slog.DiscardHandler)) }
 
-// A ServicePort that makes the backend or a follower panic is left out and named in a fault, and the others are
-// served.
+// A ServicePort that makes the backend or a follower panic is left out and named in a fault, and all other
+// ServicePorts are served.
 func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -113,8 +113,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// A stage that panics with every plan pauses and is retried. Its third panic ends the daemon, and the other stages run
-// until then.
+// A stage that panics with every plan pauses and is retried. The third panic of the stage ends the daemon, and the
+// other stages run until then.
 func TestAStageThatPanicsAlways(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {

@@ -326,8 +326,8 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged checks that the kernel holds the wanted ServicePorts. If the kernel refuses one, it must hold none or
-// another version of that ServicePort.
+// converged checks that the kernel holds the wanted ServicePorts. If the kernel refuses a ServicePort, the kernel must
+// hold no version or another version of that ServicePort.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

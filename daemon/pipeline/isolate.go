@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed bounds the ServicePorts that one search may leave out. A host that refuses more has another fault, which
-// the error describes. The next retry continues the search.
+// maxBlamed bounds the ServicePorts that one search may leave out. A host that refuses more ServicePorts has another
+// fault, which the error describes. The next retry continues the search.
 const maxBlamed = 100
 
 var (
@@ -60,8 +60,8 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	return err
 }
 
-// search looks for the refused ServicePorts among the suspects, then among all. The kernel may now refuse previous
-// versions too, so search also tries without them.
+// search looks for the refused ServicePorts among the suspects, then among all ServicePorts of the target. The kernel
+// may now refuse previous versions too, so search also tries without them.
 func (p *Pipeline) search(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -102,8 +102,8 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 
-// previousVersions returns, for each suspect that has changed, the version that the kernel accepted last. It leaves
-// out a version if another ServicePort of the target now has one of its addresses.
+// previousVersions returns, for each suspect that has changed, the version that the kernel accepted last.
+// previousVersions leaves out a version if another ServicePort of the target now has one of its addresses.
 func previousVersions(accepted, target *plan.Plan,
 	suspects []*plan.ServicePort,
 ) map[*plan.ServicePort]*plan.ServicePort {
@@ -124,8 +124,8 @@ func previousVersions(accepted, target *plan.Plan,
 	return previous
 }
 
-// search finds the ServicePorts that cause a refusal. The kernel may name them; otherwise the search splits the
-// suspects into halves.
+// search finds the ServicePorts that cause a refusal. The kernel may name these ServicePorts; otherwise the search
+// splits the suspects into halves.
 type search struct {
 	p      *Pipeline
 	stage  *stage
@@ -134,8 +134,8 @@ type search struct {
 	out      map[*plan.ServicePort]struct{}
 	previous map[*plan.ServicePort]*plan.ServicePort
 	blamed   []blame
-	// accepted reports whether any attempt succeeded. Only then does the refusal of a single ServicePort prove that it
-	// is at fault.
+	// accepted reports whether any attempt succeeded. Only after a success does the refusal of a single ServicePort
+	// prove that the ServicePort is at fault.
 	accepted bool
 	// refused holds the errors of refused attempts by the offered set, because the search may return to the same set.
 	refused map[[32]byte]error
@@ -217,7 +217,7 @@ func (s *search) confirm(ctx context.Context) error {
 // the whole set, with the given error.
 //
 // Both halves are tried before either half is split. If only one ServicePort is at fault, half of the set is in force
-// after two attempts, and more of it after each further attempt.
+// after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -294,8 +294,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offer returns an identifier of the set that an attempt offers. It combines the digests of all differences from the
-// target with exclusive or.
+// offer returns an identifier of the set that an attempt offers. The identifier combines the digests of all
+// differences from the target with exclusive or.
 func (s *search) offer() (id [32]byte) {
 	for svc := range s.out {
 		mix(&id, svc)

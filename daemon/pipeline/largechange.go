@@ -12,9 +12,9 @@ import (
 // million elements.
 const stepWeight = 30_000
 
-// nextStep returns the plan for the next sync on the way to the end of the change. Unless the change is very large,
-// this plan is the end itself. The lightest ServicePorts come first. The others keep their previous versions for now,
-// unless another ServicePort has one of their addresses.
+// nextStep returns the plan for the next sync of a change. Unless the change is very large, this plan is the final
+// plan. The lightest ServicePorts come first. The other ServicePorts keep their previous versions for now, unless
+// another ServicePort has one of their addresses.
 func nextStep(change proxiers.Change) *plan.Plan {
 	sum := 0
 	for _, svc := range change.Changed {

@@ -1,5 +1,6 @@
-// Package pipeline decides when to sync. It turns triggers (a changed object, a changed node address, an endpoint that
-// died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply the plans.
+// Package pipeline decides when to sync. The package turns triggers (a changed object, a changed node address, an
+// endpoint that died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply the
+// plans.
 //
 // One goroutine does all the work in order: snapshot, plan, backend, followers. Each stage remembers the plan that it
 // applied last. When the host's state is no longer known (first sync, failure, drift, periodic full sync), the stage
@@ -38,23 +39,24 @@ type Stage struct {
 	Applier proxiers.Applier
 }
 
-// Options configure a Pipeline. The hooks may be nil. They run on the pipeline's goroutine and must not block.
+// Options configure a Pipeline. The hooks may be nil. The hooks run on the pipeline's goroutine and must not block.
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
 	// Node signals changes of the host that affect the plan. Checks signals changes of the health of endpoints, and is
 	// nil if no endpoint is checked.
 	Node, Checks Changer
-	// Plan creates the next plan, which shares unchanged parts with prev. It also returns the problems that involve
+	// Plan creates the next plan, which shares unchanged parts with prev. Plan also returns the problems that involve
 	// several objects, such as two Services with the same address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none. It
-	// keeps a reload from looking like a host that serves nothing. The first plan builds on InForce, but the first
-	// sync is still a full sync. If the sources have nothing to serve for a while, the pipeline syncs InForce itself.
+	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none.
+	// Because of InForce, a reload does not look like a host that serves nothing. The first plan builds on InForce,
+	// but the first sync is still a full sync. If the sources have nothing to serve for a while, the pipeline syncs
+	// InForce itself.
 	InForce *plan.Plan
-	// Parts counts the panics of stages that no ServicePort causes. It may be nil.
+	// Parts, unless it is nil, counts the panics of stages that no ServicePort causes.
 	Parts *contain.Parts
 	// OnApplied is called after every Apply, whether it failed or not.
 	OnApplied func(Applied)
@@ -81,8 +83,8 @@ type Synced struct {
 	// Unchanged reports whether the plan was the same as the last plan, so that nothing was applied.
 	Unchanged bool
 	Full      bool
-	// Change is the step from the plan of the last successful sync, even if it took several Applies. Prev is nil the
-	// first time.
+	// Change is the step from the plan of the last successful sync, even if the step took several Applies. Prev is nil
+	// the first time.
 	Change proxiers.Change
 	// Start and Duration span all attempts of this sync, including a search for refused ServicePorts.
 	Start    time.Time
@@ -92,7 +94,7 @@ type Synced struct {
 	Triggers []time.Time
 }
 
-// Pipeline runs the stages. Use New to create a Pipeline. Its exported methods may be called from any goroutine.
+// Pipeline runs the stages. Use New to create a Pipeline. The exported methods may be called from any goroutine.
 type Pipeline struct {
 	opts Options
 
@@ -265,8 +267,8 @@ func (p *Pipeline) replan() {
 	p.publish()
 }
 
-// retarget derives the target from the planner's plan and the quarantine. It keeps the pointer if they do not differ,
-// so that a stage that is in sync stays in sync.
+// retarget derives the target from the planner's plan and the quarantine. If nothing differs, retarget keeps the
+// pointer, so that a stage that is in sync stays in sync.
 func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
@@ -275,8 +277,8 @@ func (p *Pipeline) retarget() {
 const adoptAfter = 30 * time.Second
 
 // adoptAt returns the time when InForce becomes the plan if there is no plan yet: at the first report of drift, or
-// after adoptAfter. It returns zero if there is nothing to adopt. Until the first sync, the pipeline does not know the
-// state of the kernel. Without a plan it would repair nothing and still count as healthy.
+// after adoptAfter. adoptAt returns zero if there is nothing to adopt. Until the first sync, the pipeline does not
+// know the state of the kernel. A pipeline without a plan would repair nothing and still count as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}

@@ -56,9 +56,9 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the version that the kernel accepted last. It is nil if there is no such version, if that version is
-	// refused too, or if another ServicePort has taken one of its addresses since, even if only in a version that is
-	// itself a previous one by now.
+	// previous is the version that the kernel accepted last. previous is nil if no version was accepted, if that
+	// version is refused too, or if another ServicePort has since taken one of its addresses, even if only in a
+	// version that is by now a previous version itself.
 	previous *plan.ServicePort
 }
 
@@ -76,8 +76,8 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	}
 }
 
-// filter removes the entries that have changed or no longer exist. It returns p without the remaining entries, or with
-// their previous versions, or p itself if no entry remains.
+// filter removes the entries that have changed or no longer exist. filter returns p without the remaining entries, or
+// with their previous versions, or p itself if no entry remains.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	var kept []*plan.ServicePort
 	for key, entry := range q {

@@ -65,9 +65,9 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 	return r, ok
 }
 
-// Heartbeat returns the time at which the sync loop was last known to be alive. That time is now while the loop waits
-// for a trigger, and while a stage or the planner is within its time limit. After the limit, Heartbeat returns the end
-// of the limit. No timer refreshes the time, so it ages while the loop hangs.
+// Heartbeat returns the time at which the sync loop was last known to be alive. Heartbeat returns the current time
+// while the loop waits for a trigger, and while a stage or the planner is within its time limit. After the limit,
+// Heartbeat returns the end of the limit. No timer refreshes the heartbeat, so it ages while the loop hangs.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat keeps times with their monotonic reading, because the host's clock may be set while a stage runs.
@@ -89,7 +89,7 @@ func (h *heartbeat) last() time.Time {
 	return now
 }
 
-// Progress records how far the running Apply has come. It is used as proxiers.Env.Progress.
+// Progress records how far the running Apply has come. Progress is used as proxiers.Env.Progress.
 func (p *Pipeline) Progress(done, total int) {
 	p.progress.set(p.opts.Logger, done, total)
 }

@@ -110,7 +110,7 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// change returns the step from prev to next. Stages that take the same step share it.
+// change returns the step from prev to next. Stages that take the same step share one Change.
 func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	if p.step.Prev != prev || p.step.Next != next {
 		p.step = proxiers.NewChange(prev, next)
@@ -118,8 +118,8 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// sinceReported returns the step from the plan of the last OnSynced. After a partial sync, this is usually the step
-// that the stages take. Any other step must not replace the step that the stages share.
+// sinceReported returns the step from the plan of the last OnSynced. After a partial sync, the result is usually the
+// step that the stages share. Any other result must not replace the shared step.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step

@@ -8,9 +8,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// State is the state of the pipeline at one moment. Everything that it points to is immutable.
+// State is the state of the pipeline at one moment. Everything that a State points to is immutable.
 type State struct {
-	// Snapshot and Plan are the newest. Both are nil until the sources have listed all objects.
+	// Snapshot and Plan are the newest. Snapshot and Plan are nil until the sources have listed all objects.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
 	// InForce is the plan that the backend last applied successfully, or nil if there is none.
@@ -23,7 +23,7 @@ type State struct {
 	Backend     StageState    `json:"backend"`
 	Followers   []StageState  `json:"followers,omitempty"`
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists those of the objects.
+	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems of the objects.
 	PlanProblems []fault.Fault `json:"-"`
 	// Done and Total count the ServicePorts of the running Apply, if the Apply reports them.
 	Done  int `json:"done,omitempty"`
@@ -58,8 +58,8 @@ type StageState struct {
 	// FullSyncs and PartialSyncs count the successful Applies.
 	FullSyncs    uint64 `json:"fullSyncs"`
 	PartialSyncs uint64 `json:"partialSyncs"`
-	// Err is the current error, or "" if there is none. Since is the time of its first occurrence, and Attempts counts
-	// the failed attempts. LastErr is the time of the last failed attempt, and stays after a success.
+	// Err is the current error, or "" if there is none. Since is the time when the error first occurred, and Attempts
+	// counts the failed attempts. LastErr is the time of the last failed attempt, and stays after a success.
 	Err      string    `json:"error,omitempty"`
 	Since    time.Time `json:"failingSince,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`

@@ -16,7 +16,7 @@ type Kind uint8
 
 // The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads. A
 // Manifest is a file that holds objects. A Document is a part of a manifest file that is not a usable object; it
-// carries only its faults.
+// carries only faults.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
@@ -78,8 +78,8 @@ func (k Key) Fault(field, format string, args ...any) fault.Fault {
 	}
 }
 
-// maxFaults is the number of faults of one object that Faults keeps. List adds a fault that states the number of the
-// others.
+// maxFaults is the number of faults of one object that Faults keeps. List adds a fault that states the number of
+// further faults.
 const maxFaults = 20
 
 // Faults collects the faults of one object. Room and Addf accept a nil Faults and do nothing.
@@ -90,7 +90,7 @@ type Faults struct {
 }
 
 // Room reports whether there is room for one more fault, and counts the fault otherwise. One Service can have 15,000
-// invalid addresses, and storing a text for each would take too much memory.
+// invalid addresses, and storing a text for each address would take too much memory.
 func (f *Faults) Room() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -117,7 +117,7 @@ func (f *Faults) List() []fault.Fault {
 }
 
 // Refuse returns an object that carries only a name and a fault, to replace an object that cannot be used. Refuse
-// returns nil for a kind without such objects.
+// returns nil for a kind that has no replacement.
 func Refuse(key Key, message string) Object {
 	faults := []fault.Fault{key.Fault("", "%s", message)}
 	switch key.Kind {
@@ -152,14 +152,14 @@ type Service struct {
 	NoSources []plan.Family `json:"noSources,omitempty"`
 
 	Ports               []ServicePort `json:"ports,omitempty"`
-	Affinity            time.Duration `json:"affinity,omitempty"` // 0 if there is none
+	Affinity            time.Duration `json:"affinity,omitempty"` // 0 means no affinity
 	InternalLocal       bool          `json:"internalLocal,omitempty"`
 	ExternalLocal       bool          `json:"externalLocal,omitempty"`
 	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
 	LongLived           bool          `json:"longLived,omitempty"`
-	Scheduler           string        `json:"scheduler,omitempty"` // lower-case letters
-	Weights             []Weight      `json:"weights,omitempty"`   // of endpoints; the first match applies
-	// Manifest reports whether the Service comes from a file on this host. Only root writes these files, so the
+	Scheduler           string        `json:"scheduler,omitempty"` // the name consists of lower-case letters
+	Weights             []Weight      `json:"weights,omitempty"`   // the weights of endpoints; the first match applies
+	// Manifest reports whether the Service comes from a file on this host. Only root can write the file, so the
 	// Service may use any address of the host.
 	Manifest bool `json:"-"`
 
@@ -170,7 +170,7 @@ type Service struct {
 type Weight struct {
 	Node   string       `json:"node,omitempty"` // "" if Range selects the endpoints
 	Range  netip.Prefix `json:"range,omitzero"`
-	Weight uint16       `json:"weight"` // at least 1
+	Weight uint16       `json:"weight"` // the weight is at least 1
 }
 
 // Fits reports whether the weight applies to an endpoint.
@@ -200,7 +200,7 @@ type EndpointSlice struct {
 	// Triggered is the time of the change that caused this version of the slice (annotation
 	// endpoints.kubernetes.io/last-change-trigger-time), or zero if the time is unknown.
 	Triggered time.Time `json:"triggered,omitzero"`
-	// Manifest reports whether the slice comes from a file on this host. Only root writes these files, so an endpoint
+	// Manifest reports whether the slice comes from a file on this host. Only root can write the file, so an endpoint
 	// may have an address of this host.
 	Manifest bool `json:"-"`
 
@@ -248,7 +248,7 @@ func (h *Hints) Zones() []string {
 	return h.ForZones
 }
 
-// Equal reports whether h and o are equal. Both may be nil.
+// Equal reports whether h and o are equal. Both h and o may be nil.
 func (h *Hints) Equal(o *Hints) bool {
 	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
@@ -307,7 +307,8 @@ func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
-// Manifest is a file that holds objects. If the file is empty later, a source can report that objects are missing.
+// Manifest is a file that holds objects. A source keeps the Manifest, so that it can report missing objects if the
+// file is empty later.
 type Manifest struct {
 	Name string `json:"name"`
 	// Ended reports whether the file ends with the document end marker of YAML. A later version of the file without

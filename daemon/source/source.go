@@ -1,7 +1,7 @@
 // Package source defines the contract between the sources of Services (an API server, manifest files, the last-known
-// state on disk) and the tracker that merges them. It also defines the objects that sources produce.
+// state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
 //
-// The objects are Edgeway's own types. They hold only the fields that a service proxy reads, already parsed and
+// The objects are Edgeway's own types. These types hold only the fields that a service proxy reads, already parsed and
 // validated, and take a fraction of the memory of Kubernetes' types. Package convert creates the objects.
 package source
 
@@ -17,7 +17,7 @@ type Source interface {
 	// Run passes objects to the sink, from one goroutine, until ctx ends. A source that cannot reach its origin keeps
 	// trying and reports the failure in Status. Run returns an error only if retrying cannot help.
 	Run(ctx context.Context, sink Sink) error
-	// Status returns the current status. It may be called from any goroutine.
+	// Status returns the current status. Status may be called from any goroutine.
 	Status() Status
 }
 

@@ -8,8 +8,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The snapshot contains the addresses of all API servers. Those from the last-known state remain until the source
-// reports its own addresses.
+// The snapshot contains the addresses of all API servers. The addresses from the last-known state remain until the
+// source reports its own addresses.
 func TestAPIServers(t *testing.T) {
 	tr, file, kube, last := threeLayers()
 	api := func(name string, addrs ...string) *source.APIServer {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Snapshot is the merged state of all sources at one moment. It is immutable and shares unchanged parts with the
-// previous snapshot.
+// Snapshot is the merged state of all sources at one moment. A Snapshot is immutable and shares unchanged parts with
+// the previous snapshot.
 type Snapshot struct {
 	// Generation increases by one with every snapshot.
 	Generation uint64
@@ -47,7 +47,7 @@ func (n Name) Compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }
 
-// Service is a Service with its EndpointSlices. A Snapshot contains it only while the Service object exists.
+// Service is a Service with its EndpointSlices. A Snapshot contains a Service only while the Service object exists.
 type Service struct {
 	Spec *source.Service
 	// Slices is sorted by name.
@@ -59,7 +59,7 @@ func (s *Service) Name() Name { return Name{s.Spec.Namespace, s.Spec.Name} }
 
 func (s *Service) compareName(n Name) int { return s.Name().Compare(n) }
 
-// Find returns the Service with this name, or nil if there is none. It uses a binary search.
+// Find returns the Service with this name, or nil if there is none. Find uses a binary search.
 func (s *Snapshot) Find(n Name) *Service {
 	i, ok := slices.BinarySearchFunc(s.Services, n, (*Service).compareName)
 	if !ok {

@@ -23,12 +23,12 @@ type Layer struct {
 	// Name is the source's name.
 	Name string
 	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. The objects of a fallback are
-	// served until the other layer has synced. All of them are then removed together, because unlisted objects no
-	// longer exist.
+	// served until the other layer has synced. All objects of the fallback are then removed together, because unlisted
+	// objects no longer exist.
 	FallbackFor string
 }
 
-// Tracker merges layers. Its methods may be called from any goroutine.
+// Tracker merges layers. The methods of a Tracker may be called from any goroutine.
 type Tracker struct {
 	changed chan struct{}
 
@@ -69,7 +69,7 @@ func (t *Tracker) layer(name string) *layer {
 	return t.layers[i]
 }
 
-// Sink returns the sink for the source of this layer. It panics if the layer is unknown.
+// Sink returns the sink for the source of this layer. Sink panics if the layer is unknown.
 func (t *Tracker) Sink(name string) source.Sink {
 	l := t.layer(name)
 	if l == nil {
@@ -78,8 +78,8 @@ func (t *Tracker) Sink(name string) source.Sink {
 	return sink{t, l}
 }
 
-// Changed returns a channel that receives when Snapshot has news: when the gate opens, and then after changes. One
-// signal may announce many changes.
+// Changed returns a channel that receives when Snapshot has something new to return: when the gate opens, and then
+// after changes. One signal may announce many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
 // Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until every

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers bounds the times that are kept between two snapshots. They suffice for a percentile of the programming
-// latency, and take no more than 24 KB if no snapshot is taken.
+// maxTriggers bounds the times that are kept between two snapshots. 1,000 times suffice for a percentile of the
+// programming latency, and take no more than 24 KB if no snapshot is taken.
 const maxTriggers = 1000
 
 // view is the merged state and its differences from the last snapshot.
@@ -23,7 +23,7 @@ type view struct {
 	last    *Snapshot // nil before the first one
 
 	// merged holds the Services with their slices, and slices whose Service does not exist yet (Spec is then nil).
-	// Snapshots share these values, so they are replaced and never modified.
+	// Snapshots share these Services, so a change replaces a Service and never modifies it.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
@@ -54,7 +54,7 @@ func newView(started time.Time) *view {
 	}
 }
 
-// replace replaces before with after. Either may be nil, and both have the same key.
+// replace replaces before with after. Either object may be nil, and both have the same key.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)

@@ -19,8 +19,8 @@ func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 // Networking is the group of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo registers the kinds that Edgeway reads in a scheme. The other kinds of their groups would add 3 MB to the
-// program.
+// AddTo registers the kinds that Edgeway reads in a scheme. The other kinds of the three API groups would add 3 MB to
+// the program.
 func AddTo(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(Discovery(), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
@@ -38,14 +38,14 @@ const (
 	LabelZone             = corev1.LabelTopologyZone
 )
 
-// The annotations that Edgeway reads. Annotations lists them.
+// The annotations that Edgeway reads. Annotations returns the list.
 const (
 	// AnnotationLastChange is an annotation of EndpointSlices. All other annotations belong to Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
 	// AnnotationPrefix is the prefix of the keys of Edgeway's own annotations.
 	AnnotationPrefix = "edgeway.io/"
-	// AnnotationTrafficHint opts a Service in to the flowtable fast path. Its only value is "LongLived". KEP-4963
-	// proposes the hint as the field spec.trafficHint, which manifests may use.
+	// AnnotationTrafficHint opts a Service in to the flowtable fast path. The only valid value is "LongLived".
+	// KEP-4963 proposes the hint as the field spec.trafficHint, which manifests may use.
 	AnnotationTrafficHint = AnnotationPrefix + "traffic-hint"
 	AnnotationScheduler   = AnnotationPrefix + "ipvs-scheduler"
 	AnnotationWeights     = AnnotationPrefix + "ipvs-weights"

@@ -13,7 +13,8 @@ import (
 )
 
 // parseAddr accepts every address that Kubernetes accepts in fields older than Go 1.17's strict parser, including
-// octets with leading zeros, which are decimal. It rejects addresses with a zone and IPv4-mapped IPv6 addresses.
+// octets with leading zeros, which are decimal. parseAddr rejects addresses with a zone and IPv4-mapped IPv6
+// addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -161,8 +162,8 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses the address families of a range that does not parse. It returns both families if the text could
-// be of either.
+// familiesOf guesses the address families of a range that does not parse. familiesOf returns both families if the text
+// could belong to either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {

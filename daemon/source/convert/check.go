@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check returns an error if no conversion and no source could have created o. It is meant for objects from elsewhere,
-// such as the last-known state on disk. An object without a usable name, address family or Service fails the check,
-// because it cannot be served.
+// Check returns an error if no conversion and no source could have created o. Check is meant for objects from
+// elsewhere, such as the last-known state on disk. An object without a usable name, address family or Service fails
+// the check, because nothing can be served from it.
 func Check(o source.Object) error {
 	var err error
 	switch o := o.(type) {

@@ -1,9 +1,9 @@
-// Package convert converts Kubernetes objects to source objects. It reads only the fields that a service proxy uses
-// and checks each field as strictly as the API server does. It also rejects addresses that no Service may point to:
-// loopback, link-local, multicast, broadcast and reserved addresses, and for frontends the addresses of cloud
-// metadata services (CVE-2021-25737, CVE-2020-8554). An invalid field is left out and named in the object's problems;
-// the rest of the object is kept. A conversion never fails: an object whose conversion panics is reduced to its name
-// and a problem.
+// Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service
+// proxy uses, and checks each field as strictly as the API server does. The package also rejects addresses that no
+// Service may point to: loopback, link-local, multicast, broadcast and reserved addresses, and for frontends the
+// addresses of cloud metadata services (CVE-2021-25737, CVE-2020-8554). An invalid field is left out and named in the
+// object's problems; the rest of the object is kept. A conversion never fails: an object whose conversion panics is
+// reduced to its name and a problem.
 //
 // Every string that can reach a kernel rule is formatted from a parsed value or consists of [a-z0-9.-] only. The
 // planner rejects addresses that depend on the host, such as the host's own addresses and the API server's.
@@ -19,7 +19,7 @@ import (
 // Converter converts objects and shares the strings that many objects repeat: namespaces, node names, zones, port
 // names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// Before is called with the key of each object before its conversion, unless it is nil. Tests use it to cause
+	// Before, unless it is nil, is called with the key of each object before its conversion. Tests use Before to cause
 	// panics.
 	Before  func(source.Key)
 	strings map[string]string

@@ -31,8 +31,8 @@ func hostileService(addr string) *corev1.Service {
 	}
 }
 
-// An address that cannot belong to a host is neither a frontend nor an endpoint. The address of a cloud's metadata
-// service is not a frontend, but a pod may have it.
+// An address that cannot belong to a host must be neither a frontend nor an endpoint. The address of a cloud's
+// metadata service must not be a frontend, but may belong to a pod.
 func TestAddressesThatNoServiceMayHave(t *testing.T) {
 	for addr, want := range map[string]struct{ frontend, endpoint bool }{
 		"0.0.0.1":         {},

@@ -76,7 +76,7 @@ func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.Se
 	return p, true
 }
 
-// nodePort returns the NodePort, or 0 if it is missing or invalid.
+// nodePort returns the NodePort, or 0 if the NodePort is missing or invalid.
 func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 	if n == 0 {
 		return 0

@@ -23,7 +23,7 @@ const (
 	maxAffinity     = 86400
 )
 
-// Service converts s. It returns false for headless and ExternalName Services, which have no ClusterIP, and for
+// Service converts s. Service returns false for headless and ExternalName Services, which have no ClusterIP, and for
 // Services that select another proxy.
 func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	if !isOurs(s) {
@@ -254,9 +254,9 @@ func (b *serviceBuilder) scheduler() {
 // maxWeights bounds the number of weights that are compared with each endpoint.
 const maxWeights = 256
 
-// weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry selects
-// endpoints by Node, address or range. A weight cannot be zero: an endpoint that must receive no connections is not
-// ready.
+// weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the
+// annotation selects endpoints by Node, address or range. A weight cannot be zero: an endpoint that must receive no
+// connections is not ready.
 func (b *serviceBuilder) weights() {
 	text := b.in.Annotations[api.AnnotationWeights]
 	if text == "" {

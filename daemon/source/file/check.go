@@ -45,7 +45,8 @@ func Check(o Options) *Checked {
 	return c
 }
 
-// Locate returns the problems sorted by place. The place of a problem is that of the document that holds the object.
+// Locate returns the problems sorted by place. The place of a problem is the place of the document that holds the
+// object.
 func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {

@@ -48,7 +48,7 @@ func (f *folder) forwarded() map[string]string {
 	return out
 }
 
-// losesNothing replaces the text in a.yaml with each of the others, or with a seventh of them in a short run.
+// losesNothing replaces the text in a.yaml with each text in others, or with every seventh text in a short run.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -82,8 +82,8 @@ func losesNothing(t *testing.T, text string, others []string) {
 	}
 }
 
-// A file that was cut off, for example by a full disk or an interrupted copy, loses no Service and no endpoint. If the
-// file ended with the document end marker before, it may be cut at any byte, and otherwise only within a line.
+// A file that was cut off, for example by a full disk or an interrupted copy, loses no Service and no endpoint. A file
+// that ended with the document end marker may be cut at any byte, any other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string

@@ -168,7 +168,7 @@ var namedLine = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line 
 
 // unparsable adds a fault for an error of the YAML library.
 func (d *document) unparsable(path string, p part, err error) {
-	line, message := p.lines+1, oneLine(inFile(p, err)) // the library names no line if the error is in the first one
+	line, message := p.lines+1, oneLine(inFile(p, err)) // the library names no line for an error in the first line
 	if found := firstLine.FindStringSubmatch(message); found != nil {
 		line, _ = strconv.Atoi(found[1]) // the match holds only digits
 		message = message[len(found[0]):]
@@ -315,7 +315,7 @@ func jsonPath(path string) string {
 
 func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }
 
-// oneLine shortens an error of the YAML and JSON libraries to one line.
+// oneLine shortens an error message of the YAML and JSON libraries to one line.
 func oneLine(err error) string {
 	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(err.Error()), " "))
 }

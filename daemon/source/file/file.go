@@ -2,10 +2,10 @@
 // same objects that kubectl writes and reads. Edgeway watches the files and reads them again when they change.
 //
 // Edgeway allocates nothing for a manifest: a Service must state its ClusterIP, and its NodePorts if its type has
-// them. Everything else has the API server's defaults and the API server's checks. Decoding is strict: a misspelt
-// field, a wrong apiVersion or a kind that Kubernetes does not have makes a document unusable. Other kinds of
-// Kubernetes are ignored. Objects of other API groups are ignored too, unless an object has the kind and the name of a
-// served object that is in no document any more. A YAML file must end with a newline. A file that once ended with the
+// them. All other fields get the API server's defaults and checks. Decoding is strict: a misspelt field, a wrong
+// apiVersion or a kind that Kubernetes does not have makes a document unusable. Edgeway ignores all other kinds of
+// Kubernetes. Objects of other API groups are ignored too, unless an object has the kind and the name of a served
+// object that is in no document any more. A YAML file must end with a newline. A file that once ended with the
 // document end marker must keep the marker.
 //
 // A document that cannot be used becomes a source.Document with its problems, and the other documents are served.
@@ -17,7 +17,8 @@
 // documents hold the same object, the first document counts, by path and then by line.
 //
 // A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a Service
-// of the cluster, but it keeps those that it owns. A Service that must take precedence states a creationTimestamp.
+// of the cluster, but it keeps the addresses and NodePorts that it already owns. A Service that must take precedence
+// states a creationTimestamp.
 package file
 
 import (
@@ -42,7 +43,8 @@ type Options struct {
 	Paths []string
 	// NodeName is the name of the host's Node. Other Nodes are ignored.
 	NodeName string
-	// Known returns the objects that the files held before the start; ok is false if they are unknown. It may be nil.
+	// Known returns the objects that the files held before the start; ok is false if those are unknown. Known may be
+	// nil.
 	Known func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher of the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
@@ -110,7 +112,7 @@ func (s *Source) Status() source.Status {
 }
 
 // Place returns "file:line" of the document that holds an object, or that held it when the document was last readable.
-// It returns "" if no document has held the object since the start.
+// Place returns "" if no document has held the object since the start.
 func (s *Source) Place(key source.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +124,8 @@ func (s *Source) Place(key source.Key) string {
 
 // The times that control when the files are read.
 const (
-	// quiet is the time without a change after which the files are read. settle limits the wait for such a time.
+	// quiet is the time without a change after which the files are read. settle is the longest wait for a pause in the
+	// changes.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
 	// poll is the time between two readings without an event. No event reports changes behind symbolic links or on
@@ -137,9 +140,9 @@ const (
 	coarse = 4 * time.Second
 )
 
-// Run implements source.Source. It calls Synced after the first reading if the objects from before the start are
-// known, and otherwise after the first reading that counts. Before that call, the host deletes nothing that the source
-// lacks.
+// Run implements source.Source. Run calls Synced after the first reading if the objects from before the start are
+// known, and otherwise after the first reading that counts. Before Synced, the absence of an object does not remove
+// the object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(s.paths, s.inotify, s.log)
@@ -188,7 +191,7 @@ func Read(o Options, sink source.Sink) source.Status {
 }
 
 // await waits until the reading or ctx ends. A reading may never end, for example on a network file system whose
-// server is down. The objects from before the start are served in that case.
+// server is down. While the reading hangs, the source serves the objects from before the start.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.late)
 	defer timer.Stop()
@@ -242,7 +245,7 @@ func (s *Source) begin(sink source.Sink) {
 	}
 }
 
-// finish passes the result of a reading to the sink and stores it in the status.
+// finish passes the result of a reading to the sink and updates the status.
 func (s *Source) finish(sink source.Sink, r *reading) {
 	s.merge(r)
 	s.tell(sink, r)

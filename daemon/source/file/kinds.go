@@ -149,7 +149,7 @@ func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault
 	return nil
 }
 
-// missingNodePorts returns a fault for each port for which an API server would allocate a NodePort. Such a port is
+// missingNodePorts returns a fault for each port for which an API server would allocate a NodePort. The port is still
 // served at the Service's other addresses.
 func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {

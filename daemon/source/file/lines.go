@@ -10,7 +10,7 @@ import (
 )
 
 // locate sets the place of each fault in a document: the line of the field, or of the nearest enclosing part that
-// exists. Few documents have a fault, so only they are parsed a second time here.
+// exists. Only documents with faults, which are rare, are parsed a second time here.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return
@@ -49,8 +49,8 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// child returns a field or an item of a node, and the node of the field's name. Both are nil if the node has no such
-// child.
+// child returns a field or an item of a node, and the node of the field's name. Both results are nil if the node has
+// no such child.
 func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:

@@ -53,8 +53,8 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a reading may define the set of all objects although the earlier objects are unknown. A
-// reading with faults and without objects looks like an empty cluster and does not count.
+// counts reports whether a reading may pass for complete although the earlier objects are unknown. A reading with
+// faults and without objects looks like an empty cluster and does not count.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
 // String returns why the reading is incomplete and which Services are kept, or "" if the reading is complete.
@@ -235,7 +235,8 @@ func (s *Source) keep(r *reading) {
 	}
 }
 
-// tell passes the difference from the served objects to the sink. Only a complete reading removes objects.
+// tell passes the differences between the reading and the served objects to the sink. Only a complete reading removes
+// objects.
 func (s *Source) tell(sink source.Sink, r *reading) {
 	if !r.whole() {
 		s.keep(r)

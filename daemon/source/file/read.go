@@ -27,9 +27,9 @@ type manifest struct {
 	// stamp is the metadata of the file when the file had this checksum. A zero stamp forces a new reading.
 	stamp     syscall.Stat_t
 	documents []*document
-	// ended reports whether the file ends with the document end marker, or did so before.
+	// ended reports whether the file ends, or once ended, with the document end marker.
 	ended bool
-	// fault is the reason why the file cannot be read now, or nil. In that case documents holds the last readable
+	// fault is the reason why the file cannot be read now, or nil. If fault is set, documents holds the last readable
 	// version.
 	fault error
 }
@@ -87,7 +87,7 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
-// A folder or file that lost all its content may have lost it by accident, because no text asks for the removal.
+// The errors of a file or folder that has lost all its content, perhaps by accident.
 var (
 	errEmptyFolder = errors.New("no manifest is there any more")
 	errEmptyFile   = errors.New("it is empty")

@@ -40,7 +40,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.expect("Service default/a, Service default/c")
 }
 
-// A file system's clock may stand still between two writes, so a file that was just written is read again.
+// A file system's clock may stand still between two writes, so a file that was written a moment ago is read again.
 func TestFilesOfThisMomentAreReadAgain(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a"))

@@ -11,7 +11,7 @@ import (
 	"edgeway/daemon/files"
 )
 
-// watcher waits for changes of files. It also watches their folders, because most programs replace a file.
+// watcher waits for changes of files. The watcher also watches folders, because most programs replace files.
 type watcher struct {
 	paths []string
 	log   *slog.Logger

@@ -66,14 +66,14 @@ func (f *folder) asNobody() {
 	<-done
 }
 
-// accident is an accident to manifests that must not remove any Service.
+// accident describes an accident to manifests that must not remove any Service.
 type accident struct {
 	do     func(f *folder)
 	nobody bool   // the daemon's user cannot read everything
 	says   string // without the folder's name
 }
 
-// accidents returns accidents to a folder in which a.yaml holds the Services a and b, and z.yaml holds z.
+// accidents returns the accidents for a folder in which a.yaml holds the Services a and b, and z.yaml holds z.
 func accidents() map[string]accident {
 	replace := func(name, text string) func(f *folder) { return func(f *folder) { f.write(name, text) } }
 	link := func(to string) func(f *folder) {
@@ -140,7 +140,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					t.Errorf("%d warnings:\n%s", n, &f.log)
 				}
 
-				// Once all files are readable, the objects that are in no document are removed.
+				// Once all files are readable, the objects that no document holds are removed.
 				_ = os.Chmod(f.dir, 0o700) // fails if the folder does not exist
 				f.must(os.RemoveAll(f.dir))
 				f.must(os.Mkdir(f.dir, 0o700))

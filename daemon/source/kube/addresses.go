@@ -72,8 +72,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	a.mark()
 }
 
-// prove records that the API server answered at an address. It removes addresses that the name lost long ago, but
-// never the address of the latest proof.
+// prove records that the API server answered at an address. prove also removes addresses that the name lost long ago,
+// but never the address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -149,7 +149,7 @@ func (a *addresses) isProven(addr netip.Addr) bool {
 	return a.index(plain(addr)) >= 0
 }
 
-// server returns the object for the sink and for the last-known state.
+// server returns the APIServer object for the sink and for the last-known state.
 func (a *addresses) server(name string) source.APIServer {
 	a.mu.Lock()
 	defer a.mu.Unlock()

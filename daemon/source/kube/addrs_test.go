@@ -62,8 +62,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes the connections. A request over a new connection must then be answered in time. After that, the source
-// must have contact again, which its own pace and the reflector's back-off may delay.
+// redial closes the connections. A request over a new connection must then be answered in time. The source itself must
+// then have contact again, which its own pace and the reflector's back-off may delay.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -107,8 +107,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// Only the address that presents the API server's certificate belongs to the API server, and no other address that
-// name servers return. The sink receives the address before the source has synced.
+// Of all addresses that name servers return, only the one that presents the API server's certificate counts as the API
+// server's. The sink receives the address before the source has synced.
 func TestAPIServerByName(t *testing.T) {
 	t.Parallel()
 	lies := []string{"127.66.0.1", "127.0.0.1", "10.96.0.10"}
@@ -124,7 +124,7 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// The answer to the marked query wins. Without such an answer, the answer to the unmarked query is used.
+// The answer to the marked query wins. If the marked query has no answer, the answer to the unmarked query is used.
 func TestMarkedQuestionsComeFirst(t *testing.T) {
 	t.Parallel()
 	truth, marked := nameServer(t, "127.0.0.1")
@@ -167,7 +167,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the name resolves to a new address, a running source follows it. Both addresses are proven then.
+// If the name resolves to a new address, a running source connects to that address. The old and the new address are
+// then both proven.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")

@@ -15,8 +15,8 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// client sends requests according to one kubeconfig. It holds a REST client for each API group that Edgeway reads.
-// These REST clients share their connections.
+// client sends requests according to one kubeconfig. A client holds a REST client for each API group that Edgeway
+// reads. These REST clients share their connections.
 type client struct {
 	host      string   // the server's URL as written in the kubeconfig
 	cas       []string // see Source.CAs

@@ -34,8 +34,8 @@ func (c *clock) note(resp *http.Response) {
 	c.server, c.heard = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns the time by which this host's clock is ahead of the API server's clock. It uses the monotonic clock,
-// so it notices immediately when the host's clock is set. ok is false before the first answer.
+// ahead returns the time by which this host's clock is ahead of the API server's clock. The method uses the monotonic
+// clock, so it detects immediately when the host's clock is set. ok is false before the first answer.
 func (c *clock) ahead() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,8 +29,8 @@ type Contact struct {
 }
 
 // Try requests one Service and one ServiceCIDR from the API server, with the credentials and the dialer of a Source
-// with these options. The error explains why Services cannot be read. The Contact then holds the fix and all that is
-// known.
+// with these options. The error explains why Services cannot be read. After an error, the Contact holds the fix and
+// everything that is known.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err

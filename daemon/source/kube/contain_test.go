@@ -17,7 +17,7 @@ type again struct{ *memory }
 func (again) Synced() {}
 
 // A panic in any goroutine of the source ends Run, even during the first list. After a restart of Run, objects that
-// were deleted in between are removed, and the others remain.
+// were deleted in between are removed, and all other objects remain.
 func TestRunAfterAPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()

@@ -22,8 +22,8 @@ const (
 	RangesID   = "service-ranges"
 )
 
-// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 does not have the
-// resource.
+// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 does not have
+// ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
 // kubeconfigObject returns the object of the faults of a kubeconfig.
@@ -72,7 +72,8 @@ func rangesFault(f failure) fault.Fault {
 	return fault.New(RangesID, fault.Warning, f.fix, "The ranges of Service addresses are not known: %s", f.text)
 }
 
-// Warnings returns the faults of a kubeconfig that can be used. After an error, it returns the faults found so far.
+// Warnings returns the faults of a kubeconfig that can be used. After an error, Warnings returns the faults found so
+// far.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
@@ -107,8 +108,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that it names. It returns a new client if the content has changed, and nil
-// otherwise. Only client-go reads the token file, every minute.
+// reload reads the kubeconfig and the files that it names. reload returns a new client if the content has changed, and
+// nil otherwise. Only client-go reads the token file, every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	s.mu.Lock()

@@ -17,9 +17,10 @@ import (
 	"edgeway/daemon/source"
 )
 
-// dialer makes the connections to the API server, or to the proxy to it. It marks their packets, so that Edgeway's own
-// rules do not apply to them. It tries the addresses of the name, and then the proven addresses if the name does not
-// lead to the API server. The kernel tests idle connections, for servers that speak only HTTP/1.1.
+// dialer makes the connections to the API server, or to the proxy to it. The dialer marks the packets, so that
+// Edgeway's own rules do not apply to them. The dialer tries the addresses of the name, and then the proven addresses
+// if the name does not lead to the API server. The kernel tests idle connections, for servers that speak only
+// HTTP/1.1.
 type dialer struct {
 	net.Dialer
 	// dial is Options.Dial, or the method of net.Dialer.
@@ -28,7 +29,7 @@ type dialer struct {
 	// known is Options.KnownAddrs, or nil.
 	known func() []source.ServerAddr
 	addrs *addresses
-	// lookUp is Options.Lookup. If it is nil, the resolvers are used.
+	// lookUp is Options.Lookup. If lookUp is nil, the resolvers are used.
 	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
 	// resolvers are queried in this order; see newResolvers.
 	resolvers []*net.Resolver
@@ -61,8 +62,7 @@ func (d *dialer) recall() {
 
 // The times that control a search.
 const (
-	// trustName is the time after which the other proven addresses are tried in parallel with the addresses of the
-	// name.
+	// trustName is the time after which the other proven addresses are tried along with the addresses of the name.
 	trustName = 3 * time.Second
 	// familyGap is the delay between the attempts with the two address families, as in net.Dialer (RFC 6555).
 	familyGap = 300 * time.Millisecond
@@ -70,7 +70,7 @@ const (
 	provenSpan = 4 * time.Second
 )
 
-// tryFunc connects to a literal address with a port. It calls connected when only the TLS handshake remains.
+// tryFunc connects to a literal address with a port. A tryFunc calls connected when only the TLS handshake remains.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
 // DialContext connects without TLS: to an address, to a proxy, or to a server without TLS.
@@ -91,9 +91,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, err
 }
 
-// dialTLS returns an http.Transport.DialTLSContext that verifies the certificate at each address that it tries. It
-// uses the transport's DialContext, which ends in this dialer, because an exec plugin closes those connections when
-// the certificate changes.
+// dialTLS returns an http.Transport.DialTLSContext that verifies the certificate at each address that it tries. The
+// function connects with the transport's DialContext, which ends in this dialer, because an exec plugin closes the
+// connections of DialContext when the certificate changes.
 func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -138,8 +138,8 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 	return conn, nil
 }
 
-// search connects to one of the addresses of the name. If they fail or take long, search also tries the other proven
-// addresses.
+// search connects to one of the addresses of the name. If these addresses fail or take long, search also tries the
+// other proven addresses.
 func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
 	defer cancel()

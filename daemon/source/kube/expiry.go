@@ -27,8 +27,9 @@ type Expiry struct {
 	Until time.Time
 }
 
-// The times of the warning. A person replaces a long-lived credential and is warned a week before. A program replaces
-// a credential that is valid for two weeks or less, as the kubelet does after four fifths of the period.
+// The times that control the warnings. A person replaces a long-lived credential and is warned a week before. A
+// program replaces a credential that is valid for two weeks or less, as the kubelet does after four fifths of the
+// period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore
@@ -88,8 +89,8 @@ func authorityExpiry(raw []byte) (out Expiry) {
 	return out
 }
 
-// tokenExpiry reads the claims of a token that is a JWT (RFC 7519). It ignores the signature, which only the API
-// server can verify. ok is false for any other token and for tokens that do not expire.
+// tokenExpiry reads the claims of a token that is a JWT (RFC 7519). tokenExpiry ignores the signature, which only the
+// API server can verify. ok is false for any other token and for tokens that do not expire.
 func tokenExpiry(token string) (e Expiry, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

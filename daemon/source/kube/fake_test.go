@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is a fake API server that speaks real HTTP. Its objects are JSON texts.
+// fakeAPI is a fake API server that speaks real HTTP. The objects of the fake API server are JSON texts.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T
@@ -32,7 +32,7 @@ type fakeAPI struct {
 	changes  []change
 	requests []request
 
-	// hook answers a request and returns true, or returns false. It is called with mu held.
+	// hook answers a request and returns true, or returns false. The hook is called with mu held.
 	hook func(w http.ResponseWriter, r request) bool
 	// broken answers all requests instead of the API server. cut is closed when broken changes.
 	broken http.HandlerFunc
@@ -86,7 +86,7 @@ var kinds = map[string][2]string{
 	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
 }
 
-// body returns an object as JSON. rest is its remaining text, such as `"spec":{}`.
+// body returns an object as JSON. rest is the remaining text of the object, such as `"spec":{}`.
 func body(resource, name, rest string, rv int) string {
 	if rest != "" {
 		rest = "," + rest

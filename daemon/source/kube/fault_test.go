@@ -48,8 +48,8 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 }
 
-// Without permission to read ServiceCIDRs, the ranges are unknown. A warning reports this until the permission is
-// granted.
+// Without permission to read ServiceCIDRs, the ranges are unknown. A warning reports the missing permission until it
+// is granted.
 func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -33,7 +33,7 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed follows one resource, in one namespace or in all namespaces. It exists as long as the source.
+// feed follows one resource, in one namespace or in all namespaces. A feed exists as long as the source.
 type feed struct {
 	source    *Source
 	store     *store
@@ -71,7 +71,7 @@ type session struct {
 const (
 	minGap      = time.Second
 	maxGap      = 10 * time.Second
-	maxBackoff  = 2 * time.Second // between connection attempts, plus up to half of it
+	maxBackoff  = 2 * time.Second // the delay between connection attempts, plus up to 50 %
 	deniedPause = 40 * time.Second
 	// longWatch bounds a watch, plus a random time up to longJitter. The API server (v1.36) sends a bookmark on each
 	// watch every 59 to 62 s, so silence is still noticed soon.
@@ -158,8 +158,7 @@ func coreGroup(c *client) rest.Interface       { return c.core }
 func discoveryGroup(c *client) rest.Interface  { return c.discovery }
 func networkingGroup(c *client) rest.Interface { return c.networking }
 
-// run follows the resource with the client until ctx ends. Remaining events are still sent after that, until the
-// source ends.
+// run follows the resource with the client until ctx ends. The remaining events are still sent until the source ends.
 func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
 	f.store = newStore(source, f, events, f.store)
 	defer f.relays.Wait()
@@ -317,8 +316,8 @@ func (f *feed) ok() {
 	}
 }
 
-// failed records the error of a request. It returns the error in plain words, with a type that the reflector does not
-// interpret.
+// failed records the error of a request. failed returns the error in plain words, with a type that the reflector does
+// not interpret.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // the feed is stopping

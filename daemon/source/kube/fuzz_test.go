@@ -76,7 +76,7 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// received passes to a store what use sends, and checks the resulting objects and the memory used.
+// received calls use with a store, and checks the resulting objects and the memory used.
 func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})
@@ -109,7 +109,7 @@ func allocated() uint64 {
 func checkObject(t *testing.T, obj source.Object) {
 	t.Helper()
 	key := obj.Key()
-	named := key.Namespace != "" || len(validation.IsDNS1123Subdomain(key.Name)) == 0 // an API server checks the other names
+	named := key.Namespace != "" || len(validation.IsDNS1123Subdomain(key.Name)) == 0 // an API server checks others
 	if err := convert.Check(obj); err != nil && len(obj.Problems()) == 0 && named {
 		t.Error(err)
 	}
@@ -274,7 +274,8 @@ func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	return out.Bytes()
 }
 
-// FuzzKubeconfig reads arbitrary kubeconfigs. Each is refused with a fault that names the file, or leads to a server.
+// FuzzKubeconfig reads arbitrary kubeconfigs. Each kubeconfig is refused with a fault that names the file, or leads to
+// a server.
 func FuzzKubeconfig(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const whole = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`

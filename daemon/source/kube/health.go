@@ -26,7 +26,7 @@ type health struct {
 	mu      sync.Mutex
 	contact time.Time // when a complete list or an event was last decoded, the only proof that the API server works
 	failure failure
-	// bookmarkless is the time when a long watch last lacked the bookmark of each minute.
+	// bookmarkless is the last time when a long watch lacked the bookmark that is due each minute.
 	bookmarkless time.Time
 }
 

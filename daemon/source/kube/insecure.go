@@ -73,8 +73,8 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packaged service. Its name is needed because the configuration is usually checked
-// by root. statusGroup is the service's other group, whose members may request its status.
+// serviceGroup is the group of the packaged service. The name is compared because root, not the service, usually
+// checks the configuration. statusGroup is the service's other group, whose members may request its status.
 const (
 	serviceGroup = "edgeway"
 	statusGroup  = "edgeway-status"

@@ -2,11 +2,11 @@
 // host's own Node, and ServiceCIDRs.
 //
 // The package uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object: each
-// object is converted as soon as it is decoded. It is designed for hosts far away from the API server. A silent
-// connection is detected within half a minute, and an unanswered request or a silent watch within 90 seconds. After a
-// lost connection, a watch continues where it stopped. A list may take any time while parts of it arrive. An API
-// server in trouble receives at most one request for a full list per second, at growing intervals, and none before the
-// time that it names (Retry-After).
+// object is converted as soon as it is decoded. The package is designed for hosts far away from the API server. A
+// silent connection is detected within half a minute, and an unanswered request or a silent watch within 90 seconds.
+// After a lost connection, the watch continues where it stopped. A list may take any time while parts of it arrive. An
+// API server in trouble receives at most one request for a full list per second, at growing intervals, and none before
+// the time that it names (Retry-After).
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster these events are
 // bookmarks: one arrives each minute, and one before the end of a watch.
@@ -48,14 +48,14 @@ type Options struct {
 	// LabelSelector limits Services and EndpointSlices: the control plane copies the labels of a Service to its
 	// slices. An empty selector matches all objects.
 	LabelSelector string
-	// NodeName is the name of the host's Node. If it is empty, Nodes are not read.
+	// NodeName is the name of the host's Node. If the name is empty, Nodes are not read.
 	NodeName string
-	// UserAgent is sent with every request. The default is client-go's.
+	// UserAgent is sent with every request. The default is the user agent of client-go.
 	UserAgent string
 	// Mark is the packet mark of the connections, or 0 for none.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the last run, the latest proof first. It returns nil until they are
-	// known, and if there are none.
+	// KnownAddrs returns the proven addresses of the last run, the latest proof first. KnownAddrs returns nil until
+	// these addresses are known.
 	KnownAddrs func() []source.ServerAddr
 	// Dial makes the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

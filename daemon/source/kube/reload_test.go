@@ -141,7 +141,7 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 	}
 }
 
-// New credentials cost one list. They are not a fault, and no change during the switch is lost.
+// New credentials cost one list. The new credentials are not a fault, and no change during the switch is lost.
 func TestNewCredentialsKeepTheState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

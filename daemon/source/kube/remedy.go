@@ -81,7 +81,7 @@ func remedy(err error, server, kubeconfig string) string {
 		"or correct the server in %s", host, kubeconfig)
 }
 
-// isServiceName reports whether the cluster's DNS defines the name for a Service.
+// isServiceName reports whether host is a name that the cluster's DNS defines for a Service.
 func isServiceName(host string) bool {
 	return strings.HasPrefix(host+".", "kubernetes.default.") || strings.HasSuffix(host, ".svc") ||
 		strings.HasSuffix(host, ".svc.cluster.local")

@@ -13,8 +13,8 @@ import (
 const unmarkedAfter = 500 * time.Millisecond
 
 // newResolvers returns a resolver that sends marked queries, which bypass all Services, and a resolver without the
-// mark, because the name server may be a Service such as the cluster's DNS. Either answer may be wrong. A stub on this
-// host, such as systemd-resolved, always queries further servers without the mark.
+// mark, because the name server may be a Service such as the cluster's DNS. The answer to either query may be wrong. A
+// stub on this host, such as systemd-resolved, always queries further servers without the mark.
 func newResolvers(mark uint32) []*net.Resolver {
 	if mark == 0 {
 		return []*net.Resolver{net.DefaultResolver}

@@ -138,7 +138,7 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// halfList starts each stream and never finishes it. It also starts watches that send nothing.
+// halfList starts each stream and never finishes it. halfList also starts watches that send nothing.
 func halfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
@@ -153,14 +153,14 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 }
 
 // An answer that is neither a list nor an event is detected within 90 s, reported once, and requested again at a
-// moderate pace. It does not count as contact, and the source recovers afterwards.
+// moderate pace. The answer does not count as contact, and the source recovers afterwards.
 func TestBadAnswersAreNoContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a watch that has just started ends immediately
+				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a young watch ends immediately
 					n = len(api.seen())
 				}
 				synctest.Wait()
@@ -296,7 +296,7 @@ func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
 }
 
 // Connections are lost, and then the API server asks for a pause. Other feeds receive all answers after that, so this
-// feed never receives one itself, but still reports the pause as the reason.
+// feed never receives an answer itself, but still reports the pause as the reason.
 func TestPauseReplacesLostConnection(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		var answers atomic.Int32

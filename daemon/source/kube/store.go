@@ -14,9 +14,9 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// store receives the objects of a feed from the reflector. It converts each object immediately, and passes on only
-// versions that differ from the previous version: most updates of a Service change only fields that a proxy does not
-// read. Only the reflector's goroutine uses the store.
+// store receives the objects of a feed from the reflector. The store converts each object immediately, and passes on
+// only versions that differ from the previous version: most updates of a Service change only fields that a proxy does
+// not read. Only the reflector's goroutine uses the store.
 type store struct {
 	feed   *feed
 	ctx    context.Context //nolint:containedctx // the reflector passes no context to its store
@@ -115,7 +115,7 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. It does nothing.
+// Resync implements cache.ReflectorStore. Resync does nothing.
 func (s *store) Resync() error { return nil }
 
 func (s *store) answered() { s.send(event{answered: true}) }

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// transport sends the requests of one client. It ends requests without an answer and answers that go silent. Neither
-// HTTP/2's health check nor net/http does so: a hung server behind a load balancer still answers pings.
+// transport sends the requests of one client. The transport ends requests without an answer and answers that go
+// silent. Neither HTTP/2's health check nor net/http does so: a hung server behind a load balancer still answers
+// pings.
 type transport struct {
 	base http.RoundTripper
 	// prove records a connection over which the API server's certificate was verified, or is nil without verification.
@@ -24,8 +25,8 @@ type transport struct {
 	bulk time.Time // when a part of a list last arrived
 }
 
-// call is one request and its answer. It records why a watch failed or ended, which client-go hides. The call is also
-// the body of the answer.
+// call is one request and its answer. A call records why a watch failed or ended, which client-go hides. The call is
+// also the body of the answer.
 type call struct {
 	verb string
 	list bool // the answer is a list or starts with a list

@@ -33,8 +33,8 @@ func (t *tunnels) use(used bool) {
 	t.used = used
 }
 
-// opened closes the connection after a time limit unless a handshake proves it. There is no limit without another
-// proven address.
+// opened closes the connection after a time limit unless a handshake proves it. There is no time limit if no other
+// address is proven.
 func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	remote, ok := remoteAddr(conn)
 	t.mu.Lock()

@@ -136,8 +136,9 @@ const (
 	doubt = 4 * time.Minute
 )
 
-// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. The next watch,
-// a short one, does. The value is below the limits of proxies for silent connections (50 s, a minute).
+// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. The next watch
+// is then a short watch, which ends with a bookmark. The value is below the limits of proxies for silent connections
+// (50 s, a minute).
 const bookmarkless = 40 * time.Second
 
 // ended judges the end of a watch that the reflector did not stop.
@@ -173,7 +174,7 @@ func (w *watcher) fail(ctx context.Context, err error) {
 }
 
 // toleratedExpiries is the number of consecutive watches that may start too late, or ahead of the API server, without
-// a fault. One is normal after a time without a connection, or after a restart of the API server.
+// a fault. One such watch is normal after a time without a connection, or after a restart of the API server.
 const toleratedExpiries = 2
 
 // hasExpired reports whether err only means that the watch started too late, or too early for an API server that lags

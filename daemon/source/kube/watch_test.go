@@ -19,7 +19,7 @@ func TestWatchesAreLong(t *testing.T) {
 }
 
 // An API server that sends no bookmark each minute, as after a restart, is not a fault, nor is a proxy that closes
-// connections after a minute of silence. Both occasionally end a long watch.
+// connections after a minute of silence. Each of the two occasionally ends a long watch.
 func TestMinutesWithoutABookmark(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },

@@ -67,7 +67,7 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade, the state cannot be used but is not damaged. It is still there after a return to the newer
+// After a downgrade, the state cannot be used but is not damaged. The state is still there after a return to the newer
 // version, unless another state was saved in between.
 func TestStateOfANewerVersionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

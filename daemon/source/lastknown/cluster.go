@@ -9,7 +9,7 @@ import (
 // Cluster identifies a cluster by its kubeconfig, because nothing else is known at a boot without the API server.
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
-	// CAs holds the SHA-256 of each certificate of the cluster's authorities. It is empty if the host's own
+	// CAs holds the SHA-256 of each certificate of the cluster's authorities. The list is empty if the host's own
 	// authorities apply.
 	CAs []string `json:"cas,omitempty"`
 }

@@ -19,7 +19,7 @@ const version = 1
 
 const snapshotFormat = "edgeway last-known state"
 
-// header is the first line. It starts with Format and Version in every version of the format.
+// header is the first line of a snapshot. The line starts with Format and Version in every version of the format.
 type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -28,13 +28,13 @@ type header struct {
 	Held []source.Holding `json:"held,omitempty"`
 }
 
-// footer is the last line.
+// footer is the last line of a snapshot.
 type footer struct {
 	Objects int    `json:"objects"`
-	SHA256  string `json:"sha256"` // of all bytes before this line
+	SHA256  string `json:"sha256"` // the checksum of all bytes before this line
 }
 
-// record is any other line. Exactly one of its fields is set.
+// record is any other line of a snapshot. Exactly one field of a record is set.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -82,7 +82,8 @@ func bare(faults []fault.Fault) (out []fault.Fault) {
 	return out
 }
 
-// object returns the object of the record, or nil if the record is empty. It sets the object of each fault again.
+// object returns the object of the record, or nil if the record is empty. The returned object's faults name the object
+// again.
 func (r *record) object() source.Object {
 	var obj source.Object
 	var faults []fault.Fault
@@ -108,7 +109,7 @@ func (r *record) object() source.Object {
 	return obj
 }
 
-// The limits of a file that is read, and therefore of a file that is written. The state of 30,000 Services with 100
+// The size limits of a snapshot for reading, and therefore also for writing. The state of 30,000 Services with 100
 // endpoints each, on nodes with names of 45 letters, takes 370 MiB. The line of an EndpointSlice of 1,000 endpoints
 // takes up to 4 MiB.
 const (

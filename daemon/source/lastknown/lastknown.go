@@ -39,7 +39,7 @@ type Options struct {
 	// write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before, unless it is nil, is called with the key of each loaded object. Tests use it to cause panics.
+	// Before, unless it is nil, is called with the key of each loaded object. Tests use Before to cause panics.
 	Before func(source.Key)
 }
 
@@ -53,11 +53,11 @@ type Store struct {
 
 	mu     sync.Mutex
 	synced bool      // Run has loaded or saved the state
-	age    time.Time // when the state on disk was last confirmed; zero if there is none
+	age    time.Time // when the state on disk was last confirmed; zero if no state exists
 	fault  string
 	fix    string // the remedy for the fault
 	rec    *recorder
-	held   []source.Holding    // of the loaded state
+	held   []source.Holding    // the holdings of the loaded state
 	server []source.ServerAddr // the proven addresses of the API server in the loaded state
 
 	next time.Time // the earliest time of the next write; only Record uses it
@@ -110,8 +110,8 @@ func (s *Store) Held() []source.Holding {
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. It returns nil if no state has
-// been loaded.
+// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. ServerAddrs returns nil if no
+// state has been loaded.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +144,8 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	return nil
 }
 
-// Load returns the saved objects, or none if nothing was saved. ok is false if the state cannot be used. Load must be
-// called only once, before the first Commit.
+// Load returns the saved objects, or no objects if nothing was saved. ok is false if the state cannot be used. Load
+// must be called only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()
@@ -242,8 +242,8 @@ type Saved struct {
 	Held []source.Holding // see Store.Held
 }
 
-// Peek passes the state in a directory to the sink. It changes nothing on disk, because a daemon may be running. Peek
-// fails if there is no usable state.
+// Peek passes the state in a directory to the sink. Peek changes nothing on disk, because a daemon may be running.
+// Peek fails if there is no usable state.
 func Peek(dir string, sink source.Sink) (Saved, error) {
 	st, err := readState(dir, nil)
 	if err != nil {

@@ -64,8 +64,8 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot and of its journal. It rejects every object that a conversion could not
-// have created.
+// decoder collects the objects of a snapshot and of its journal. The decoder rejects every object that a conversion
+// could not have created.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object

@@ -14,15 +14,16 @@ type recorder struct {
 
 	mu     sync.Mutex
 	synced bool
-	// recent holds the changes since the last commit; a deleted object is nil. Both maps share their objects with the
-	// sink.
+	// recent holds the changes since the last commit; a deleted object is nil. The maps recent and committed share
+	// their objects with the sink.
 	recent    map[source.Key]source.Object
 	committed map[source.Key]source.Object // nil before the first commit
 	held      []source.Holding
 	dirty     bool // committed or held differs from the snapshot
 }
 
-// Tee returns a sink that passes everything on to the given sink and records it. A second call replaces the first.
+// Tee returns a sink that passes everything on to the given sink and records it. A second call of Tee replaces the
+// first sink.
 func (s *Store) Tee(sink source.Sink) source.Sink {
 	r := &recorder{sink: sink, recent: map[source.Key]source.Object{}}
 	s.mu.Lock()
@@ -31,8 +32,8 @@ func (s *Store) Tee(sink source.Sink) source.Sink {
 	return r
 }
 
-// Commit reports that the host is in sync with the recorded objects, which can now be saved. It does nothing until the
-// source has listed all objects. held holds the sorted holdings that Held returns after the next start; the caller
+// Commit reports that the host is in sync with the recorded objects, which can now be saved. Commit does nothing until
+// the source has listed all objects. held holds the sorted holdings that Held returns after the next start; the caller
 // must not change the slice afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	s.mu.Lock()

@@ -31,9 +31,9 @@ const (
 	retry = 30 * time.Second
 )
 
-// pause returns the time from one write to the next. It is at least 100 times the duration of the write, so that a
-// slow disk is busy for at most 1 % of the time. It also keeps the writes below 1 GB a day (11.5 kB/s), to preserve SD
-// cards.
+// pause returns the time from one write to the next. The pause is at least 100 times the duration of the write, so
+// that a slow disk is busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a day (11.5 kB/s),
+// to preserve SD cards.
 func pause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
@@ -93,7 +93,7 @@ func (s *Store) save() bool {
 	return saved
 }
 
-// confirmed returns the time of the last confirmation in whole seconds, because people read it.
+// confirmed returns the time of the last confirmation, in whole seconds for human readers.
 func (s *Store) confirmed() time.Time {
 	at := time.Now()
 	if s.o.Confirmed != nil {
@@ -102,8 +102,8 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm stores the time of the last confirmation as the modification time of the snapshot. This writes only an inode
-// instead of all objects.
+// confirm stores the time of the last confirmation as the modification time of the snapshot. Setting this time writes
+// only an inode instead of all objects.
 func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
@@ -182,8 +182,8 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot skips Documents, objects that fail Check, and lines that are too long to be read back. It uses one
-// buffer for all lines, because it runs soon after the start, before the first garbage collection.
+// encodeSnapshot skips Documents, objects that fail Check, and lines that are too long to be read back. encodeSnapshot
+// uses one buffer for all lines, because it runs soon after the start, before the first garbage collection.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
 	var line bytes.Buffer

@@ -1,5 +1,5 @@
-// Package sorted replaces parts of long sorted slices. It never writes to an existing slice, because snapshots and
-// plans share their unchanged parts.
+// Package sorted replaces parts of long sorted slices. The package never writes to an existing slice, because
+// snapshots and plans share their unchanged parts.
 package sorted
 
 import (
