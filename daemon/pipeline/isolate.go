@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed bounds the ServicePorts that one search may leave out. A host that refuses more ServicePorts has another
-// fault, which the error describes. The next retry continues the search.
+// maxBlamed bounds the number of ServicePorts that one search may leave out. A host that refuses more ServicePorts has
+// another fault, which the error describes. The next retry continues the search.
 const maxBlamed = 100
 
 var (
@@ -197,9 +197,9 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	return s.confirm(ctx)
 }
 
-// confirm offers all blamed ServicePorts once more, and acquits them if the kernel accepts them. If the kernel refuses
-// everything for a moment and then stops during the search, the search by halves blames random ServicePorts. A single
-// suspect is blamed for every refusal of this kind.
+// confirm offers all blamed ServicePorts once more, and no longer blames them if the kernel accepts them. If the
+// kernel refuses everything for a moment and then stops during the search, the search by halves blames random
+// ServicePorts. A single suspect is blamed for every refusal of this kind.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {
@@ -256,8 +256,8 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
-// mustAcceptRest ends the search if no suspect can be at fault, because the kernel also refuses the plan without all
-// suspects.
+// mustAcceptRest ends the search if the kernel refuses the plan even without any suspect, because no suspect is then
+// at fault.
 func (s *search) mustAcceptRest(ctx context.Context) error {
 	if s.accepted {
 		return nil
@@ -269,8 +269,8 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 	return err
 }
 
-// try offers the target without the ServicePorts in out, but with those in add. The first result is a refusal, the
-// second any error that ends the search.
+// try offers the target without the ServicePorts in out, but with those in add. The first result is a refusal, and the
+// second is any error that ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.out, svc)

@@ -7,9 +7,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight bounds the elements that one partial sync of the backend adds, which takes nft one second. A Service that
-// is created during a large change waits for one step and not for the whole change, which takes more than 12 s for a
-// million elements.
+// stepWeight bounds the number of elements that one partial sync of the backend adds. nft takes one second to add so
+// many. A Service that is created during a large change waits for one step and not for the whole change, which takes
+// more than 12 s for a million elements.
 const stepWeight = 30_000
 
 // nextStep returns the plan for the next sync of a change. Unless the change is very large, this plan is the final

@@ -191,7 +191,7 @@ func (p *Pipeline) noteChange() {
 	p.record.queuedAt = time.Now()
 }
 
-// nextSync returns the time of the next work, or false if there is none before the next trigger.
+// nextSync returns the time when work is due next, or false if no work is due before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) { // a zero time means never

@@ -108,8 +108,8 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	})
 }
 
-// replace returns a copy of p in which with replaces each ServicePort, or removes it by returning nil. Everything else
-// is shared.
+// replace returns a copy of p in which each ServicePort is replaced by the result of with. If the result is nil, the
+// copy lacks the ServicePort. Everything else is shared.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))
@@ -133,7 +133,7 @@ func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
 	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// claimedByOthers returns the versions that have an address and port which belongs to another ServicePort in p. The
+// claimedByOthers returns the versions that have an address and port that belong to another ServicePort in p. The
 // versions are not in p themselves.
 func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {

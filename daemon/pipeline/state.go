@@ -10,7 +10,8 @@ import (
 
 // State is the state of the pipeline at one moment. Everything that a State points to is immutable.
 type State struct {
-	// Snapshot and Plan are the newest. Snapshot and Plan are nil until the sources have listed all objects.
+	// Snapshot and Plan are the newest snapshot and the newest plan. Snapshot and Plan are nil until the sources have
+	// listed all objects.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
 	// InForce is the plan that the backend last applied successfully, or nil if there is none.
@@ -59,7 +60,7 @@ type StageState struct {
 	FullSyncs    uint64 `json:"fullSyncs"`
 	PartialSyncs uint64 `json:"partialSyncs"`
 	// Err is the current error, or "" if there is none. Since is the time when the error first occurred, and Attempts
-	// counts the failed attempts. LastErr is the time of the last failed attempt, and stays after a success.
+	// counts the failed attempts. LastErr is the time of the last failed attempt, and is kept after a success.
 	Err      string    `json:"error,omitempty"`
 	Since    time.Time `json:"failingSince,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`

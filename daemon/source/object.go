@@ -155,7 +155,7 @@ type Service struct {
 	Affinity            time.Duration `json:"affinity,omitempty"` // 0 means no affinity
 	InternalLocal       bool          `json:"internalLocal,omitempty"`
 	ExternalLocal       bool          `json:"externalLocal,omitempty"`
-	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
+	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // set only if ExternalLocal is true
 	LongLived           bool          `json:"longLived,omitempty"`
 	Scheduler           string        `json:"scheduler,omitempty"` // the name consists of lower-case letters
 	Weights             []Weight      `json:"weights,omitempty"`   // the weights of endpoints; the first match applies
@@ -222,7 +222,7 @@ type Endpoint struct {
 	Serving     bool       `json:"serving,omitempty"`
 	Terminating bool       `json:"terminating,omitempty"`
 	NodeName    string     `json:"nodeName,omitempty"`
-	*Hints                 // nil if there are none
+	*Hints                 // nil if the endpoint has no hints
 }
 
 // Hints holds the Nodes and zones that should use an endpoint. Endpoints with the same hints share one value, because
@@ -295,7 +295,7 @@ type ServerAddr struct {
 
 // Holding is a port that several Services claim, with the Service that owns the port.
 type Holding struct {
-	Addr      netip.Addr    `json:"addr,omitzero"` // invalid for a port of the host
+	Addr      netip.Addr    `json:"addr,omitzero"` // invalid if the port is a port of the host
 	Protocol  plan.Protocol `json:"protocol"`
 	Port      uint16        `json:"port"`
 	Namespace string        `json:"namespace"`

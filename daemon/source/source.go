@@ -26,8 +26,8 @@ type Source interface {
 type Sink interface {
 	Upsert(obj Object)
 	Delete(key Key)
-	// Synced reports that the source has passed on every object that exists at its origin. Before Synced, a missing
-	// object means nothing. Further calls of Synced do nothing.
+	// Synced reports that the source has passed on every object that exists at its origin. Until Synced is called, a
+	// missing object has not necessarily been deleted. Further calls of Synced do nothing.
 	Synced()
 }
 
@@ -35,13 +35,13 @@ type Sink interface {
 type Status struct {
 	// Synced reports whether the source has passed on its first complete list.
 	Synced bool `json:"synced"`
-	// LastContact is the last time when the source agreed with its origin, or zero if there was no contact yet.
+	// LastContact is the last time the source agreed with its origin, or zero if there has been no contact.
 	LastContact time.Time `json:"lastContact,omitzero"`
 	// Err describes the current fault of the source, or is "" if there is none.
 	Err string `json:"error,omitempty"`
 	// Partial reports whether Err concerns only a part of the origin and all other objects are current.
 	Partial bool `json:"partial,omitempty"`
-	// Refused reports whether Err is an answer of the origin, which is then reachable.
+	// Refused reports whether the origin itself answered with Err, and is therefore reachable.
 	Refused bool `json:"refused,omitempty"`
 	// Fix is the remedy for Err, or "" if Err already contains the remedy.
 	Fix string `json:"fix,omitempty"`

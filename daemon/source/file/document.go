@@ -26,7 +26,7 @@ import (
 
 // document is one document of a file.
 type document struct {
-	sum     [sha256.Size]byte // of the document's text
+	sum     [sha256.Size]byte // the checksum of the document's text
 	line    int               // the first line of the document in the file
 	empty   bool              // the document holds only white space and comments
 	objects []source.Object

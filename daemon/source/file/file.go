@@ -67,7 +67,7 @@ type Source struct {
 
 	// The other fields belong to Run.
 	converter convert.Converter
-	manifests map[string]*manifest // by file path
+	manifests map[string]*manifest // keyed by file path
 	served    map[source.Key]source.Object
 	ignored   map[string]bool // kinds that were logged
 	known     bool            // served started with the objects from before the start
@@ -154,7 +154,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		go func() {
 			defer close(done)
 			r.panicked = contain.Call(func() error {
-				r.watched = w.add() // first: a file that changes during the reading is read again
+				r.watched = w.add() // watch first, so that a file that changes during the reading is read again
 				s.scan(r)
 				return nil
 			})
@@ -234,7 +234,7 @@ func (s *Source) begin(sink source.Sink) {
 	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
-		switch o := obj.(type) { // not shared yet
+		switch o := obj.(type) { // no other goroutine uses obj yet
 		case *source.Service:
 			o.Manifest = true
 		case *source.EndpointSlice:

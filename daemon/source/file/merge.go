@@ -53,7 +53,7 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a reading may pass for complete although the earlier objects are unknown. A reading with
+// counts reports whether a reading may count as complete although the earlier objects are unknown. A reading with
 // faults and without objects looks like an empty cluster and does not count.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 

@@ -28,7 +28,7 @@ func newWatcher(paths []string, inotify func() (*files.Watcher, error), log *slo
 
 func (w *watcher) close() {
 	if w.inner != nil {
-		_ = w.inner.Close() // there is no remedy
+		_ = w.inner.Close() // an error of Close cannot be handled
 	}
 }
 
@@ -57,7 +57,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}
-	var latest time.Time // the latest time for the reading, set by the first change
+	var latest time.Time // the deadline for the reading, set by the first change
 	for {
 		select {
 		case <-ctx.Done():

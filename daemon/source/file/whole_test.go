@@ -70,7 +70,7 @@ func (f *folder) asNobody() {
 type accident struct {
 	do     func(f *folder)
 	nobody bool   // the daemon's user cannot read everything
-	says   string // without the folder's name
+	says   string // the expected fault, without the folder's name
 }
 
 // accidents returns the accidents for a folder in which a.yaml holds the Services a and b, and z.yaml holds z.
@@ -122,7 +122,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					read = f.asNobody
 				}
 				c.do(f)
-				for range 2 { // also after another start
+				for range 2 { // repeat after another start
 					if down {
 						f.restart()
 					}

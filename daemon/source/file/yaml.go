@@ -85,7 +85,7 @@ func scalarAsKubectl(n *yaml.Node) {
 	switch tag := n.ShortTag(); {
 	case tag == "!!timestamp":
 		n.Tag = "!!str"
-	case tag != "!!str" || n.Style != 0: // quoted, or of another type
+	case tag != "!!str" || n.Style != 0: // quoted scalars and other types stay unchanged
 	case slices.Contains(trueWords, n.Value):
 		n.Tag, n.Value = "!!bool", "true"
 	case slices.Contains(falseWords, n.Value):

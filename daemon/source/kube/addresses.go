@@ -13,8 +13,8 @@ import (
 const (
 	// maxAddrs bounds the proven addresses. A name may resolve to another address for each connection.
 	maxAddrs = 32
-	// keepAddr is the time for which a proven address is kept after its last proof and after the name has lost the
-	// address.
+	// keepAddr is the time for which a proven address is kept after its last proof and after the name stopped
+	// resolving to the address.
 	keepAddr = 7 * 24 * time.Hour
 	// proofStep is the resolution of the time of a proof. A connection in use renews its proof every minute, and each
 	// change is written to disk.
@@ -72,8 +72,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	a.mark()
 }
 
-// prove records that the API server answered at an address. prove also removes addresses that the name lost long ago,
-// but never the address of the latest proof.
+// prove records that the API server answered at an address. prove also removes addresses to which the name stopped
+// resolving long ago, but never the address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -96,7 +96,7 @@ func (a *addresses) prove(addr netip.Addr) {
 		a.mark()
 	}
 	a.proven = slices.Insert(a.proven, 0, latest)
-	for i := range a.proven { // corrects times of a clock that was ahead: TLS has just validated now
+	for i := range a.proven { // corrects times of a clock that was ahead: TLS has just confirmed the current time
 		e := &a.proven[i]
 		e.Proved, e.Missing = earlier(e.Proved, now), earlier(e.Missing, now)
 	}

@@ -21,7 +21,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	}
 }
 
-// A proven address that the name has lost expires, unless it is still being proved or no address was proved later.
+// A proven address to which the name no longer resolves expires, unless it is still being proved or no address was
+// proved later.
 func TestProvenAddressesAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -30,7 +31,7 @@ func TestProvenAddressesAge(t *testing.T) {
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
 		}
-		for range 60 { // the name has both addresses, but only one is used
+		for range 60 { // the name resolves to both addresses, but only one is used
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(in)
@@ -54,7 +55,7 @@ func TestProvenAddressesAge(t *testing.T) {
 		for range 7 {
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.3"))
-			a.prove(in) // the proven address is still in use although the name has lost it
+			a.prove(in) // the proven address is still in use although the name no longer resolves to it
 			a.prove(next)
 		}
 		wantAddrs(t, "a week later", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")

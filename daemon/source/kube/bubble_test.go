@@ -49,8 +49,8 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// inBubble runs a source and a fake API server in a bubble, where hours pass immediately. The source has listed
-// everything before test starts.
+// inBubble runs a source and a fake API server in a bubble, in which hours of waiting take no real time. The source
+// has listed everything before test starts.
 func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *running)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

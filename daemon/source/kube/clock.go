@@ -11,7 +11,7 @@ import (
 // ClockID is the ID of the fault of this host's clock.
 const ClockID = "clock"
 
-// maxSkew is the difference between the clocks of this host and of the API server that is still no fault. A host whose
+// maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose
 // clock is behind rejects new tokens and certificates, and any wrong clock misjudges their expiry.
 const maxSkew = 10 * time.Second
 
@@ -45,8 +45,8 @@ func (c *clock) ahead() (skew time.Duration, ok bool) {
 	return time.Now().Round(0).Sub(c.server.Add(time.Since(c.heard))), true
 }
 
-// ClockFault returns the fault of a host clock that is ahead of the API server's clock by this time. The severity is
-// OK if the clocks agree.
+// ClockFault returns the fault of a host clock that is ahead of the API server's clock by the given duration. The
+// severity is OK if the clocks agree.
 func ClockFault(ahead time.Duration) fault.Fault {
 	skew, word := ahead.Round(time.Second), "ahead of"
 	if skew < 0 {

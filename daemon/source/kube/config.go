@@ -30,7 +30,7 @@ type access struct {
 	files  []file // all files that were read, the kubeconfig first
 	// digest is the digest of the files, without the token file, which client-go reads itself.
 	digest   [sha256.Size]byte
-	expiries map[string]Expiry // by credential
+	expiries map[string]Expiry // keyed by credential
 	insecure []fault.Fault     // the security faults of the kubeconfig
 }
 

@@ -24,7 +24,7 @@ type Contact struct {
 	Dated bool
 	// Fix is the remedy for the error.
 	Fix string
-	// Faults lists other resources that the API server refuses to return.
+	// Faults lists the faults of other resources that the API server refuses to return.
 	Faults []fault.Fault
 }
 

@@ -26,13 +26,13 @@ type fakeAPI struct {
 	t *testing.T
 
 	mu       sync.Mutex
-	objects  map[string]map[string]string // by resource and name
+	objects  map[string]map[string]string // keyed by resource and name
 	rv       int
 	events   chan struct{} // closed and replaced at every change
 	changes  []change
 	requests []request
 
-	// hook answers a request and returns true, or returns false. The hook is called with mu held.
+	// hook may answer a request itself, and then returns true. The hook is called with mu held.
 	hook func(w http.ResponseWriter, r request) bool
 	// broken answers all requests instead of the API server. cut is closed when broken changes.
 	broken http.HandlerFunc

@@ -127,7 +127,7 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	api.put("services", "b", clusterIP(2))
 	api.CloseClientConnections()
 	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
-	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 alone may occur in a port
+	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 alone may be part of a port
 		t.Errorf("%d lines about it:\n%s", n, r.log)
 	}
 }

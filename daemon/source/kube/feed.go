@@ -73,21 +73,23 @@ const (
 	maxGap      = 10 * time.Second
 	maxBackoff  = 2 * time.Second // the delay between connection attempts, plus up to 50 %
 	deniedPause = 40 * time.Second
-	// longWatch bounds a watch, plus a random time up to longJitter. The API server (v1.36) sends a bookmark on each
-	// watch every 59 to 62 s, so silence is still noticed soon.
+	// longWatch, plus a random time up to longJitter, is the duration of a watch. The API server (v1.36) sends a
+	// bookmark on each watch every 59 to 62 s, so silence is still noticed soon.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
 	// bookmarkLimit is the silence after which a long watch ends. The silence is no fault: a restarted API server
 	// sends no bookmark for a resource until an object changes, and some proxies close connections that were silent
 	// for a minute.
 	bookmarkLimit = 70 * time.Second
-	// shortWatch bounds a watch, plus a random time up to shortJitter, for shortTime after a long watch that lacked
-	// the bookmark of each minute. The API server also sends a bookmark two seconds before the end of a watch.
+	// shortWatch, plus a random time up to shortJitter, is the duration of each watch for shortTime after a long watch
+	// that lacked the bookmark of each minute. The API server also sends a bookmark two seconds before the end of a
+	// watch.
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// probeTimeout bounds a watch that tests whether the API server works again, plus a random time up to probeJitter.
-	// Without the jitter, hosts that lost the API server at the same moment would send their requests in step.
+	// probeTimeout, plus a random time up to probeJitter, is the duration of a watch that tests whether the API server
+	// works again. Without the jitter, hosts that lost the API server at the same moment would send their requests in
+	// step.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
 	// listSpread is the time over which hosts spread their new lists when their watches started too late, as happens
@@ -216,7 +218,8 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return out, nil
 }
 
-// checkList rejects an answer that decodes but is no list of this kind, because objects that a list lacks are deleted.
+// checkList rejects an answer that decodes but is not a list of this kind, because objects that a list lacks are
+// deleted.
 func (f *feed) checkList(got runtime.Object) error {
 	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
 		return fmt.Errorf("the answer is no list of %s", f.resource)
@@ -254,8 +257,8 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 // longPause is the shortest pause that is reported as a fault.
 const longPause = 5 * time.Second
 
-// awaitPause waits while the API server asks for a pause, perhaps in an answer to another feed. A long pause replaces
-// an earlier lost connection as the reason why this feed has no contact.
+// awaitPause waits for the end of a pause that the API server asked for, perhaps in an answer to another feed. A long
+// pause replaces an earlier lost connection as the reason why this feed has no contact.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {
@@ -266,8 +269,8 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch sets the limits of the next watch. The watch is short if the API server may not work, for example after a
-// watch without a bookmark: a short watch soon ends with a bookmark.
+// nextWatch sets the limits of the next watch. The watch is short if the API server might not work, for example after
+// a watch without a bookmark: a short watch soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}

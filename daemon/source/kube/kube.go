@@ -13,8 +13,8 @@
 //
 // A request passes these layers: a session requests a list or a watch (feed.go), the transport limits silence
 // (transport.go), client-go adds the credentials, and the dialer connects to an address that proves to be the API
-// server's (dialer.go). A watcher judges the end of a watch (watch.go). A changed kubeconfig leads to a new client and
-// new sessions (credentials.go).
+// server's (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). A changed kubeconfig leads to
+// a new client and new sessions (credentials.go).
 package kube
 
 import (

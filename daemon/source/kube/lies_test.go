@@ -39,7 +39,7 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 }
 
 // After any false DNS answer, the host reconnects within 10 s through a previously proven address, even after a
-// restart. False addresses do not count as the API server's, and the name is followed again once its answers are true.
+// restart. False addresses do not count as the API server's, and the name is used again once it resolves correctly.
 func TestNameServerThatLies(t *testing.T) {
 	t.Parallel()
 	for what, treat := range map[string]func(net.Conn){

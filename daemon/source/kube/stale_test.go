@@ -160,7 +160,7 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a young watch ends immediately
+				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a new watch would end too soon
 					n = len(api.seen())
 				}
 				synctest.Wait()

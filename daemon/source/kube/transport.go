@@ -12,11 +12,12 @@ import (
 )
 
 // transport sends the requests of one client. The transport ends requests without an answer and answers that go
-// silent. Neither HTTP/2's health check nor net/http does so: a hung server behind a load balancer still answers
-// pings.
+// silent. Neither HTTP/2's health check nor net/http detects the silence: a hung server behind a load balancer still
+// answers pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection over which the API server's certificate was verified, or is nil without verification.
+	// prove records a connection over which the API server's certificate was verified. A nil prove means no
+	// verification.
 	prove func(net.Conn)
 	pause pause
 	clock clock
@@ -49,7 +50,7 @@ type call struct {
 // bulkGap is the longest time between two parts of a list on a slow link.
 const bulkGap = 10 * time.Second
 
-// The reasons for which the transport ends a call.
+// The errors with which the transport ends a call.
 var (
 	errNoAnswer = errors.New("no answer in time")
 	errSilent   = errors.New("nothing arrives any more")

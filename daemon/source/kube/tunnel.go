@@ -62,7 +62,7 @@ func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	})
 }
 
-// proven stops the time limit of a connection.
+// proven cancels the time limit of a connection after its handshake.
 func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

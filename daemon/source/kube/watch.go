@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher passes the events of a watch to the reflector, records contact with the API server, and judges the end of
-// the watch. The reflector starts the next watch where the previous watch ended.
+// watcher passes the events of a watch to the reflector, records contact with the API server, and decides whether the
+// watch ended with a fault. The reflector starts the next watch where the previous watch ended.
 type watcher struct {
 	watch.Interface
 	session *session
@@ -80,7 +80,7 @@ func (w *watcher) pass(e watch.Event) {
 	}
 }
 
-// take judges an event and reports whether the reflector should receive it.
+// take examines an event and reports whether the reflector should receive it.
 func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
 		return w.takeError(ctx, apierrors.FromObject(e.Object))
@@ -131,7 +131,7 @@ var (
 
 const (
 	atOnce = 5 * time.Second
-	// doubt is the longest time since the last contact for which a watch may end without an event. API servers before
+	// doubt is the maximum age of the last contact at which a watch may end without an event. API servers before
 	// v1.29, and API servers that restored an older state, may send no bookmarks, so a list must follow.
 	doubt = 4 * time.Minute
 )
@@ -141,7 +141,7 @@ const (
 // (50 s, a minute).
 const bookmarkless = 40 * time.Second
 
-// ended judges the end of a watch that the reflector did not stop.
+// ended decides whether a watch that the reflector did not stop has ended with a fault.
 func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 	contact, _ := w.session.health.get()
 	lost := w.call.lost()

@@ -279,7 +279,7 @@ func TestDocumentsAreNotSaved(t *testing.T) {
 	})
 }
 
-// A Store that does not run returns its state from Load, once.
+// Load returns the state of a Store that does not run.
 func TestLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,7 @@ func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bo
 	return slices.SortedFunc(maps.Values(r.committed), compare), r.held, true
 }
 
-// again undoes a take after a failed write.
+// again reverts take after a failed write.
 func (r *recorder) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *recorder) Delete(key source.Key) {
 // Synced implements source.Sink.
 func (r *recorder) Synced() {
 	r.mu.Lock()
-	r.synced = true // set first: the sink may cause a commit
+	r.synced = true // set before the sink is called, which may cause a commit
 	r.mu.Unlock()
 	r.sink.Synced()
 }
