@@ -110,7 +110,7 @@ type Pipeline struct {
 	backend     *stage
 	followers   []*stage
 	stages      []*stage        // all stages, the backend first
-	dirty       bool            // the tracker, node or checks have changed since the last plan
+	dirty       bool            // the tracker, node or checks have signalled a change since the last plan
 	plan        *plan.Plan      // the planner's newest plan
 	target      *plan.Plan      // plan without the quarantined ServicePorts
 	quarantine  quarantine      // the ServicePorts that the backend refused

@@ -14,7 +14,7 @@ func (p *Pipeline) RequestFull(stage, reason string) {
 	p.Wake()
 }
 
-// Wake makes the loop check again when the stages have deferred work to do.
+// Wake makes the loop ask the stages again for the time of their deferred work.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -75,7 +75,7 @@ type heartbeat struct{ until atomic.Pointer[time.Time] } // nil while idle
 
 func (h *heartbeat) idle() { h.until.Store(nil) }
 
-// working records that the loop plans, or does other work between two stages.
+// working records that the loop is planning, or is doing other work between two stages.
 func (h *heartbeat) working() { h.busyUntil(time.Now().Add(ownTimeout)) }
 
 // busyUntil records that the loop may be silent until t.

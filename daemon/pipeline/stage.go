@@ -15,7 +15,7 @@ import (
 // stage is an Applier with its state.
 type stage struct {
 	Stage
-	// applied is the plan with which the host is known to be in sync, or nil if that is not known.
+	// applied is the plan with which the host is known to be in sync, or nil if the state is unknown.
 	applied *plan.Plan
 	// lastGood is the last plan that was applied successfully, even if the state has become unknown since.
 	lastGood *plan.Plan

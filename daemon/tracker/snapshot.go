@@ -27,7 +27,7 @@ type Snapshot struct {
 	All     bool
 	// Node is the host's own Node, or nil if there is none.
 	Node *source.Node
-	// ServiceCIDRs is sorted by name. Snapshots share the pointers.
+	// ServiceCIDRs is sorted by name. Snapshots share these pointers.
 	ServiceCIDRs []*source.ServiceCIDR
 	// APIServers lists the addresses of the API servers, sorted.
 	APIServers []netip.Addr

@@ -9,12 +9,12 @@
 // document end marker must keep the marker.
 //
 // A document that cannot be used becomes a source.Document with its problems, and the other documents are served.
-// While a document, a file or a path cannot be used, nothing is removed: a file that is half-written, edited with a
-// mistake or unreadable removes no Service, nor does a renamed folder. A folder without any file, or a file without
-// any text, also counts as unusable if it held objects before: a file system that is not mounted looks like an empty
-// folder, and a power failure can leave an empty file. At the start, the same rules apply to the objects that
-// Options.Known returns. Once everything can be read, the objects that are in no document any more are removed. If two
-// documents hold the same object, the first document counts, by path and then by line.
+// While a document, a file or a path cannot be used, nothing is removed: a half-written, wrongly edited or unreadable
+// file removes no Service, and neither does a renamed folder. A folder without any file, or a file without any text,
+// also counts as unusable if it held objects before: a file system that is not mounted looks like an empty folder, and
+// a power failure can leave an empty file. At the start, the same rules apply to the objects that Options.Known
+// returns. Once everything can be read, the objects that are in no document any more are removed. If two documents
+// hold the same object, the first document counts, by path and then by line.
 //
 // A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a Service
 // of the cluster, but it keeps the addresses and NodePorts that it already owns. A Service that must take precedence

@@ -98,8 +98,8 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
-// service is a Service with the field that KEP-4963 proposes. The API server of Kubernetes 1.37 drops the unknown
-// field, so Services in a cluster use the annotation instead.
+// service is a Service with the field spec.trafficHint, which KEP-4963 proposes. The API server of Kubernetes 1.37
+// drops the unknown field, so Services in a cluster use the annotation instead.
 type service struct {
 	corev1.Service `json:",inline"`
 
@@ -136,8 +136,8 @@ func addService(s *Source, d *document, at string, data []byte) {
 	d.objects = append(d.objects, out)
 }
 
-// unknownDistribution returns a fault for a value that an API server would reject. Edgeway does not need the value:
-// the EndpointSlices hold the resulting zones and Nodes.
+// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway needs no
+// valid value either: the EndpointSlices hold the resulting zones and Nodes.
 func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,

@@ -53,7 +53,7 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a reading may count as complete although the earlier objects are unknown. A reading with
+// counts reports whether a reading can be treated as complete even if the earlier objects are unknown. A reading with
 // faults and without objects looks like an empty cluster and does not count.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
@@ -155,7 +155,7 @@ type place struct {
 
 func (p place) String() string { return placeOf(p.path, p.line) }
 
-// addDocument adds the objects of a document. kept reports whether the document's file cannot be read now.
+// addDocument adds the objects of a document. kept reports whether the document's file is currently unreadable.
 func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
@@ -163,7 +163,7 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
-		if d.broken[key] { // the previous version of the object is better
+		if d.broken[key] { // the previous version of the object is served instead
 			if !kept {
 				r.add(obj.Problems()[0])
 			}

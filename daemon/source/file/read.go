@@ -271,7 +271,7 @@ func (s *Source) parseFile(path string, parts []part, sum [sha256.Size]byte, old
 	next := &manifest{sum: sum}
 	known := make(map[[sha256.Size]byte]*document, len(old.documents))
 	for _, d := range old.documents {
-		if !d.hasFaults() { // faults name lines, which may have moved
+		if !d.hasFaults() { // the line numbers in faults may have changed
 			known[d.sum] = d
 		}
 	}

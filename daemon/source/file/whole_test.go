@@ -308,7 +308,7 @@ func TestTheLastKnownStateStandsIn(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks every open of the folder until release is called, like a network file system whose server is down.
+// hang blocks all attempts to open the folder until release is called, like a network file system without its server.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -318,7 +318,7 @@ func (f *folder) hang() (release func()) {
 	if err != nil {
 		f.t.Skipf("fanotify with permission events is needed, CONFIG_FANOTIFY_ACCESS_PERMISSIONS and CAP_SYS_ADMIN: %v", err)
 	}
-	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // unblocks all waiting opens
+	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // unblocks all waiting callers
 	f.t.Cleanup(release)
 	return release
 }

@@ -28,8 +28,8 @@ func toJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxExpanded bounds a document in which each alias is replaced by its text. The library (go.yaml.in/yaml v3.0) bounds
-// only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
+// maxExpanded bounds the size of a document after each alias is replaced by its text. The library (go.yaml.in/yaml
+// v3.0) bounds only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
 // expand subtracts the size of a node from left and returns the rest. The result is negative if the node exceeds left

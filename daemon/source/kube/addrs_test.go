@@ -196,8 +196,8 @@ func TestAPIServerMoves(t *testing.T) {
 	}
 }
 
-// A literal address in the kubeconfig counts without a connection. The addresses of a name do not count if they lead
-// nowhere, or if the server's certificate is not verified.
+// A literal address in the kubeconfig counts as the API server's even without a connection. The addresses of a name do
+// not count if they lead nowhere, or if the server's certificate is not verified.
 func TestAPIServerThatIsNotProven(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes the error handlers, which delay all reflectors of the process together. The clock of the handlers
+// TestMain removes the error handlers, which together delay all reflectors of the process. The clock of the handlers
 // is that of the bubble that had the last error.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil

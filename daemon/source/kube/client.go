@@ -79,7 +79,8 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 	base, err := rest.TransportFor(config)
 	if err != nil {
 		if config.Insecure {
-			err = fixable("remove insecure-skip-tls-verify", err) // client-go accepts only this option or an authority
+			// client-go accepts either this option or an authority.
+			err = fixable("remove insecure-skip-tls-verify", err)
 		}
 		return fmt.Errorf("make transport: %w", err)
 	}

@@ -53,7 +53,7 @@ func newDialer(o Options) *dialer {
 	return d
 }
 
-// recall adds the addresses of the last run when they are known.
+// recall adds the addresses of the last run once they are known.
 func (d *dialer) recall() {
 	if d.known != nil {
 		d.addrs.recall(d.known())
@@ -266,7 +266,7 @@ func byFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// found logs when the name stops or starts leading to the API server. why is nil if the name leads there.
+// found logs when the name stops or starts leading to the API server. why is nil if the name leads to the API server.
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:

@@ -238,7 +238,7 @@ func TestHalfAListRemovesNothing(t *testing.T) {
 	eventually(t, "the whole list counts", 20*time.Second, func() bool { return r.names() == "d" })
 }
 
-// After its connections broke, the source continues after the last event instead of listing again.
+// After its connections break, the source continues after the last event instead of listing again.
 func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -275,7 +275,7 @@ func TestUnreachableServerIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A watch without events, bookmarks or an end counts as dead once silence has passed.
+// A watch without events, bookmarks or an end counts as dead after the time limit silence.
 func TestContactAges(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -64,7 +64,7 @@ func (h *health) get() (contact time.Time, f failure) {
 	return h.contact, h.failure
 }
 
-// logState is the state of the log messages about the API server.
+// logState records the faults of the API server that were logged.
 type logState struct {
 	faults map[string]time.Time // when each fault was last logged, by cause
 	open   bool                 // a fault was logged, but not its end

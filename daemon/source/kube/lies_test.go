@@ -70,7 +70,7 @@ func TestNameServerThatLies(t *testing.T) {
 			}
 			r.redial(t, api, 10*time.Second)
 			wantAddrs(t, "while the name server lies", r.apiServer(url), "127.0.0.1")
-			if r.log.count("using a previous address") == 0 { // a connection attempt from before has succeeded
+			if r.log.count("using a previous address") == 0 { // an earlier connection attempt succeeded
 				r.redial(t, api, 10*time.Second)
 			}
 			eventually(t, "a line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") > 0 })

@@ -81,7 +81,8 @@ func (r race[C, V]) first(ctx context.Context) (value V, err error) {
 	return value, fault
 }
 
-// telling returns the more informative error. An error on an established connection shows that a peer answered.
+// telling returns the more informative of two errors. An error on an established connection shows that a peer
+// answered.
 func telling(a, b error) error {
 	var dial *net.OpError
 	unanswered := func(err error) bool { return errors.As(err, &dial) && dial.Op == "dial" }

@@ -160,7 +160,8 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a new watch would end too soon
+				// Wait until no watch is new: a watch that ends soon after its start counts as a fault.
+				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) {
 					n = len(api.seen())
 				}
 				synctest.Wait()
@@ -243,7 +244,7 @@ func TestOtherListsDeleteNothing(t *testing.T) {
 	}
 }
 
-// An overloaded API server names the time of the next request. All feeds wait, but for at most five minutes.
+// An overloaded API server asks for a pause before the next request. All feeds wait, but for at most five minutes.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		code    int

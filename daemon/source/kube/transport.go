@@ -16,8 +16,8 @@ import (
 // answers pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection over which the API server's certificate was verified. A nil prove means no
-	// verification.
+	// prove records a connection over which the API server's certificate was verified. If certificates are not
+	// verified, prove is nil.
 	prove func(net.Conn)
 	pause pause
 	clock clock
@@ -94,7 +94,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// expect ends the call with the error why unless something arrives in time.
+// expect ends the call with the given error unless data arrives in time.
 func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

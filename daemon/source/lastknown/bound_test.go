@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the memory that f allocates in MiB, which is at least the memory that f holds at any time.
+// allocated returns the number of MiB that f allocates, an upper bound of the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -78,7 +78,7 @@ func TestHugeFiles(t *testing.T) {
 			os.Remove(aside[0])
 		}
 
-		// A journal of an earlier version is used up to the damaged line.
+		// A journal of an earlier version is read up to the damaged line.
 		if err := errors.Join(os.WriteFile(snapshot, good, 0o600), os.WriteFile(journal, noise, 0o600), os.Truncate(journal, 1<<30)); err != nil {
 			t.Fatal(err)
 		}

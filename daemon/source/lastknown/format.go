@@ -124,7 +124,7 @@ func newLines(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// ended returns the error that stopped the scanner, or the error otherwise if the scanner reached the end of the file.
+// ended returns the error that stopped the scanner, or the given error if the scanner reached the end of the file.
 func ended(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:
