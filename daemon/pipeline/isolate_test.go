@@ -53,8 +53,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// The five applies: partial, full, with the previous version, with all to confirm, with the previous version
-		// again.
+		// The applies: partial, full, with the previous version, with all to confirm, with the previous version again.
 		if n := len(k.changes()); n != 5 {
 			t.Errorf("%d applies, want 5", n)
 		}

@@ -89,8 +89,8 @@ func weight(svc *plan.ServicePort) int {
 }
 
 // applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each
-// of its elements. The limit is a hundred times the former and twenty times the latter, for a slow board with a busy
-// disk.
+// of its elements. The limit is a hundred times the time of a ServicePort and twenty times the time of an element, for
+// a slow board with a busy disk.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {

@@ -312,7 +312,7 @@ func TestAStageThatOverstaysItsTimeAges(t *testing.T) {
 func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start: not a latency of Edgeway
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so not a latency of Edgeway
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Second)

@@ -82,9 +82,9 @@ func (t *Tracker) Sink(name string) source.Sink {
 // after changes. One signal may announce many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
-// Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until every
-// primary layer, or its fallback, has synced and at least one primary has synced or one fallback has objects. Once ok
-// is true, it stays true.
+// Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
+// conditions hold: every primary layer or its fallback has synced, and a primary layer has synced or a fallback holds
+// objects. Once ok is true, it stays true.
 func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,7 +20,7 @@ const maxTriggers = 1000
 // view is the merged state and its differences from the last snapshot.
 type view struct {
 	started time.Time
-	last    *Snapshot // nil before the first one
+	last    *Snapshot // nil before the first snapshot
 
 	// merged holds the Services with their slices, and slices whose Service does not exist yet (Spec is then nil).
 	// Snapshots share these Services, so a change replaces a Service and never modifies it.

@@ -83,7 +83,7 @@ func losesNothing(t *testing.T, text string, others []string) {
 }
 
 // A file that was cut off, for example by a full disk or an interrupted copy, loses no Service and no endpoint. A file
-// that ended with the document end marker may be cut at any byte, any other file only within a line.
+// that ended with the document end marker may be cut at any byte, and any other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string

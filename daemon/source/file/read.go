@@ -87,7 +87,7 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
-// The errors of a file or folder that has lost all its content, perhaps by accident.
+// The errors of a file or folder whose content has disappeared, perhaps by accident.
 var (
 	errEmptyFolder = errors.New("no manifest is there any more")
 	errEmptyFile   = errors.New("it is empty")

@@ -21,9 +21,9 @@ const (
 	proofStep = time.Hour
 )
 
-// addresses holds the addresses of the API server, or of the proxy to it. A successful TLS handshake with the API
-// server over a connection to an address proves that address. DNS proves nothing: its answers only supply addresses to
-// try, and show which proven addresses are outdated.
+// addresses holds the addresses of the API server, or of the proxy in front of it. A successful TLS handshake with the
+// API server over a connection to an address proves that address. DNS proves nothing: its answers only supply
+// addresses to try, and show which proven addresses are outdated.
 type addresses struct {
 	// changed receives a value when the result of server changes.
 	changed chan struct{}
@@ -41,8 +41,8 @@ type addresses struct {
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with those in the URLs of the server and of the proxy to it. Connections go
-// to the last URL. Proven addresses of an earlier configuration expire.
+// configure replaces the literal addresses with those in the URLs of the server and of its proxy. Connections go to
+// the last URL. Proven addresses of an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

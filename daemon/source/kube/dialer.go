@@ -17,10 +17,10 @@ import (
 	"edgeway/daemon/source"
 )
 
-// dialer makes the connections to the API server, or to the proxy to it. The dialer marks the packets, so that
-// Edgeway's own rules do not apply to them. The dialer tries the addresses of the name, and then the proven addresses
-// if the name does not lead to the API server. The kernel tests idle connections, for servers that speak only
-// HTTP/1.1.
+// dialer makes the connections to the API server, or to the proxy in front of it. The dialer marks the packets, so
+// that Edgeway's own rules do not apply to them. The dialer tries the addresses of the name, and then the proven
+// addresses if the name does not lead to the API server. The kernel tests idle connections, for servers that speak
+// only HTTP/1.1.
 type dialer struct {
 	net.Dialer
 	// dial is Options.Dial, or the method of net.Dialer.

@@ -77,7 +77,7 @@ const (
 	// bookmark on each watch every 59 to 62 s, so silence is still noticed soon.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit is the silence after which a long watch ends. The silence is no fault: a restarted API server
+	// bookmarkLimit is the silence after which a long watch ends. This silence is not a fault: a restarted API server
 	// sends no bookmark for a resource until an object changes, and some proxies close connections that were silent
 	// for a minute.
 	bookmarkLimit = 70 * time.Second

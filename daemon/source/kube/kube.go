@@ -142,7 +142,7 @@ func (s *Source) Name() string { return "kube" }
 // APIServer returns the URL of the API server as the kubeconfig in force has it.
 func (s *Source) APIServer() string { return s.client.Load().host }
 
-// Status implements source.Source. LastContact is the earliest of the last contacts of the required feeds.
+// Status implements source.Source. LastContact is the oldest of the last contacts of the required feeds.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	st := source.Status{Synced: s.synced}
@@ -282,7 +282,7 @@ func allOptional(waiting map[*feed]bool) bool {
 	return true
 }
 
-// tellAddrs passes the configured and the proven addresses of the API server, or of the proxy to it, to the sink.
+// tellAddrs passes the configured and the proven addresses of the API server, or of its proxy, to the sink.
 func (s *Source) tellAddrs(sink source.Sink) {
 	now, before := s.dialer.addrs.server(s.APIServer()), s.told
 	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.Proven, before.Proven) {

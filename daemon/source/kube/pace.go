@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pace spaces requests: the first request starts immediately, and each further request at least a gap after the
-// previous one. The gap doubles with every request, up to max, and returns to min after a quiet time.
+// pace spaces requests: the first request starts immediately, and each further request starts at least a gap after the
+// previous request. The gap doubles with every request, up to max, and returns to min after a quiet time.
 type pace struct {
 	min, max time.Duration
 

@@ -110,8 +110,8 @@ func (s *Store) Held() []source.Holding {
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. ServerAddrs returns nil if no
-// state has been loaded.
+// ServerAddrs returns the proven addresses of the API server, or of the proxy in front of it. ServerAddrs returns nil
+// if no state has been loaded.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
