@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A Service from a manifest is marked as one, even if the last-known state contains it.
+// A Service from a manifest is marked as a manifest's Service, even if the last-known state contains it.
 func TestServicesOfManifests(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)

@@ -16,7 +16,7 @@ import (
 // Contact is the result of one request to the API server.
 type Contact struct {
 	Server string // the URL of the API server
-	// Took is the time until the answer arrived.
+	// Took is the time from the request to the answer.
 	Took time.Duration
 	// Ahead is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
 	// Dated reports whether Ahead is known.

@@ -101,7 +101,7 @@ func tokenExpiry(token string) (e Expiry, ok bool) {
 		return e, false
 	}
 	var claims struct{ Exp, Iat float64 }
-	const year10k = 253402300800 // neither people nor time.RFC3339 can write later dates
+	const year10k = 253402300800 // time.RFC3339 cannot represent later dates
 	if json.Unmarshal(payload, &claims) != nil || claims.Exp <= 0 || claims.Exp >= year10k {
 		return e, false
 	}
