@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a reload whose sources have nothing to serve, the plan in force is synced, and its loss repaired. Otherwise
-// nobody would know that the kernel has lost it.
+// After a reload whose sources have nothing to serve, the plan in force is synced and repaired. Without this sync, the
+// loss of the plan in the kernel would go unnoticed.
 func TestThePlanInForceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -39,7 +39,7 @@ func TestThePlanInForceIsKept(t *testing.T) {
 	})
 }
 
-// A report of drift makes the pipeline sync the plan in force at once.
+// A report of drift makes the pipeline sync the plan in force immediately.
 func TestDriftBeforeTheFirstPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An endpoint that dies is a change like any other: it is synced at once, and partially.
+// An endpoint that dies is a change like any other: a partial sync follows immediately.
 func TestWhoDiedIsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -10,7 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicked is the panic of a stage's Apply. It counts as a refusal: the search finds the ServicePort that causes it.
+// panicked is the panic of a stage's Apply. The panic counts as a refusal, so that the search finds the ServicePort
+// that causes it.
 type panicked struct {
 	stage string
 	err   error
@@ -18,11 +19,11 @@ type panicked struct {
 
 func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Error() }
 
-// Unwrap returns both errors.
+// Unwrap returns proxiers.ErrRefused and the panic.
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic turns a panic of Apply into a refusal. It logs one stack until the next sync: the search repeats the
-// panic for each attempt, perhaps with other words.
+// refusePanic turns a panic of Apply into a refusal. refusePanic logs only one stack until the next sync, because the
+// search repeats the panic in each attempt, perhaps with a different message.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.Is(err) {
 		return err
@@ -34,8 +35,8 @@ func (p *Pipeline) refusePanic(s *stage, err error) error {
 	return &panicked{s.Name, err}
 }
 
-// isolatePanic has the search look for the ServicePort that makes a follower panic. The backend leaves it out first,
-// then the follower gets what the backend applied.
+// isolatePanic searches for the ServicePort that makes a follower panic. The backend leaves out that ServicePort
+// first, and the follower then receives the plan that the backend applied.
 func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
 	if !contain.Is(err) || ctx.Err() != nil {
 		return err
@@ -43,7 +44,8 @@ func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan
 	return p.isolate(ctx, f, target, partial, err)
 }
 
-// suspend has a stage pause after a panic that no ServicePort is to blame for. What the kernel holds is unknown.
+// suspend pauses a stage after a panic that no single ServicePort causes. After the panic, the state of the kernel is
+// unknown.
 func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	if !contain.Is(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {
 		return

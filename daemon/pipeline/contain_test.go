@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicsOn has a kernel panic while the plan has this Service.
+// panicsOn makes a kernel panic while the plan contains this Service.
 func panicsOn(k *kernel, name string) {
 	k.fault = func(c proxiers.Change) error {
 		if i := slices.IndexFunc(c.Next.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == name }); i >= 0 {
@@ -28,7 +28,8 @@ func panicsOn(k *kernel, name string) {
 
 func withParts(o *Options) { o.Parts = contain.New(slog.New(slog.DiscardHandler)) }
 
-// A ServicePort that makes the backend or a follower panic is left out and named, and all else is served.
+// A ServicePort that makes the backend or a follower panic is left out and named in a fault, and all other
+// ServicePorts are served.
 func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -66,7 +67,7 @@ func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// A change that panics as a partial sync alone becomes a full sync: no ServicePort is left out.
+// A change that panics only as a partial sync becomes a full sync, and no ServicePort is left out.
 func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -95,7 +96,7 @@ func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
 	})
 }
 
-// run runs a pipeline as the daemon does, and delivers its error.
+// run runs a pipeline as the daemon does, and returns a channel with its error.
 func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
@@ -112,8 +113,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// A stage that panics whatever the plan is pauses and is tried again. It ends the daemon at the third time, and the
-// other stages keep running until then.
+// A stage that panics with every plan pauses and is retried. The third panic of the stage ends the daemon, and the
+// other stages run until then.
 func TestAStageThatPanicsAlways(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -154,7 +155,7 @@ func (k *tender) Tend(context.Context) error {
 	return nil
 }
 
-// After a panic of deferred work, what the kernel holds is unknown.
+// After a panic of deferred work, the state of the kernel is unknown.
 func TestDeferredWorkThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend := newWorld(), newKernel(t)
@@ -190,7 +191,7 @@ func TestDeferredWorkThatPanicsAlways(t *testing.T) {
 	})
 }
 
-// After a panic of the loop itself all stages are synced anew.
+// After a panic of the loop itself, all stages are synced again.
 func TestALoopThatPanicsStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)

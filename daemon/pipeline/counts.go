@@ -4,7 +4,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counts is the size of a plan.
+// Counts holds the sizes of a plan.
 type Counts struct {
 	Services     int `json:"services"`
 	ServicePorts int `json:"servicePorts"`
@@ -14,7 +14,7 @@ type Counts struct {
 	WithoutEndpoint int `json:"withoutEndpoint"`
 }
 
-// Count walks the whole plan: about 1 ms at 10,000 Services. A nil plan is empty.
+// Count counts the objects of a plan, which takes about 1 ms for 10,000 Services. A nil plan is empty.
 func Count(p *plan.Plan) Counts {
 	var c Counts
 	if p == nil {
@@ -28,7 +28,7 @@ func Count(p *plan.Plan) Counts {
 	return c
 }
 
-// services counts the Services of a sorted list.
+// services counts the Services in a sorted list of ServicePorts.
 func services(list []*plan.ServicePort) (n int) {
 	for i, svc := range list {
 		if i == 0 || svc.Name.Namespace != list[i-1].Name.Namespace || svc.Name.Name != list[i-1].Name.Name {
@@ -38,7 +38,7 @@ func services(list []*plan.ServicePort) (n int) {
 	return n
 }
 
-// distinct counts the union of two sorted lists.
+// distinct returns the size of the union of two sorted lists.
 func distinct(a, b []plan.Endpoint) int {
 	n := len(a) + len(b)
 	for len(a) > 0 && len(b) > 0 {

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// A program that undoes each repair keeps the kernel out of sync: the state tells for how long, also while the next
-// repair waits.
+// A program that undoes each repair keeps the kernel out of sync. The state shows since when the kernel is out of
+// sync, even while the next repair waits.
 func TestDriftInEachSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -39,7 +39,7 @@ func TestDriftInEachSync(t *testing.T) {
 	})
 }
 
-// While the repair of a drift waits, the state tells that the kernel is out of sync.
+// While the repair of a drift waits, the state shows that the kernel is out of sync.
 func TestDriftThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

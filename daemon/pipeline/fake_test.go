@@ -22,26 +22,26 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is an Applier that holds its caller to the contract: a Change with a Prev must start from
-// what the kernel holds, unless something drifted.
+// kernel is an Applier that checks the contract: a Change with a Prev must start from the kernel's state, unless the
+// state has drifted.
 type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
 	state map[string][32]byte
-	// took is what it was given, in order.
+	// took holds the Changes of all calls of Apply, in order.
 	took []proxiers.Change
-	// refuses has versions of ServicePorts that no transaction may add or hold.
+	// refuses holds versions of ServicePorts that no transaction may add or keep.
 	refuses map[string]bool
-	// names says that a refusal names its ServicePort.
+	// names reports whether a refusal names its ServicePort.
 	names bool
-	// takes is how long an Apply lasts.
+	// takes is the duration of an Apply.
 	takes time.Duration
-	// fault, when set, may fail an Apply before it does anything.
+	// fault, unless it is nil, may make an Apply fail before it changes anything.
 	fault   func(proxiers.Change) error
 	drifted bool
 	running bool
-	refused map[string]int // how often it was refused with Prev nil in this search; the search confirms its result once
-	ended   time.Time      // of the last Apply
+	refused map[string]int // refusals with Prev nil in this search, which confirms its result once
+	ended   time.Time      // the end of the last Apply
 }
 
 var errTransport = errors.New("netlink socket gone")
@@ -52,7 +52,7 @@ func newKernel(t *testing.T) *kernel {
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
 
-// version names a ServicePort as it is.
+// version returns a name for this version of a ServicePort.
 func version(s *plan.ServicePort) string { return key(s) + " " + hex.EncodeToString(s.Digest[:]) }
 
 func contents(p *plan.Plan) map[string][32]byte {
@@ -82,7 +82,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.running = true
 	if time.Since(k.ended) > 100*time.Millisecond {
-		clear(k.refused) // a retry, not the same search
+		clear(k.refused) // this Apply is a retry and not part of the same search
 	}
 	k.took = append(k.took, c)
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
@@ -150,7 +150,7 @@ func fingerprint(p *plan.Plan) string {
 	return b.String()
 }
 
-// changes gives what was taken since the last call of it.
+// changes returns the Changes since its last call.
 func (k *kernel) changes() []proxiers.Change {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,7 +165,7 @@ func (k *kernel) applies() int {
 	return len(k.took)
 }
 
-// lose empties the kernel without a word.
+// lose empties the kernel without a report.
 func (k *kernel) lose() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,7 +190,7 @@ type world struct {
 	triggers  []time.Time
 	problems  []fault.Fault
 	snapshots uint64
-	// planning, when set, is what the planner waits for.
+	// planning, unless it is nil, blocks the planner until it is closed.
 	planning chan struct{}
 }
 
@@ -242,7 +242,7 @@ func (w *world) wanted() *plan.Plan {
 	return p
 }
 
-// set makes Service i have n endpoints and tells nobody; announce does. It gives the version.
+// set gives Service i n endpoints and returns the version. Only announce signals the change.
 func (w *world) set(i, n int) string {
 	s := &plan.ServicePort{
 		Name:      plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%05d", i), Port: "http", Protocol: plan.TCP},
@@ -274,7 +274,7 @@ func (w *world) announce() {
 	}
 }
 
-// bench runs a pipeline inside a synctest bubble.
+// bench holds a pipeline inside a synctest bubble.
 type bench struct {
 	*world
 	kernel *kernel
@@ -313,21 +313,21 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 	return b
 }
 
-// told gives how often OnSynced was called.
+// told returns the number of calls of OnSynced.
 func (b *bench) told() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.synced)
 }
 
-// settle lets the given time pass.
+// settle sleeps for the given time, and then waits until all goroutines are idle.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// converged checks that the kernel holds what is wanted, unless it refuses it; of what it refuses it holds
-// nothing, or another version.
+// converged checks that the kernel holds the wanted ServicePorts. If the kernel refuses a ServicePort, the kernel must
+// hold no version or another version of that ServicePort.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

@@ -8,20 +8,20 @@ import (
 	"edgeway/proxiers"
 )
 
-// Whatever the order of changes, failures, refusals and drift: the host ends up with what is wanted,
-// and at each step the contract of Applier holds (the kernel of the tests checks it).
+// After any sequence of changes, failures, refusals and drift, the host ends up in the wanted state. The fake kernel
+// checks the contract of Applier at each step.
 func TestRandomFaultsConverge(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			r := random(seed)
 			w, k, follower := newWorld(), newKernel(t), newKernel(t)
 			faults := func(k *kernel) func(proxiers.Change) error {
-				r := random(seed + 1000) // its own: it is for another goroutine
+				r := random(seed + 1000) // a separate generator, because another goroutine uses it
 				return func(c proxiers.Change) error {
 					switch r.IntN(10) {
 					case 0:
 						return errTransport
-					case 1: // half done, as IPVS may be
+					case 1: // partially applied, as IPVS changes can be
 						for name := range k.state {
 							if r.IntN(2) == 0 {
 								delete(k.state, name)
@@ -49,7 +49,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()
 					k.refuses[name] = !k.refuses[name]
-					clear(k.refused) // what was refused may be taken now
+					clear(k.refused) // refused versions may be accepted now
 					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
 					k.mu.Unlock()
 				default:
@@ -69,7 +69,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 			follower.mu.Lock()
 			follower.fault = nil
 			follower.mu.Unlock()
-			settle(70 * time.Minute) // past a periodic full sync: what was refused may be taken by now
+			settle(70 * time.Minute) // past a periodic full sync, which retries refused versions
 			b.converged(t)
 			s := b.p.State()
 			if !equal(contents(s.InForce), follower.state) {

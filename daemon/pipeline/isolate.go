@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed bounds how many ServicePorts one search may leave out. A host that refuses more has
-// another fault, which the error says; the next retry continues from there.
+// maxBlamed bounds the number of ServicePorts that one search may leave out. A host that refuses more ServicePorts has
+// another fault, which the error describes. The next retry continues the search.
 const maxBlamed = 100
 
 var (
@@ -20,13 +20,13 @@ var (
 	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
-// isolate finds the ServicePorts that make a stage refuse the target, and quarantines them. Then it has the backend
-// apply the rest; a follower gets the rest when the backend has applied it. Suspects are the ServicePorts that the
-// stage has not accepted before. While one is left out, its previous version stays, unless another ServicePort claims
-// its addresses.
+// isolate finds the ServicePorts that make a stage refuse the target, and quarantines them. The backend then applies
+// the rest, and a follower receives the rest after the backend has applied it. The suspects are the ServicePorts that
+// the stage has not accepted before. The previous version of a quarantined ServicePort stays in place unless another
+// ServicePort claims its addresses.
 //
-// A refused partial change can also mean that the kernel's state is not as assumed, so a full sync comes first. A set
-// of ServicePorts that was refused is not offered again, but for one attempt to confirm the result.
+// A refused partial change can also mean that the kernel's state is not as assumed, so a full sync comes first. A
+// refused set of ServicePorts is not offered again, except once to confirm the result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGood, target).Changed
 	if partial {
@@ -53,15 +53,15 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	if st != p.backend {
 		return nil
 	}
-	if p.backend.applied == nil { // the last try was a refused one
+	if p.backend.applied == nil { // the last attempt was refused
 		p.backend.reason = "refused ServicePorts left out"
 	}
 	_, err = p.apply(ctx, p.backend, p.target)
 	return err
 }
 
-// search looks among the suspects, then among all. The kernel may by now refuse previous versions, so it also
-// looks without them.
+// search looks for the refused ServicePorts among the suspects, then among all ServicePorts of the target. The kernel
+// may now refuse previous versions too, so search also tries without them.
 func (p *Pipeline) search(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -91,7 +91,7 @@ func (p *Pipeline) search(
 	return s, err
 }
 
-// logRefusal logs the same refusal once.
+// logRefusal logs a refusal as a warning, but not the same refusal twice.
 func (p *Pipeline) logRefusal(refusal error, suspects int) {
 	level := slog.LevelWarn
 	if refusal.Error() == p.refusal {
@@ -102,8 +102,8 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 
-// previousVersions gives, for suspects that differ from what the kernel accepted last, that version, unless another
-// ServicePort of the target has one of its addresses now.
+// previousVersions returns, for each suspect that has changed, the version that the kernel accepted last.
+// previousVersions leaves out a version if another ServicePort of the target now has one of its addresses.
 func previousVersions(accepted, target *plan.Plan,
 	suspects []*plan.ServicePort,
 ) map[*plan.ServicePort]*plan.ServicePort {
@@ -124,18 +124,20 @@ func previousVersions(accepted, target *plan.Plan,
 	return previous
 }
 
-// search finds whom a refusal is about: by what the kernel names, or else by halves.
+// search finds the ServicePorts that cause a refusal. The kernel may name these ServicePorts; otherwise the search
+// splits the suspects into halves.
 type search struct {
 	p      *Pipeline
 	stage  *stage
 	target *plan.Plan
-	// out is left out of the next try, or is there in its previous version.
+	// out holds the ServicePorts that the next attempt leaves out or replaces with their previous versions.
 	out      map[*plan.ServicePort]struct{}
 	previous map[*plan.ServicePort]*plan.ServicePort
 	blamed   []blame
-	// accepted is set when any try succeeded: only then is a refused single proven to be at fault.
+	// accepted reports whether any attempt succeeded. Only after a success does the refusal of a single ServicePort
+	// prove that the ServicePort is at fault.
 	accepted bool
-	// refused remembers tries by what they offered: suspicion can come back to the same set.
+	// refused holds the errors of refused attempts by the offered set, because the search may return to the same set.
 	refused map[[32]byte]error
 }
 
@@ -144,7 +146,7 @@ type blame struct {
 	err error
 }
 
-// named blames one ServicePort after the other that the kernel itself names, until it accepts the rest.
+// named blames the ServicePorts that the kernel itself names, one after another, until the kernel accepts the rest.
 func (s *search) named(ctx context.Context, refusal error) error {
 	s.out = map[*plan.ServicePort]struct{}{}
 	for refusal != nil {
@@ -166,7 +168,7 @@ func (s *search) named(ctx context.Context, refusal error) error {
 	return nil
 }
 
-// suspect gives one that the kernel names and that is still in the target; nil: there is none.
+// suspect returns a ServicePort that the kernel names and that is still in the target, or nil if there is none.
 func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	if r == nil {
 		return nil
@@ -179,8 +181,8 @@ func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	return nil
 }
 
-// run blames suspects, of which it is known that the kernel refuses them together with the rest of
-// the target.
+// run blames the refused ServicePorts among the suspects. The kernel must have refused all suspects together with the
+// rest of the target.
 func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal error) error {
 	if len(suspects) == 0 {
 		return fmt.Errorf("%w: %w", errNotToBlame, refusal)
@@ -195,9 +197,9 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	return s.confirm(ctx)
 }
 
-// confirm offers all blamed ServicePorts once more and acquits them if the kernel accepts them. A kernel that refused
-// everything for a moment, and stopped during the search, makes the search by halves blame ServicePorts at random. If
-// there is only one suspect, it is blamed for every such refusal.
+// confirm offers all blamed ServicePorts once more, and no longer blames them if the kernel accepts them. If the
+// kernel refuses everything for a moment and then stops during the search, the search by halves blames random
+// ServicePorts. A single suspect is blamed for every refusal of this kind.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {
@@ -211,11 +213,11 @@ func (s *search) confirm(ctx context.Context) error {
 	return err
 }
 
-// admit puts in force as many of set as the kernel accepts and blames the others. The set as a whole
-// is known to be refused, with the given error.
+// admit adds as many ServicePorts of set as the kernel accepts, and blames the others. The kernel must have refused
+// the whole set, with the given error.
 //
-// Both halves are tried before either is split: where one ServicePort is at fault, half of them are
-// in force after two tries and only ever more after that.
+// Both halves are tried before either half is split. If only one ServicePort is at fault, half of the set is in force
+// after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -226,7 +228,7 @@ func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal err
 		return err
 	}
 	if refusedA == nil {
-		return s.admit(ctx, b, refusal) // with a in force, the refusal of the whole is b's
+		return s.admit(ctx, b, refusal) // a is in force, so b caused the refusal of the whole set
 	}
 	refusedB, err := s.try(ctx, b)
 	if err != nil {
@@ -254,7 +256,8 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
-// mustAcceptRest ends the search when no suspect can be at fault, because what is left without them is refused too.
+// mustAcceptRest ends the search if the kernel refuses the plan even without any suspect, because no suspect is then
+// at fault.
 func (s *search) mustAcceptRest(ctx context.Context) error {
 	if s.accepted {
 		return nil
@@ -266,8 +269,8 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 	return err
 }
 
-// try offers all that is not left out, and add. A refusal is its first result, anything that ends
-// the search its second.
+// try offers the target without the ServicePorts in out, but with those in add. The first result is a refusal, and the
+// second is any error that ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.out, svc)
@@ -291,8 +294,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offer identifies what a try offers, by what it does not have of the target and has instead: the exclusive or of
-// the digests.
+// offer returns an identifier of the set that an attempt offers. The identifier combines the digests of all
+// differences from the target with exclusive or.
 func (s *search) offer() (id [32]byte) {
 	for svc := range s.out {
 		mix(&id, svc)
@@ -309,7 +312,7 @@ func mix(id *[32]byte, svc *plan.ServicePort) {
 	}
 }
 
-// without gives the target less what is left out.
+// without returns the target without the ServicePorts in out, or with their previous versions.
 func (s *search) without() *plan.Plan {
 	return replace(s.target, func(svc *plan.ServicePort) *plan.ServicePort {
 		if _, out := s.out[svc]; out {

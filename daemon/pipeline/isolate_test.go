@@ -53,13 +53,13 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// Partial, full (was it drift?), with the suspect's previous version, all to confirm it, the previous version.
+		// The applies: partial, full, with the previous version, with all to confirm, with the previous version again.
 		if n := len(k.changes()); n != 5 {
 			t.Errorf("%d applies, want 5", n)
 		}
 		b.converged(t)
 
-		w.set(8, 2) // others continue as partial changes
+		w.set(8, 2) // other changes are still partial
 		w.announce()
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
@@ -70,7 +70,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.mu.Lock()
 		clear(k.refuses)
 		k.mu.Unlock()
-		w.set(7, 3) // a changed one is tried again
+		w.set(7, 3) // a changed ServicePort is tried again
 		w.announce()
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
@@ -83,7 +83,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 	})
 }
 
-// What the kernel names is left out at once, among however many.
+// A ServicePort that the kernel names is left out immediately, no matter how many ServicePorts there are.
 func TestNamedIsFoundAtOnce(t *testing.T) {
 	for _, bad := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestNamedIsFoundAtOnce(t *testing.T) {
 			if s := b.p.State(); len(s.Quarantined) != bad || s.Quarantined[0].Name.Name != "s00007" {
 				t.Errorf("quarantined: %+v", s.Quarantined)
 			}
-			k.refuses[w.set(9, 2)] = true // a partial change
+			k.refuses[w.set(9, 2)] = true // a partial change is refused
 			w.announce()
 			settle(time.Second)
 			if n := len(k.changes()); n != 3 {
@@ -113,7 +113,7 @@ func TestNamedIsFoundAtOnce(t *testing.T) {
 	}
 }
 
-// A name whose absence changes nothing does not end the search.
+// If leaving out a named ServicePort does not help, the search continues.
 func TestNameThatDoesNotHelp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -255,7 +255,7 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 			t.Errorf("another change: %d applies, want one of one ServicePort", len(got))
 		}
 
-		// Another Service gets its address: nothing is left of the previous version.
+		// Another Service receives the address, so the previous version is no longer served.
 		other := *w.services["s00008"]
 		other.Frontends = slices.Clone(accepted.Frontends)
 		other.Seal()
@@ -281,8 +281,8 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 	})
 }
 
-// A previous version that had to go because another Service got its address does not come back: the other one has the
-// address, if only in a previous version too.
+// A previous version that was removed because another Service received its address does not return: the other Service
+// still has the address, even if only in its own previous version.
 func TestAPreviousVersionThatGaveWayStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -343,7 +343,7 @@ func TestAPreviousVersionThatIsRefusedAsWellGoes(t *testing.T) {
 	})
 }
 
-// What no ServicePort caused is found out by a few syncs, not by halving all of them at each retry.
+// A refusal that no ServicePort causes is detected after a few syncs, without halving all ServicePorts at each retry.
 func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -363,7 +363,7 @@ func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
 	})
 }
 
-// A kernel that refuses everything for a moment stops doing so during the search.
+// A kernel that refuses everything for a moment stops refusing during the search.
 func TestNobodyIsBlamedForARefusalThatPassed(t *testing.T) {
 	for passes := range 12 {
 		t.Run(fmt.Sprint(passes, " refused"), func(t *testing.T) {
@@ -390,7 +390,7 @@ func TestNobodyIsBlamedForARefusalThatPassed(t *testing.T) {
 					k.mu.Lock()
 					refused = 0
 					k.mu.Unlock()
-					w.set(3, 2) // the only suspect of the second round
+					w.set(3, 2) // the only suspect in the second round
 					w.announce()
 				}
 			})

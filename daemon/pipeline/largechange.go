@@ -7,14 +7,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight bounds the elements that one partial sync of the backend adds. nft takes a second for them. A Service
-// that is created meanwhile waits for one step, not for the whole change: for a million elements that is more than 12
-// s.
+// stepWeight bounds the number of elements that one partial sync of the backend adds. nft takes one second to add so
+// many. A Service that is created during a large change waits for one step and not for the whole change, which takes
+// more than 12 s for a million elements.
 const stepWeight = 30_000
 
-// nextStep returns the plan to put in force next on the way to the end of the change, which is the end itself unless
-// the change is very large. The lightest ServicePorts come first. The others keep their previous versions for now,
-// unless another ServicePort has one of their addresses.
+// nextStep returns the plan for the next sync of a change. Unless the change is very large, this plan is the final
+// plan. The lightest ServicePorts come first. The other ServicePorts keep their previous versions for now, unless
+// another ServicePort has one of their addresses.
 func nextStep(change proxiers.Change) *plan.Plan {
 	sum := 0
 	for _, svc := range change.Changed {

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Very much that is new comes in portions, the lightest first: a Service that is created meanwhile does not wait for
-// all.
+// A very large change is applied in portions, the lightest ServicePorts first. A Service that is created during the
+// change does not wait for all portions.
 func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -45,7 +45,7 @@ func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 	})
 }
 
-// What waits keeps its previous version, and loses it when another ServicePort gets one of its addresses.
+// A waiting ServicePort keeps its previous version, but loses it if another ServicePort receives one of its addresses.
 func TestWhatWaitsKeepsItsPreviousVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

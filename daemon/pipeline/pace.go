@@ -14,11 +14,11 @@ const (
 
 	driftFirst = 100 * time.Millisecond
 	driftCap   = 30 * time.Second
-	// driftQuiet is the time without drift after which the next drift is repaired at once again.
+	// driftQuiet is the time without drift after which the next drift is again repaired immediately.
 	driftQuiet = time.Minute
 )
 
-// backoff returns growing delays, from first to limit. A jitter subtracts up to a quarter of each.
+// backoff returns growing delays, from first to limit. A jitter shortens each delay by up to a quarter.
 type backoff struct {
 	first, limit, next time.Duration
 }
@@ -31,21 +31,21 @@ func (b *backoff) wait() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pacing holds the times that are the same for all stages.
+// pacing holds the times that apply to all stages.
 type pacing struct {
-	notBefore time.Time // end of the pause after the last sync
+	notBefore time.Time // the end of the pause after the last sync
 	nextFull  time.Time
 }
 
 const (
 	minPause = time.Millisecond
-	// maxPause bounds the pause after a full sync of very many elements (5.4 s for 400,000 with Linux 6.18) and after a
-	// program that hung: a new Service must not wait as long again.
+	// maxPause bounds the pause after a full sync of very many elements (5.4 s for 400,000 with Linux 6.18) and after
+	// a program that hung, so that a new Service does not wait for as long again.
 	maxPause = time.Second
 )
 
-// pause makes the next sync wait as long as the last one took, so that changes without end keep the host busy for half
-// of the time at most. What changes during the pause is synced together.
+// pause makes the next sync wait for as long as the last sync took, so that endless changes keep the host busy for at
+// most half of the time. Changes during the pause are synced together.
 func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
@@ -53,8 +53,8 @@ func (p *pacing) pause(began, ended time.Time) {
 // never is longer than any uptime.
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull sets the time of the next periodic full sync. It varies by a tenth each way, so that a fleet does not sync
-// at the same time. An interval of 0 means that there is none.
+// planFull sets the time of the next periodic full sync. The time varies by a tenth in each direction, so that a fleet
+// of hosts does not sync together. An interval of 0 disables periodic full syncs.
 func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
 		interval = never
@@ -62,8 +62,8 @@ func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	p.nextFull = now.Add(interval - interval/10 + rand.N(interval/5+1))
 }
 
-// driftThrottle allows the repair of the first drift at once, and delays repairs while another program keeps removing
-// rules.
+// driftThrottle allows an immediate repair of the first drift, and delays further repairs while another program keeps
+// removing rules.
 type driftThrottle struct {
 	notBefore time.Time
 	last      time.Time
@@ -78,7 +78,7 @@ func (d *driftThrottle) hit(now time.Time) {
 	d.notBefore = now.Add(d.backoff.wait())
 }
 
-// weight returns about the number of elements, or of rules, that a ServicePort takes in the kernel.
+// weight returns the approximate number of elements, or of rules, that a ServicePort takes in the kernel.
 func weight(svc *plan.ServicePort) int {
 	endpoints := len(svc.Pools[plan.ClusterPool]) + len(svc.Pools[plan.LocalPool])
 	n := endpoints
@@ -89,8 +89,8 @@ func weight(svc *plan.ServicePort) int {
 }
 
 // applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each
-// of its elements. The limit is a hundred times the former and twenty times the latter, for a slow board with a busy
-// disk.
+// of its elements. The limit is a hundred times the time of a ServicePort and twenty times the time of an element, for
+// a slow board with a busy disk.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
@@ -101,11 +101,11 @@ func applyTimeout(c proxiers.Change) time.Duration {
 	return min(limit, maxApply)
 }
 
-// maxApply bounds an Apply of any size.
+// maxApply is the time limit of an Apply of any size.
 const maxApply = time.Hour
 
-// ownTimeout bounds the work of the loop between two stages. A plan with 10^6 endpoints takes seconds.
+// ownTimeout bounds the loop's own work between two stages. A plan with 10^6 endpoints takes seconds.
 const ownTimeout = time.Minute
 
-// tendTimeout bounds deferred work of a stage.
+// tendTimeout bounds the deferred work of a stage.
 const tendTimeout = time.Minute

@@ -1,9 +1,10 @@
-// Package pipeline decides when to sync: it turns triggers (a changed object, a changed node address, an endpoint that
-// died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply them.
+// Package pipeline decides when to sync. The package turns triggers (a changed object, a changed node address, an
+// endpoint that died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply the
+// plans.
 //
-// One goroutine does all of it, in order: snapshot, plan, backend, followers. Each stage remembers
-// the plan that it applied last; when the host's state is no longer known (first sync, failure,
-// drift, periodic full sync) the stage forgets it and gets a Change without Prev.
+// One goroutine does all the work in order: snapshot, plan, backend, followers. Each stage remembers the plan that it
+// applied last. When the host's state is no longer known (first sync, failure, drift, periodic full sync), the stage
+// forgets that plan and receives a Change without Prev.
 package pipeline
 
 import (
@@ -20,14 +21,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Tracker is where snapshots come from.
+// Tracker provides the snapshots.
 type Tracker interface {
 	Changer
-	// Snapshot gives the newest state; false: nothing may be served yet.
+	// Snapshot returns the newest state, or false if nothing may be served yet.
 	Snapshot() (*tracker.Snapshot, bool)
 }
 
-// Changer signals changes since its last signal.
+// Changer signals that something has changed since its last signal.
 type Changer interface {
 	Changed() <-chan struct{}
 }
@@ -38,27 +39,28 @@ type Stage struct {
 	Applier proxiers.Applier
 }
 
-// Options are what a Pipeline is made with. The hooks may be nil; they run on the pipeline's
-// goroutine and must not block.
+// Options configure a Pipeline. The hooks may be nil. The hooks run on the pipeline's goroutine and must not block.
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals changes of the host that affect the plan, Checks of who is dead; nil: nothing is checked.
+	// Node signals changes of the host that affect the plan. Checks signals changes of the health of endpoints, and is
+	// nil if no endpoint is checked.
 	Node, Checks Changer
-	// Plan makes the next plan, sharing with prev what did not change, and names the problems that
-	// involve several objects, such as two Services with one address.
+	// Plan creates the next plan, which shares unchanged parts with prev. Plan also returns the problems that involve
+	// several objects, such as two Services with the same address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is what an earlier pipeline of this process left in the kernel; nil: nothing. With it, a reload does not
-	// look like a host that serves nothing, and the first plan follows it; the first sync is still a full one. If the
-	// sources have nothing to serve for a while, the pipeline syncs InForce itself.
+	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none.
+	// Because of InForce, a reload does not look like a host that serves nothing. The first plan builds on InForce,
+	// but the first sync is still a full sync. If the sources have nothing to serve for a while, the pipeline syncs
+	// InForce itself.
 	InForce *plan.Plan
-	// Parts counts the panics of stages that no ServicePort is to blame for; nil: nothing counts them.
+	// Parts, unless it is nil, counts the panics of stages that no ServicePort causes.
 	Parts *contain.Parts
-	// OnApplied is called after every Apply, failed or not.
+	// OnApplied is called after every Apply, whether it failed or not.
 	OnApplied func(Applied)
-	// OnSynced is called when the backend is in sync with a plan of a snapshot. The plan may lack quarantined
+	// OnSynced is called when the backend is in sync with the plan of a snapshot. The plan may lack quarantined
 	// ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
@@ -66,70 +68,70 @@ type Options struct {
 // Applied is the outcome of one Apply.
 type Applied struct {
 	Stage string
-	// Full says that the Change had no Prev; Reason says why, in words.
+	// Full reports whether the Change had no Prev. Reason is the reason for a full sync.
 	Full   bool
 	Reason string
-	// Changed and Removed count the ServicePorts of the Change; of a full one, all are changed.
+	// Changed and Removed count the ServicePorts of the Change. In a full Change, all ServicePorts are changed.
 	Changed, Removed int
 	Start            time.Time
 	Duration         time.Duration
 	Err              error
 }
 
-// Synced describes a backend sync that succeeded.
+// Synced describes a successful sync of the backend.
 type Synced struct {
-	// Unchanged says that the plan was the same as the last, so nothing was applied.
+	// Unchanged reports whether the plan was the same as the last plan, so that nothing was applied.
 	Unchanged bool
 	Full      bool
-	// Change is the step from the plan of the last sync that succeeded, also if several Applies made it. Prev is nil
+	// Change is the step from the plan of the last successful sync, even if the step took several Applies. Prev is nil
 	// the first time.
 	Change proxiers.Change
-	// Start and Duration span all attempts of this sync, a search for refused ServicePorts included.
+	// Start and Duration span all attempts of this sync, including a search for refused ServicePorts.
 	Start    time.Time
 	Duration time.Duration
-	// Triggers are the times of the changes that are now in force, see tracker.Snapshot.Triggers.
-	// Changes from before the pipeline ran are not included.
+	// Triggers holds the times of the changes that are now in force; see tracker.Snapshot.Triggers. Changes from
+	// before the start of the pipeline are not included.
 	Triggers []time.Time
 }
 
-// Pipeline is made by New. Its exported methods may be called from any goroutine.
+// Pipeline runs the stages. Use New to create a Pipeline. The exported methods may be called from any goroutine.
 type Pipeline struct {
 	opts Options
 
-	// Shared with other goroutines.
+	// These fields are shared with other goroutines.
 	wake     chan struct{}
 	drift    driftReports
 	beat     heartbeat
 	progress progressMark
 	state    atomic.Pointer[State]
 
-	// The rest belongs to the goroutine of Run.
+	// The other fields belong to the goroutine of Run.
 	started     time.Time
 	backend     *stage
 	followers   []*stage
-	stages      []*stage        // all of them, the backend first
-	dirty       bool            // tracker, node or checks changed since the last plan
-	plan        *plan.Plan      // the newest of the planner
-	target      *plan.Plan      // plan without what is quarantined
-	quarantine  quarantine      // what the backend refused
+	stages      []*stage        // all stages, the backend first
+	dirty       bool            // the tracker, node or checks have signalled a change since the last plan
+	plan        *plan.Plan      // the planner's newest plan
+	target      *plan.Plan      // plan without the quarantined ServicePorts
+	quarantine  quarantine      // the ServicePorts that the backend refused
 	reported    *plan.Plan      // the plan of the last OnSynced
 	refusal     string          // the refusal that was logged last
-	step        proxiers.Change // the newest, which most stages have in common
-	pace        pacing          // when what may happen
-	record      record          // what State shows
-	panicLogged bool            // a panic of a stage, since the last sync
-	fatal       error           // ends Run: a stage panicked too often
+	step        proxiers.Change // the newest step, which most stages share
+	pace        pacing          // the times of the next syncs
+	record      record          // the data for State
+	panicLogged bool            // a stage's panic was logged since the last sync
+	fatal       error           // ends Run after too many panics of a stage
 }
 
-// New has no side effects; Run does the work.
+// New returns a Pipeline and has no side effects. Run does the work.
 func New(opts Options) *Pipeline {
 	p := &Pipeline{opts: opts, wake: make(chan struct{}, 1), quarantine: quarantine{}}
 	p.state.Store(&State{InForce: opts.InForce})
 	return p
 }
 
-// Run syncs until ctx ends. The backend goes first; the followers get the plan that it has put in
-// force, and a failure of one does not delay the others. Run closes nothing. It may run again after a panic.
+// Run syncs until ctx ends. The backend goes first. The followers receive the plan that the backend has put in force,
+// and the failure of a follower does not delay the others. Run closes nothing, and may be called again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
 	if p.stages == nil {
@@ -141,7 +143,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 	p.pace.planFull(p.started, p.opts.FullSync)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var checks <-chan struct{} // nil: never
+	var checks <-chan struct{} // a nil channel never receives
 	if p.opts.Checks != nil {
 		checks = p.opts.Checks.Changed()
 	}
@@ -189,10 +191,10 @@ func (p *Pipeline) noteChange() {
 	p.record.queuedAt = time.Now()
 }
 
-// nextSync says when there will be something to do; false: not before the next trigger.
+// nextSync returns the time when work is due next, or false if no work is due before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
-	consider := func(t time.Time) { // zero: never
+	consider := func(t time.Time) { // a zero time means never
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
@@ -225,7 +227,7 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	return later(next, p.pace.notBefore), true
 }
 
-// sync does all that is due.
+// sync does all work that is due.
 func (p *Pipeline) sync(ctx context.Context) {
 	began := time.Now()
 	p.takeFull()
@@ -265,18 +267,18 @@ func (p *Pipeline) replan() {
 	p.publish()
 }
 
-// retarget derives the plan to put in force from the planner's and the quarantine. It keeps the
-// pointer when nothing differs, so that a stage which is in sync stays so.
+// retarget derives the target from the planner's plan and the quarantine. If nothing differs, retarget keeps the
+// pointer, so that a stage that is in sync stays in sync.
 func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
 
-// adoptAfter is how long a pipeline that has InForce waits for its first plan.
+// adoptAfter is the time for which a pipeline with InForce waits for its first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt is when InForce becomes the plan, as there is none yet: at the first report of drift, or after adoptAfter. It
-// is zero if there is nothing to adopt. The pipeline does not know what the kernel holds until it has synced. Without a
-// plan it would repair nothing, and be healthy.
+// adoptAt returns the time when InForce becomes the plan if there is no plan yet: at the first report of drift, or
+// after adoptAfter. adoptAt returns zero if there is nothing to adopt. Until the first sync, the pipeline does not
+// know the state of the kernel. A pipeline without a plan would repair nothing and still count as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}
@@ -295,7 +297,7 @@ func (p *Pipeline) adopt(now time.Time) {
 	}
 }
 
-// takeFull invalidates stages after a drift report, or all for the periodic full sync.
+// takeFull invalidates a stage after a report of drift, and all stages for the periodic full sync.
 func (p *Pipeline) takeFull() {
 	now := time.Now()
 	p.adopt(now)
@@ -320,7 +322,7 @@ func (p *Pipeline) takeFull() {
 	}
 }
 
-// noteDrift makes the state tell of a drift of the backend whose repair has to wait.
+// noteDrift publishes a drift of the backend whose repair must wait.
 func (p *Pipeline) noteDrift() {
 	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
 		p.record.behind(report.since)
@@ -328,8 +330,8 @@ func (p *Pipeline) noteDrift() {
 	}
 }
 
-// drifted invalidates a stage. If it is the backend, all are invalidated: while its rules were gone, connections may
-// have been made that the followers must look at.
+// drifted invalidates a stage after drift. If the stage is the backend, all stages are invalidated, because the
+// followers must check connections that were made while the backend's rules were missing.
 func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
 	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)

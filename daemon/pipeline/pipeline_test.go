@@ -112,7 +112,7 @@ func TestRetriesFromTheFirstFailureWithBackoff(t *testing.T) {
 		if s.Backend.Err != errTransport.Error() || s.Backend.Since.After(began) || s.OutOfSync.IsZero() || s.Synced() {
 			t.Errorf("State of a failing first sync: %+v", s.Backend)
 		}
-		w.set(1, 2) // a change does not break the back-off
+		w.set(1, 2) // a change does not end the back-off
 		w.announce()
 		synctest.Wait()
 		if n := len(k.changes()); n != 0 {
@@ -256,7 +256,8 @@ func TestFollowersGetWhatIsInForceAndFailAlone(t *testing.T) {
 	})
 }
 
-// A slow board needs longer for a sync than the watchdog waits: only who overstays the time for it is stuck.
+// On a slow board, a sync may take longer than the watchdog's limit. Only a stage that exceeds its own time limit is
+// stuck.
 func TestAStageMayBeSilentForAsLongAsItMayTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -311,7 +312,7 @@ func TestAStageThatOverstaysItsTimeAges(t *testing.T) {
 func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start: no latency of ours
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so not a latency of Edgeway
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Second)
@@ -341,7 +342,7 @@ func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	})
 }
 
-// Who is served keeps its addresses over a reload, which makes another planner.
+// A served Service keeps its addresses across a reload, which creates another planner.
 func TestTheFirstPlanFollowsTheOneThatIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -11,19 +11,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Quarantined is a version of a ServicePort that is left out because the kernel refused it. It is tried again
-// when it changes, and at the periodic full sync.
+// Quarantined is a version of a ServicePort that is left out because the kernel refused it. The ServicePort is tried
+// again when it changes, and at the periodic full sync.
 type Quarantined struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`
 	Since  time.Time            `json:"since"`
-	// Err is the kernel's or the tool's refusal.
+	// Err is the error with which the kernel, or the tool, refused the version.
 	Err string `json:"error"`
-	// Previous says that the version that the kernel accepted last is served instead.
+	// Previous reports whether the version that the kernel accepted last is served instead.
 	Previous bool `json:"previous,omitempty"`
 }
 
-// String says what happened to the ServicePort, and why.
+// String describes the state of the ServicePort, and the reason.
 func (q Quarantined) String() string {
 	what := "is not served"
 	if q.Previous {
@@ -32,7 +32,7 @@ func (q Quarantined) String() string {
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
 
-// Fault returns it as a fault of the Service.
+// Fault returns the quarantine as a fault of the Service.
 func (q Quarantined) Fault() fault.Fault {
 	field := "spec.ports"
 	if q.Name.Port != "" {
@@ -56,17 +56,18 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the version that the kernel accepted last; nil: there is none, it is refused as well, or another
-	// ServicePort has got one of its addresses since, if only in a version that is previous by now.
+	// previous is the version that the kernel accepted last. previous is nil if no version was accepted, if that
+	// version is refused too, or if another ServicePort has since taken one of its addresses, even if only in a
+	// version that is by now a previous version itself.
 	previous *plan.ServicePort
 }
 
-// quarantine holds what the backend refused, until it changes.
+// quarantine holds the versions that the backend refused, until they change.
 type quarantine map[quarantineKey]*quarantineEntry
 
 func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	if e := q[keyOf(svc)]; e != nil && e.previous == svc {
-		e.previous = nil // the replacement is refused as well
+		e.previous = nil // the previous version is refused too
 		return
 	}
 	q[keyOf(svc)] = &quarantineEntry{
@@ -75,8 +76,8 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	}
 }
 
-// filter forgets entries that changed or are gone, and gives p without the others, or with their previous
-// versions: p itself when there are none.
+// filter removes the entries that have changed or no longer exist. filter returns p without the remaining entries, or
+// with their previous versions, or p itself if no entry remains.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	var kept []*plan.ServicePort
 	for key, entry := range q {
@@ -107,7 +108,8 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	})
 }
 
-// replace gives a plan with what with gives for each ServicePort; nil leaves it out. All else is shared.
+// replace returns a copy of p in which each ServicePort is replaced by the result of with. If the result is nil, the
+// copy lacks the ServicePort. Everything else is shared.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))
@@ -119,7 +121,7 @@ func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan
 	return &sub
 }
 
-// claim is an address and port that one ServicePort alone may have; of a NodePort without the address.
+// claim is an address and port that only one ServicePort may have. A NodePort has no address.
 type claim struct {
 	addr     netip.Addr
 	family   plan.Family
@@ -131,8 +133,8 @@ func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
 	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// claimedByOthers tells which of versions, which are not in p, have an address and port that in p belongs to
-// another ServicePort.
+// claimedByOthers returns the versions that have an address and port that belong to another ServicePort in p. The
+// versions are not in p themselves.
 func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// RequestFull asks for a full sync of a stage, as its part of the kernel's state is no longer what was last
-// applied. A request that arrives during a sync causes another one after it.
+// RequestFull requests a full sync of a stage, because its part of the kernel's state no longer matches the last plan.
+// A request during a sync causes another sync afterwards.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
 	p.Wake()
 }
 
-// Wake has the stages asked again when they have later work to do.
+// Wake makes the loop ask the stages again for the time of their deferred work.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -22,13 +22,13 @@ func (p *Pipeline) Wake() {
 	}
 }
 
-// driftReport is the oldest unanswered one of a stage.
+// driftReport is the oldest unanswered report of drift for a stage.
 type driftReport struct {
 	reason string
 	since  time.Time
 }
 
-// driftReports are those that no sync has answered yet, by stage.
+// driftReports holds the reports of drift that no sync has answered yet, by stage.
 type driftReports struct {
 	mu      sync.Mutex
 	reports map[string]driftReport
@@ -65,20 +65,20 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 	return r, ok
 }
 
-// Heartbeat is when the sync loop was last seen alive: now while it waits for a trigger, and while a stage, or the
-// planner, is within the time that it may take; else when that time was over. What does not end in time makes it age;
-// no timer refreshes it.
+// Heartbeat returns the time at which the sync loop was last known to be alive. Heartbeat returns the current time
+// while the loop waits for a trigger, and while a stage or the planner is within its time limit. After the limit,
+// Heartbeat returns the end of the limit. No timer refreshes the heartbeat, so it ages while the loop hangs.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
-// heartbeat keeps times with their monotonic reading: a host's clock may be set while a stage runs.
-type heartbeat struct{ until atomic.Pointer[time.Time] } // nil: idle
+// heartbeat keeps times with their monotonic reading, because the host's clock may be set while a stage runs.
+type heartbeat struct{ until atomic.Pointer[time.Time] } // nil while idle
 
 func (h *heartbeat) idle() { h.until.Store(nil) }
 
-// working says that the loop plans, or does something else between two stages.
+// working records that the loop is planning, or is doing other work between two stages.
 func (h *heartbeat) working() { h.busyUntil(time.Now().Add(ownTimeout)) }
 
-// busyUntil says that the loop may be silent until then.
+// busyUntil records that the loop may be silent until t.
 func (h *heartbeat) busyUntil(t time.Time) { h.until.Store(&t) }
 
 func (h *heartbeat) last() time.Time {
@@ -89,15 +89,14 @@ func (h *heartbeat) last() time.Time {
 	return now
 }
 
-// Progress notes how far the Apply that is running has come. It is used as
-// proxiers.Env.Progress.
+// Progress records how far the running Apply has come. Progress is used as proxiers.Env.Progress.
 func (p *Pipeline) Progress(done, total int) {
 	p.progress.set(p.opts.Logger, done, total)
 }
 
 const progressLogEvery = 2 * time.Second
 
-// progressMark holds the progress of the Apply that is running.
+// progressMark holds the progress of the running Apply.
 type progressMark struct {
 	mu          sync.Mutex
 	done, total int

@@ -15,26 +15,26 @@ import (
 // stage is an Applier with its state.
 type stage struct {
 	Stage
-	// applied is the plan that the host is known to be in sync with; nil: not known.
+	// applied is the plan with which the host is known to be in sync, or nil if the state is unknown.
 	applied *plan.Plan
-	// lastGood is the last plan that was applied with success, even when the state is unknown since.
+	// lastGood is the last plan that was applied successfully, even if the state has become unknown since.
 	lastGood *plan.Plan
-	// reason says why applied is nil.
+	// reason is the reason why applied is nil.
 	reason string
-	// failed is the plan whose Apply failed last. An eager stage does not wait to try another one.
+	// failed is the plan whose Apply failed last. An eager stage tries a different plan without waiting.
 	failed  *plan.Plan
 	eager   bool
 	retry   backoff
 	retryAt time.Time
 	// notBefore is the end of the pause after a panic.
 	notBefore time.Time
-	// driftPace bounds repairs while another program keeps changing the rules; repairing says that the next success
-	// repairs drift.
+	// driftPace limits repairs while another program keeps changing the rules. repairing reports whether the next
+	// success repairs drift.
 	driftPace driftThrottle
 	repairing bool
 	// said is the error that was logged last.
 	said string
-	// tendSaid is the same for later work.
+	// tendSaid is the last logged error of deferred work.
 	tendSaid string
 	status   StageState
 }
@@ -53,7 +53,7 @@ func (s *stage) invalidate(reason string) {
 	}
 }
 
-// dueAt is when the stage may be synced to the target; zero: it is in sync.
+// dueAt returns the time from which the stage may be synced to the target, or zero if the stage is in sync.
 func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
 	now = later(now, s.notBefore)
 	switch {
@@ -71,7 +71,7 @@ func (s *stage) due(target *plan.Plan) bool {
 	return !at.IsZero() && !at.After(now)
 }
 
-// tendAt is when the stage has later work to do; zero: never.
+// tendAt returns the time of the stage's next deferred work, or zero if there is none.
 func (s *stage) tendAt() time.Time {
 	t, ok := s.Applier.(proxiers.Tender)
 	if !ok {
@@ -84,14 +84,14 @@ func (s *stage) tendAt() time.Time {
 	return later(due, s.notBefore)
 }
 
-// drifted notes a report of drift. Its repair is counted once it has succeeded.
+// drifted records a report of drift. Only a successful repair is counted.
 func (s *stage) drifted(report driftReport, now time.Time) {
 	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
 	s.repairing = s.lastGood != nil
 	s.driftPace.hit(now)
 }
 
-// settle notes the outcome of a sync and plans the retry.
+// settle records the outcome of a sync and schedules the retry.
 func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	if err == nil {
 		s.retry.reset()
@@ -110,7 +110,7 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// change gives the step from prev to next. Stages that take the same step share it.
+// change returns the step from prev to next. Stages that take the same step share one Change.
 func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	if p.step.Prev != prev || p.step.Next != next {
 		p.step = proxiers.NewChange(prev, next)
@@ -118,8 +118,8 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// sinceReported returns the step from the plan of the last OnSynced. After a partial sync it is mostly the one that the
-// stages take; after others it must not take the place of theirs.
+// sinceReported returns the step from the plan of the last OnSynced. After a partial sync, the result is usually the
+// step that the stages share. Any other result must not replace the shared step.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step
@@ -127,8 +127,8 @@ func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	return proxiers.NewChange(p.reported, next)
 }
 
-// apply syncs the stage to target and reports whether there was anything to do. While it runs, and
-// after an error, the host's state counts as unknown.
+// apply syncs the stage to target and reports whether there was anything to do. During an Apply, and after an error,
+// the host's state counts as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
 	if change.Empty() {
@@ -165,7 +165,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// bounded runs a stage's work, and returns its panic as an error. It may report no progress for the whole time limit.
+// bounded runs the work of a stage with a time limit, and returns a panic of the work as an error. The work need not
+// report progress within the limit.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.working()
@@ -174,11 +175,11 @@ func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(c
 	return contain.Call(func() error { return work(ctx) })
 }
 
-// logApplied logs what only developers want to know: a drift, a failure and its end, and changes of Services have lines
-// of their own.
+// logApplied logs details for developers. A drift, a failure and its end, and changes of Services have their own log
+// lines.
 func (p *Pipeline) logApplied(e Applied) {
 	switch {
-	case e.Err != nil: // the caller decides what it means
+	case e.Err != nil: // the caller handles the error
 	case e.Full:
 		p.opts.Logger.Debug("full sync done", "stage", e.Stage, "reason", e.Reason, "service_ports", e.Changed,
 			"duration", e.Duration)
@@ -200,7 +201,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// tend makes a stage do deferred work that is due. A failure does not change what is known of the kernel.
+// tend makes a stage do deferred work that is due. A failure does not change the known state of the kernel.
 func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	at := s.tendAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
@@ -218,10 +219,10 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	s.tendSaid = text
 }
 
-// settle is the one place where a failed sync is logged.
+// settle records the outcome of a sync. Failed syncs are logged only here.
 func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err error) {
 	if err != nil && ctx.Err() != nil {
-		return // stopping, not failing
+		return // a stop is not a failure
 	}
 	failed := s.status.Attempts
 	s.settle(time.Now(), target, err)
@@ -235,7 +236,7 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	}
 }
 
-// logFailure logs an error once, and again when it changes: a stage may fail permanently.
+// logFailure logs an error once, and again when the error changes, because a stage may fail permanently.
 func (p *Pipeline) logFailure(s *stage, err error) {
 	level := slog.LevelError
 	if err.Error() == s.said {
@@ -247,7 +248,7 @@ func (p *Pipeline) logFailure(s *stage, err error) {
 		"retry_in", max(0, time.Until(s.retryAt)), "error", err)
 }
 
-// syncBackend syncs the backend to the target, without what the kernel refuses.
+// syncBackend syncs the backend to the target, without the ServicePorts that the kernel refuses.
 func (p *Pipeline) syncBackend(ctx context.Context) {
 	b := p.backend
 	if !b.due(p.target) {
@@ -274,7 +275,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	p.refusal, p.panicLogged = "", false
 	since := p.record.outOfSync
 	triggers := p.record.synced()
-	if p.drift.pending(b.Name) && !since.IsZero() { // another program was faster: the kernel is no better off than before
+	if p.drift.pending(b.Name) && !since.IsZero() { // drift was reported again: the kernel is still out of sync
 		p.record.behind(since)
 	}
 	if p.opts.OnSynced != nil && p.record.snapshot != nil {

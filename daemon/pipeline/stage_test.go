@@ -15,14 +15,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A follower that fails must not keep a new plan from those that it can serve.
+// A failing follower must still receive a new plan, because it may be able to apply that plan.
 func TestANewPlanDoesNotWaitForAFollowersRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, follower := newWorld(), newKernel(t)
 		w.set(1, 1)
 		follower.fault = func(proxiers.Change) error { return errTransport }
 		start(t, w, newKernel(t), nil, Stage{"healthcheck", follower})
-		settle(10 * time.Minute) // the retries are 30 s apart by now
+		settle(10 * time.Minute) // by now the retries are 30 s apart
 		follower.changes()
 		w.set(1, 2)
 		w.announce()
@@ -87,7 +87,7 @@ func TestDriftOfAFollowerIsItsOwn(t *testing.T) {
 	})
 }
 
-// lazy is an Applier with later work.
+// lazy is an Applier with deferred work.
 type lazy struct {
 	*kernel
 	mu     sync.Mutex
@@ -153,7 +153,7 @@ func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
 	})
 }
 
-// What a stage has to do may become due earlier than it said.
+// The deferred work of a stage may become due earlier than announced.
 func TestLaterWorkThatIsDueEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -8,29 +8,30 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// State is a view of the pipeline at one moment. All it points to is immutable.
+// State is the state of the pipeline at one moment. Everything that a State points to is immutable.
 type State struct {
-	// Snapshot and Plan are the newest; nil: none yet, as the sources have not listed all objects.
+	// Snapshot and Plan are the newest snapshot and the newest plan. Snapshot and Plan are nil until the sources have
+	// listed all objects.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
-	// InForce is the plan that the backend applied last with success; nil: none yet.
+	// InForce is the plan that the backend last applied successfully, or nil if there is none.
 	InForce *plan.Plan `json:"-"`
-	// OutOfSync is since when the kernel is out of sync; zero: it is in sync.
+	// OutOfSync is the time since which the kernel is out of sync, or zero if the kernel is in sync.
 	OutOfSync time.Time `json:"outOfSync,omitzero"`
-	// Queued is when the last change came in.
+	// Queued is the time when the last change arrived.
 	Queued time.Time `json:"queued,omitzero"`
-	// Backend and Followers are the stages in the order they run.
+	// Backend and Followers describe the stages in the order in which they run.
 	Backend     StageState    `json:"backend"`
 	Followers   []StageState  `json:"followers,omitempty"`
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	// PlanProblems are the problems that the planner found; Snapshot.Problems has those of the objects.
+	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems of the objects.
 	PlanProblems []fault.Fault `json:"-"`
-	// Done and Total are ServicePorts of the running Apply, if it reports them.
+	// Done and Total count the ServicePorts of the running Apply, if the Apply reports them.
 	Done  int `json:"done,omitempty"`
 	Total int `json:"total,omitempty"`
 }
 
-// Problems lists the problems of the objects, of the plan and of what the kernel refused, in this order.
+// Problems returns the problems of the objects, of the plan and of quarantined ServicePorts, in this order.
 func (s *State) Problems() []fault.Fault {
 	var out []fault.Fault
 	if s.Snapshot != nil {
@@ -43,31 +44,31 @@ func (s *State) Problems() []fault.Fault {
 	return out
 }
 
-// Synced says that the first sync has succeeded.
+// Synced reports whether the first sync has succeeded.
 func (s *State) Synced() bool { return s.InForce != nil }
 
-// StageState is what is known of one stage.
+// StageState is the known state of one stage.
 type StageState struct {
 	Name string `json:"name"`
-	// LastSync is when it was last in sync. Duration, Full and Size (ServicePorts written)
-	// describe the last Apply that changed anything.
+	// LastSync is the time when the stage was last in sync. Duration, Full and Size (ServicePorts written) describe
+	// the last Apply that changed anything.
 	LastSync time.Time     `json:"lastSync,omitzero"`
 	Duration time.Duration `json:"durationNanoseconds,omitempty"`
 	Full     bool          `json:"full,omitempty"`
 	Size     int           `json:"servicePorts,omitempty"`
-	// FullSyncs and PartialSyncs count the Applies that succeeded.
+	// FullSyncs and PartialSyncs count the successful Applies.
 	FullSyncs    uint64 `json:"fullSyncs"`
 	PartialSyncs uint64 `json:"partialSyncs"`
-	// Err is the error since Since, after Attempts attempts, or "" if there is none. LastErr is the time when the last
-	// attempt failed, and is kept.
+	// Err is the current error, or "" if there is none. Since is the time when the error first occurred, and Attempts
+	// counts the failed attempts. LastErr is the time of the last failed attempt, and is kept after a success.
 	Err      string    `json:"error,omitempty"`
 	Since    time.Time `json:"failingSince,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
 	LastErr  time.Time `json:"lastError,omitzero"`
-	// Running is since when an Apply runs; zero: none.
+	// Running is the start time of the running Apply, or zero if there is none.
 	Running     time.Time `json:"running,omitzero"`
 	RunningFull bool      `json:"runningFull,omitempty"`
-	// Drift counts repairs after another program changed the kernel's state.
+	// Drift counts the repairs after another program changed the kernel's state.
 	Drift       uint64    `json:"driftRepairs"`
 	DriftReason string    `json:"driftReason,omitempty"`
 	LastDrift   time.Time `json:"lastDrift,omitzero"`
@@ -92,10 +93,10 @@ func (s *StageState) applied(e Applied) {
 	}
 }
 
-// Stages gives the backend and its followers.
+// Stages returns the backend and its followers.
 func (s *State) Stages() []StageState { return append([]StageState{s.Backend}, s.Followers...) }
 
-// State gives the current view.
+// State returns the current state of the pipeline.
 func (p *Pipeline) State() State {
 	s := *p.state.Load()
 	if !s.Backend.Running.IsZero() {
@@ -104,7 +105,7 @@ func (p *Pipeline) State() State {
 	return s
 }
 
-// record gathers what State shows and no stage knows.
+// record holds the data of State that belongs to no stage.
 type record struct {
 	snapshot     *tracker.Snapshot
 	planProblems []fault.Fault
@@ -127,7 +128,7 @@ func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, sta
 	r.snapshot, r.planProblems = snap, planProblems
 }
 
-// behind notes since when the kernel is out of sync.
+// behind records the time since which the kernel is out of sync.
 func (r *record) behind(since time.Time) {
 	if r.outOfSync.IsZero() {
 		r.outOfSync = since
@@ -140,7 +141,7 @@ func (r *record) synced() (triggers []time.Time) {
 	return triggers
 }
 
-// publish makes what the loop knows visible to other goroutines.
+// publish makes the state of the loop visible to other goroutines.
 func (p *Pipeline) publish() {
 	r := &p.record
 	s := &State{

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The changes that OnSynced reports add up, whatever the stages were given.
+// The changes that OnSynced reports add up, no matter which changes the stages received.
 func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -28,7 +28,7 @@ func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 			{func() { b.p.RequestFull("backend", "flushed") }, 0, 0},
 			{func() { b.p.RequestFull("backend", "flushed"); w.set(2, 1) }, 1, 0},
 			{func() { k.refuses[w.set(3, 1)] = true; w.set(4, 1) }, 1, 0},
-			{func() { // in two steps
+			{func() { // applied in two steps
 				w.set(5, 20_000)
 				w.set(6, 20_000)
 			}, 2, 0},
@@ -48,7 +48,7 @@ func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 	})
 }
 
-// The hourly full sync of a host on which nothing happens has no line.
+// The hourly full sync of an idle host logs nothing.
 func TestAQuietDayHasNoLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

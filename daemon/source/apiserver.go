@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Port returns the port of the server's URL, and 0 if the URL has none. A kubeconfig may leave the scheme out.
+// Port returns the port of the server's URL, or 0 if the port is unknown. A URL without a scheme counts as https.
 func (a *APIServer) Port() uint16 {
 	server := a.Name
 	if !strings.Contains(server, "://") {

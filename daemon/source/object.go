@@ -14,9 +14,9 @@ import (
 // Kind is a kind of object.
 type Kind uint8
 
-// The kinds of objects. An APIServer is not a Kubernetes object: it holds the facts that a source knows about the
-// server that it reads. A Manifest is a file that holds objects. A Document is a part of such a file that is not a
-// usable object; it carries only its problems.
+// The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads. A
+// Manifest is a file that holds objects. A Document is a part of a manifest file that is not a usable object; it
+// carries only faults.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
@@ -63,7 +63,7 @@ func (k Key) Compare(o Key) int {
 // Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest and *Document.
 type Object interface {
 	Key() Key
-	// Problems returns the faults of the parts of the object that are left out because they are wrong.
+	// Problems returns the faults of the parts of the object that are left out because they are invalid.
 	Problems() []fault.Fault
 }
 
@@ -78,8 +78,8 @@ func (k Key) Fault(field, format string, args ...any) fault.Fault {
 	}
 }
 
-// maxFaults is the number of faults of one object that Faults keeps. List then adds a fault with the number of the
-// other faults.
+// maxFaults is the number of faults of one object that Faults keeps. List adds a fault that states the number of
+// further faults.
 const maxFaults = 20
 
 // Faults collects the faults of one object. Room and Addf accept a nil Faults and do nothing.
@@ -89,8 +89,8 @@ type Faults struct {
 	more   int
 }
 
-// Room reports whether there is room for one more fault, and counts the fault otherwise. 15,000 addresses of one
-// Service can be wrong, and the texts of so many faults would take memory.
+// Room reports whether there is room for one more fault, and counts the fault otherwise. One Service can have 15,000
+// invalid addresses, and storing a text for each address would take too much memory.
 func (f *Faults) Room() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -98,7 +98,7 @@ func (f *Faults) Room() bool {
 	return f != nil && len(f.list) < maxFaults
 }
 
-// Addf adds a fault that Key.Fault returns, if there is room.
+// Addf adds the fault that Key.Fault returns, if there is room.
 func (f *Faults) Addf(field, format string, args ...any) {
 	if f.Room() {
 		f.Add(f.Object.Fault(field, format, args...))
@@ -116,8 +116,8 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
-// Refuse returns an object that carries only its name and a fault. The object replaces one that cannot be used. Refuse
-// returns nil for a kind that has no such object.
+// Refuse returns an object that carries only a name and a fault, to replace an object that cannot be used. Refuse
+// returns nil for a kind that has no replacement.
 func Refuse(key Key, message string) Object {
 	faults := []fault.Fault{key.Fault("", "%s", message)}
 	switch key.Kind {
@@ -134,7 +134,7 @@ func Refuse(key Key, message string) Object {
 }
 
 // Service holds the fields that a proxy reads from a Service with a ClusterIP. The sources leave out headless and
-// ExternalName Services, and Services that ask for another proxy.
+// ExternalName Services, and Services that select another proxy.
 type Service struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -145,22 +145,22 @@ type Service struct {
 	ClusterIPs      []netip.Addr `json:"clusterIPs,omitempty"`
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
-	// SourceRanges restrict the clients of LoadBalancerIPs, each family by the ranges of that family. A family without
-	// ranges is not restricted, unless NoSources lists the family.
+	// SourceRanges restrict the clients of LoadBalancerIPs, separately for each address family. A family without
+	// ranges is not restricted unless NoSources lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
-	// NoSources lists the families whose source ranges were all invalid: no client can connect.
+	// NoSources lists the families whose source ranges were all invalid, so that no client of the family can connect.
 	NoSources []plan.Family `json:"noSources,omitempty"`
 
 	Ports               []ServicePort `json:"ports,omitempty"`
-	Affinity            time.Duration `json:"affinity,omitempty"` // 0 if there is none
+	Affinity            time.Duration `json:"affinity,omitempty"` // 0 means no affinity
 	InternalLocal       bool          `json:"internalLocal,omitempty"`
 	ExternalLocal       bool          `json:"externalLocal,omitempty"`
-	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // only with ExternalLocal
+	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // set only if ExternalLocal is true
 	LongLived           bool          `json:"longLived,omitempty"`
-	Scheduler           string        `json:"scheduler,omitempty"` // lower-case letters
-	Weights             []Weight      `json:"weights,omitempty"`   // of endpoints; the first weight that fits counts
-	// Manifest reports whether the Service is from a file of this host. The file's author is root, and can use any
-	// address of the host.
+	Scheduler           string        `json:"scheduler,omitempty"` // the name consists of lower-case letters
+	Weights             []Weight      `json:"weights,omitempty"`   // the weights of endpoints; the first match applies
+	// Manifest reports whether the Service comes from a file on this host. Only root can write the file, so the
+	// Service may use any address of the host.
 	Manifest bool `json:"-"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
@@ -170,7 +170,7 @@ type Service struct {
 type Weight struct {
 	Node   string       `json:"node,omitempty"` // "" if Range selects the endpoints
 	Range  netip.Prefix `json:"range,omitzero"`
-	Weight uint16       `json:"weight"` // at least 1
+	Weight uint16       `json:"weight"` // the weight is at least 1
 }
 
 // Fits reports whether the weight applies to an endpoint.
@@ -197,11 +197,11 @@ type EndpointSlice struct {
 	Family    plan.Family `json:"family"`
 	Ports     []SlicePort `json:"ports,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints,omitempty"`
-	// Triggered is the time of the change that caused this version (annotation
+	// Triggered is the time of the change that caused this version of the slice (annotation
 	// endpoints.kubernetes.io/last-change-trigger-time), or zero if the time is unknown.
 	Triggered time.Time `json:"triggered,omitzero"`
-	// Manifest reports whether the slice is from a file of this host. The file's author is root, so an endpoint can
-	// have an address of this host.
+	// Manifest reports whether the slice comes from a file on this host. Only root can write the file, so an endpoint
+	// may have an address of this host.
 	Manifest bool `json:"-"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
@@ -222,11 +222,11 @@ type Endpoint struct {
 	Serving     bool       `json:"serving,omitempty"`
 	Terminating bool       `json:"terminating,omitempty"`
 	NodeName    string     `json:"nodeName,omitempty"`
-	*Hints                 // nil if there are none
+	*Hints                 // nil if the endpoint has no hints
 }
 
-// Hints holds the Nodes and zones that an endpoint is for. Endpoints with the same hints share one value, because most
-// endpoints of a slice have the same hints.
+// Hints holds the Nodes and zones that should use an endpoint. Endpoints with the same hints share one value, because
+// most endpoints of a slice have the same hints.
 type Hints struct {
 	ForNodes []string `json:"forNodes,omitempty"`
 	ForZones []string `json:"forZones,omitempty"`
@@ -248,7 +248,7 @@ func (h *Hints) Zones() []string {
 	return h.ForZones
 }
 
-// Equal reports whether two hints are the same; either may be nil.
+// Equal reports whether h and o are equal. Both h and o may be nil.
 func (h *Hints) Equal(o *Hints) bool {
 	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
@@ -273,13 +273,13 @@ type ServiceCIDR struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// APIServer is the server that a source reads. No Service can have the server's addresses as external or
-// load-balancer addresses (CVE-2020-8554).
+// APIServer is the API server that a source reads. No Service may use an address of the API server as an external or
+// load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs holds, sorted, the literal addresses of the server and of the proxy to it, and the proven addresses.
+	// Addrs holds the proven addresses, and the literal addresses of the server and of its proxy, sorted.
 	Addrs []netip.Addr `json:"trusted"`
-	// Proven lists the addresses with a proof, the latest proof first.
+	// Proven lists the addresses that a TLS handshake has proven, the latest first.
 	Proven []ServerAddr `json:"proven,omitempty"`
 }
 
@@ -288,14 +288,14 @@ type ServerAddr struct {
 	Addr netip.Addr `json:"addr"`
 	// Proved is the time of the latest handshake.
 	Proved time.Time `json:"proved"`
-	// Missing is the time since which name servers no longer return the address for the server's name, or zero if they
-	// do.
+	// Missing is the time when name servers stopped returning the address for the server's name, or zero if they
+	// still return the address.
 	Missing time.Time `json:"missing,omitzero"`
 }
 
 // Holding is a port that several Services claim, with the Service that owns the port.
 type Holding struct {
-	Addr      netip.Addr    `json:"addr,omitzero"` // invalid for a port of the host
+	Addr      netip.Addr    `json:"addr,omitzero"` // invalid if the port is a port of the host
 	Protocol  plan.Protocol `json:"protocol"`
 	Port      uint16        `json:"port"`
 	Namespace string        `json:"namespace"`
@@ -307,11 +307,12 @@ func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
-// Manifest is a file that holds objects. If the file is empty later, a source can tell that objects are missing.
+// Manifest is a file that holds objects. A source keeps the Manifest, so that it can report missing objects if the
+// file is empty later.
 type Manifest struct {
 	Name string `json:"name"`
-	// Ended reports whether the file ends with the document end marker of YAML. If a later version of the file lacks
-	// the marker, that version is cut off.
+	// Ended reports whether the file ends with the document end marker of YAML. A later version of the file without
+	// the marker was cut off.
 	Ended bool `json:"ended,omitempty"`
 }
 

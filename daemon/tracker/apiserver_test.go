@@ -8,7 +8,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The addresses of all API servers are in the snapshot, those of the last-known state until the source gives its own.
+// The snapshot contains the addresses of all API servers. The addresses from the last-known state remain until the
+// source reports its own addresses.
 func TestAPIServers(t *testing.T) {
 	tr, file, kube, last := threeLayers()
 	api := func(name string, addrs ...string) *source.APIServer {
@@ -51,7 +52,7 @@ func TestAPIServers(t *testing.T) {
 	want()
 }
 
-// The ports are those of the servers' URLs.
+// The ports are those in the URLs of the servers.
 func TestPortsOfTheAPIServer(t *testing.T) {
 	for url, want := range map[string]uint16{
 		"https://192.0.2.1:6443": 6443, "https://[2001:db8::1]:8443/base": 8443, "https://api.example": 443, "http://api.example": 80,

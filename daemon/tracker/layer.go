@@ -4,14 +4,15 @@ import (
 	"edgeway/daemon/source"
 )
 
-// layer is what one source has said.
+// layer holds the objects of one source.
 type layer struct {
 	name    string
-	primary *layer // whose fallback this is; nil for a primary layer
+	primary *layer // the layer that this layer is a fallback for; nil for a primary layer
 	synced  bool
 	objects map[source.Key]source.Object
 
-	// Only of a fallback: what its primary deleted, and whether the primary has taken over for good.
+	// Only a fallback uses these fields: the objects that its primary deleted, and whether the primary has replaced
+	// it.
 	hidden  map[source.Key]struct{}
 	retired bool
 }
@@ -20,8 +21,8 @@ func newLayer(name string) *layer {
 	return &layer{name: name, objects: map[source.Key]source.Object{}, hidden: map[source.Key]struct{}{}}
 }
 
-// put stores an object, or removes it when obj is nil. What a fallback says of objects that are no
-// longer its own is ignored.
+// put stores an object, or removes it if obj is nil. A fallback cannot store an object that its primary has deleted or
+// replaced.
 func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.hidden[key]
 	switch {
@@ -32,7 +33,7 @@ func (l *layer) put(key source.Key, obj source.Object) {
 	}
 }
 
-// hide forgets an object that the primary deleted, also when the fallback mentions it only later.
+// hide removes an object that the primary deleted, and ignores the object if the fallback adds it later.
 func (l *layer) hide(key source.Key) {
 	if l.retired {
 		return
@@ -41,7 +42,7 @@ func (l *layer) hide(key source.Key) {
 	l.hidden[key] = struct{}{}
 }
 
-// retire forgets all objects and returns them.
+// retire removes all objects and returns them.
 func (l *layer) retire() (objects map[source.Key]source.Object) {
 	objects, l.objects = l.objects, nil
 	l.hidden, l.retired = nil, true

@@ -11,11 +11,11 @@ import (
 	"edgeway/daemon/source"
 )
 
-// naive is the tracker's contract without any cleverness: three maps, and everything computed anew.
+// naive implements the tracker's contract in the simplest way, with three maps and without incremental updates.
 type naive struct {
 	layers map[string]map[source.Key]source.Object
 	hidden map[source.Key]bool
-	synced bool // kube
+	synced bool // whether the layer kube has synced
 }
 
 func (n *naive) put(layer string, key source.Key, obj source.Object) {
@@ -63,8 +63,8 @@ func (n *naive) snapshot() []*Service {
 
 func equalService(a, b *Service) bool { return a.Spec == b.Spec && slices.Equal(a.Slices, b.Slices) }
 
-// After any sequence of events the snapshot is what a rebuild gives, and Changed names exactly the
-// Services that differ from the snapshot before.
+// After any sequence of events, the snapshot equals a rebuild, and Changed lists exactly the Services that differ from
+// the previous snapshot.
 func TestRandomEventsAgreeWithRebuild(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -127,7 +127,7 @@ func checkChanged(t *testing.T, seed uint64, prev, next *Snapshot) {
 	}
 }
 
-// Sources write from goroutines of their own while the pipeline reads.
+// Sources write from their own goroutines while the pipeline reads.
 func TestConcurrentSources(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	var wg sync.WaitGroup

@@ -11,55 +11,55 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Snapshot is everything that the sources have said, merged, at one moment. It is immutable and
-// shares what did not change with the snapshot before it.
+// Snapshot is the merged state of all sources at one moment. A Snapshot is immutable and shares unchanged parts with
+// the previous snapshot.
 type Snapshot struct {
-	// Generation rises by one with every snapshot.
+	// Generation increases by one with every snapshot.
 	Generation uint64
-	// Complete says that every source has listed its objects since the start. Until then a last-known state stands in.
+	// Complete reports whether every source has listed its objects since the start. Until then, a last-known state
+	// replaces missing sources.
 	Complete bool
 	// Services is sorted by namespace, then name.
 	Services []*Service
-	// Changed names the Services that differ from the snapshot before, deleted ones included,
-	// sorted by namespace and name. All set: everything may differ, Changed is empty.
+	// Changed lists the Services that differ from the previous snapshot, including deleted Services, sorted by
+	// namespace and name. If All is true, everything may differ and Changed is empty.
 	Changed []Name
 	All     bool
-	// Node is the own Node object; nil when there is none.
+	// Node is the host's own Node, or nil if there is none.
 	Node *source.Node
-	// ServiceCIDRs is sorted by name; the pointers are shared.
+	// ServiceCIDRs is sorted by name. Snapshots share these pointers.
 	ServiceCIDRs []*source.ServiceCIDR
-	// APIServers are the addresses of the API servers, sorted.
+	// APIServers lists the addresses of the API servers, sorted.
 	APIServers []netip.Addr
-	// APIPorts are the ports of the API servers, sorted.
+	// APIPorts lists the ports of the API servers, sorted.
 	APIPorts []uint16
-	// Problems are the faults of all objects, sorted by object.
+	// Problems lists the faults of all objects, sorted by object.
 	Problems []fault.Fault
-	// Triggers are the times of the changes (EndpointSlice.Triggered) that led from the snapshot
-	// before to this one.
+	// Triggers holds the times of the changes (EndpointSlice.Triggered) since the previous snapshot.
 	Triggers []time.Time
 }
 
-// Name is a Service's namespace and name.
+// Name is the namespace and name of a Service.
 type Name struct{ Namespace, Name string }
 
-// Compare orders by namespace, then name: the order of Snapshot.Services.
+// Compare compares by namespace, then name, which is the order of Snapshot.Services.
 func (n Name) Compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }
 
-// Service is a Service with its EndpointSlices. In a Snapshot it exists only while the Service itself does.
+// Service is a Service with its EndpointSlices. A Snapshot contains a Service only while the Service object exists.
 type Service struct {
 	Spec *source.Service
 	// Slices is sorted by name.
 	Slices []*source.EndpointSlice
 }
 
-// Name gives the Service's namespace and name.
+// Name returns the Service's namespace and name.
 func (s *Service) Name() Name { return Name{s.Spec.Namespace, s.Spec.Name} }
 
 func (s *Service) compareName(n Name) int { return s.Name().Compare(n) }
 
-// Find gives the Service of this name by binary search; nil when there is none.
+// Find returns the Service with this name, or nil if there is none. Find uses a binary search.
 func (s *Snapshot) Find(n Name) *Service {
 	i, ok := slices.BinarySearchFunc(s.Services, n, (*Service).compareName)
 	if !ok {

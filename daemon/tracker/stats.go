@@ -2,9 +2,9 @@ package tracker
 
 import "edgeway/daemon/source"
 
-// Changes counts changes of merged objects.
+// Changes counts the changes of merged objects.
 type Changes struct {
-	// Total counts from the start; Pending those since the last snapshot.
+	// Total counts the changes since the start, and Pending the changes since the last snapshot.
 	Total, Pending uint64
 }
 
@@ -17,15 +17,15 @@ type LayerStats struct {
 	Objects map[source.Kind]int
 }
 
-// Stats are numbers for metrics and status.
+// Stats holds numbers for metrics and status.
 type Stats struct {
-	// Layers has the highest priority first.
+	// Layers is sorted by priority, the highest first.
 	Layers []LayerStats
-	// Services and Endpoints are the changes of Services and EndpointSlices.
+	// Services and Endpoints count the changes of Services and EndpointSlices.
 	Services, Endpoints Changes
 }
 
-// Stats walks all objects: it is for a scrape or a person, not for every change.
+// Stats walks all objects, so it must not be called for every change.
 func (t *Tracker) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

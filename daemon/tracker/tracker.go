@@ -1,11 +1,11 @@
-// Package tracker merges what the sources say into snapshots for the planner.
+// Package tracker merges the objects of the sources into snapshots for the planner.
 //
-// Every source writes to a layer of its own. The layers have an order: an object is served by the
-// first layer that has it. A fallback layer stands in for another one (the last-known state for the
-// API server) until that one has listed all it has.
+// Each source writes to its own layer. The layers are ordered: an object is served from the first layer that has it. A
+// fallback layer replaces another layer (the last-known state replaces the API server) until the other layer has
+// listed all its objects.
 //
-// The tracker is incremental: a snapshot after one change among 30,000 Services copies one slice of
-// pointers and shares the rest with the snapshot before.
+// The tracker is incremental: after one change among 30,000 Services, a snapshot copies one slice of pointers and
+// shares the rest with the previous snapshot.
 package tracker
 
 import (
@@ -18,28 +18,28 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Layer names one source's objects.
+// Layer describes the layer of one source.
 type Layer struct {
 	// Name is the source's name.
 	Name string
-	// FallbackFor is the layer that this one stands in for. Its objects serve until that layer has
-	// synced, and are then forgotten all at once: what was not listed is gone. Empty: a primary layer,
-	// one that speaks for itself.
+	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. The objects of a fallback are
+	// served until the other layer has synced. All objects of the fallback are then removed together, because unlisted
+	// objects no longer exist.
 	FallbackFor string
 }
 
-// Tracker merges layers. Its methods may be called from any goroutine.
+// Tracker merges layers. The methods of a Tracker may be called from any goroutine.
 type Tracker struct {
 	changed chan struct{}
 
 	mu     sync.Mutex
 	layers []*layer // highest priority first
-	view   *view    // what the layers amount to
-	open   bool     // the gate: enough is known for a snapshot
+	view   *view    // the merged state of the layers
+	open   bool     // the gate is open: enough is known for a snapshot
 }
 
-// New returns a tracker of the layers, the one with the highest priority first. A name that occurs twice,
-// or a FallbackFor that names no layer, is a mistake of the program and panics.
+// New returns a tracker of the layers, which are listed by priority, the highest first. New panics if a name occurs
+// twice or a FallbackFor names no layer, because both are programming errors.
 func New(layers ...Layer) *Tracker {
 	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now())}
 	for _, l := range layers {
@@ -69,7 +69,7 @@ func (t *Tracker) layer(name string) *layer {
 	return t.layers[i]
 }
 
-// Sink is the way in for the source of this layer. An unknown layer panics.
+// Sink returns the sink for the source of this layer. Sink panics if the layer is unknown.
 func (t *Tracker) Sink(name string) source.Sink {
 	l := t.layer(name)
 	if l == nil {
@@ -78,13 +78,13 @@ func (t *Tracker) Sink(name string) source.Sink {
 	return sink{t, l}
 }
 
-// Changed receives when Snapshot has something new to say: at the opening of the gate, and then after
-// changes, many of which may be announced at once.
+// Changed returns a channel that receives when Snapshot has something new to return: when the gate opens, and then
+// after changes. One signal may announce many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
-// Snapshot returns the present state, with Changed and Triggers counted from the call before. ok is
-// false until every primary layer, or its fallback, has synced and at least one primary has synced or
-// one fallback has objects. Once true it stays so.
+// Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
+// conditions hold: every primary layer or its fallback has synced, and a primary layer has synced or a fallback holds
+// objects. Once ok is true, it stays true.
 func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,7 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return s, true
 }
 
-// put stores an object, or removes it when obj is nil, and updates the view. The caller holds the lock.
+// put stores an object, or removes it if obj is nil, and updates the view. The caller holds the lock.
 func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	before := t.served(key)
 	l.put(key, obj)
@@ -117,7 +117,7 @@ func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	t.update(key, before)
 }
 
-// synced marks the layer and forgets its fallbacks. The caller holds the lock.
+// synced marks the layer as synced and retires its fallbacks. The caller holds the lock.
 func (t *Tracker) synced(l *layer) {
 	if l.synced {
 		return
@@ -147,7 +147,7 @@ func (t *Tracker) complete() bool {
 	return !slices.ContainsFunc(t.layers, func(l *layer) bool { return l.primary == nil && !l.synced })
 }
 
-// update changes the view, and signals the reader, if another object serves the key than before.
+// update updates the view if a different object is now served for the key, and signals the reader.
 func (t *Tracker) update(key source.Key, before source.Object) {
 	after := t.served(key)
 	if before == after {
@@ -159,10 +159,10 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 }
 
-// served is the object of the first layer that has one; nil when none has.
+// served returns the object of the first layer that has one, or nil if no layer has one.
 func (t *Tracker) served(key source.Key) source.Object { return t.servedAbove(nil, key) }
 
-// servedAbove is served, looking only at the layers above the one given.
+// servedAbove is like served, but considers only the layers above the given layer.
 func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {
@@ -175,7 +175,7 @@ func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	return nil
 }
 
-// settled is the condition of the gate.
+// settled reports whether the gate may open.
 func (t *Tracker) settled() bool {
 	known := false
 	for _, l := range t.layers {
@@ -199,7 +199,7 @@ func (t *Tracker) notify() {
 	}
 }
 
-// sink is a layer's way in.
+// sink writes to a layer.
 type sink struct {
 	t *Tracker
 	l *layer

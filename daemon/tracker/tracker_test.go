@@ -17,7 +17,7 @@ func slice(name, service string) *source.EndpointSlice {
 	return &source.EndpointSlice{Namespace: "ns", Name: name, Service: service, Family: plan.IPv4}
 }
 
-// threeLayers is the daemon's arrangement.
+// threeLayers returns a tracker with the same layers as in the daemon.
 func threeLayers() (t *Tracker, file, kube, known source.Sink) {
 	t = New(Layer{Name: "file"}, Layer{Name: "kube"}, Layer{Name: "lastknown", FallbackFor: "kube"})
 	return t, t.Sink("file"), t.Sink("kube"), t.Sink("lastknown")
@@ -32,7 +32,7 @@ func mustSnapshot(t *testing.T, tr *Tracker) *Snapshot {
 	return s
 }
 
-// names renders the Services of a snapshot as "name[slice slice]".
+// names returns the Services of a snapshot in the form "name[slice slice]".
 func names(s *Snapshot) []string {
 	out := []string{}
 	for _, v := range s.Services {
@@ -75,8 +75,8 @@ func announced(tr *Tracker) bool {
 func TestGate(t *testing.T) {
 	type step struct {
 		layer string
-		obj   source.Object // nil: Synced
-		open  bool          // afterwards
+		obj   source.Object // nil to call Synced
+		open  bool          // whether the gate is open afterwards
 	}
 	for name, steps := range map[string][]step{
 		"every primary synced": {{"kube", svc("a"), false}, {"kube", nil, false}, {"file", nil, true}},
@@ -105,7 +105,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// The last list of a source is announced also if it brings nothing new: only then is the snapshot complete.
+// The end of a source's last list is signalled even if nothing has changed, because the snapshot is complete only
+// then.
 func TestASnapshotIsCompleteWhenEachSourceHasListed(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	file.Synced()
@@ -178,7 +179,7 @@ func TestFallbackServesUntilPrimarySynced(t *testing.T) {
 	wantNames(t, s, "gone[]", "stays[]")
 	wantChanged(t, s, "deleted")
 
-	known.Upsert(svc("deleted")) // the fallback may be read later than the primary speaks
+	known.Upsert(svc("deleted")) // the fallback may be read after the primary deleted the object
 	wantNames(t, mustSnapshot(t, tr), "gone[]", "stays[]")
 
 	kube.Synced()
@@ -295,7 +296,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}
-	// A document names the Service that could not be made of it.
+	// A Document names the Service that it fails to define.
 	doc := &source.Document{Name: "f.yaml#2", Faults: []fault.Fault{problem(b.Key(), "a")}}
 	kube.Upsert(b)
 	kube.Upsert(a)
@@ -313,7 +314,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 		}
 	}
 	check("a.x", "a.y", "b.a", "b.z")
-	file.Upsert(svc("b")) // a good one hides the bad one
+	file.Upsert(svc("b")) // the valid Service in file hides the Service in kube
 	check("a.x", "a.y", "b.a")
 	kube.Delete(a.Key())
 	check("b.a")
@@ -335,7 +336,7 @@ func TestTriggers(t *testing.T) {
 	kube.Upsert(slice("untimed", "a"))
 	kube.Upsert(triggered("old", now.Add(-time.Hour)))
 	kube.Upsert(triggered("new", now))
-	kube.Upsert(triggered("new", now)) // changed, but by something else
+	kube.Upsert(triggered("new", now)) // a change with the same trigger time
 	kube.Upsert(triggered("new", now.Add(time.Minute)))
 	if got := mustSnapshot(t, tr).Triggers; !slices.Equal(got, []time.Time{now, now.Add(time.Minute)}) {
 		t.Errorf("triggers: %v", got)

@@ -13,23 +13,23 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers bounds the times that are kept between two snapshots: enough for a percentile of the
-// programming latency, and no more than 24 KB when nobody takes snapshots.
+// maxTriggers bounds the times that are kept between two snapshots. 1,000 times suffice for a percentile of the
+// programming latency, and take no more than 24 KB if no snapshot is taken.
 const maxTriggers = 1000
 
-// view is the merged state, and what of it differs from the last snapshot.
+// view is the merged state and its differences from the last snapshot.
 type view struct {
 	started time.Time
-	last    *Snapshot // nil before the first one
+	last    *Snapshot // nil before the first snapshot
 
-	// merged are the Services with their slices, and slices whose Service is not there yet: then Spec is nil. Snapshots
-	// share them, so that they are replaced, not written to.
+	// merged holds the Services with their slices, and slices whose Service does not exist yet (Spec is then nil).
+	// Snapshots share these Services, so a change replaces a Service and never modifies it.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
-	// faults has the problems of all objects by the object that they name, which for manifest files is
-	// not always the one that carries them.
+	// faults holds the problems of all objects, by the object that a problem names. In manifest files, another object
+	// may carry the problem.
 	faults map[fault.Object][]fault.Fault
 
 	dirtyServices map[Name]struct{}
@@ -54,7 +54,7 @@ func newView(started time.Time) *view {
 	}
 }
 
-// replace puts after in the place of before; either may be nil, and both have the same key.
+// replace replaces before with after. Either object may be nil, and both have the same key.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)
@@ -118,7 +118,7 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes what is merged under a name, which exists while it has a Service or a slice.
+// edit changes the merged Service of a name, which exists while it has a Spec or a slice.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.merged[name]; ok {
@@ -133,15 +133,15 @@ func (v *view) edit(name Name, change func(*Service)) {
 	v.merged[name] = next
 }
 
-// spliceSlice gives the list with the slice of this name replaced by fresh (at most one).
+// spliceSlice returns the list with the slice of this name replaced by fresh (at most one slice).
 func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.EndpointSlice) []*source.EndpointSlice {
 	return sorted.Splice(list, []string{name},
 		func(s *source.EndpointSlice, name string) int { return strings.Compare(s.Name, name) },
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count keeps the numbers for metrics, and the trigger time of a new version of a slice. Times from
-// before the start, as in the first list, say nothing about how fast the present changes are served.
+// count counts a change for metrics and keeps the trigger time of a new version of a slice. Times from before the
+// start, as in the first list, do not show how fast current changes are served.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -163,7 +163,7 @@ func (v *view) count(before, after source.Object) {
 	v.triggers = append(v.triggers, slice.Triggered)
 }
 
-// snapshot makes the next snapshot.
+// snapshot creates the next snapshot.
 func (v *view) snapshot() *Snapshot {
 	prev := v.last
 	if prev == nil {
@@ -206,7 +206,7 @@ func (v *view) snapshot() *Snapshot {
 	return next
 }
 
-// renew has the next snapshot look at everything, after a panic of the last one.
+// renew makes the next snapshot rebuild everything after a panic.
 func (v *view) renew() {
 	for name := range v.merged {
 		v.dirtyServices[name] = struct{}{}
@@ -227,7 +227,7 @@ func (v *view) renew() {
 
 func (v *view) snapshotServices(prev []*Service) (services []*Service, changed []Name) {
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
-	v.dirtyServices = map[Name]struct{}{} // not cleared: after the first list it is large
+	v.dirtyServices = map[Name]struct{}{} // a new map, because the old one is large after the first list
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
 		s, ok := v.merged[dirty[i]]
 		if !ok || s.Spec == nil {

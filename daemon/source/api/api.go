@@ -19,8 +19,8 @@ func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 // Networking is the group of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo registers the kinds that Edgeway reads in a scheme, and no others of their groups: they would add 3 MB to the
-// program.
+// AddTo registers the kinds that Edgeway reads in a scheme. The other kinds of the three API groups would add 3 MB to
+// the program.
 func AddTo(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(Discovery(), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
@@ -30,7 +30,7 @@ func AddTo(scheme *runtime.Scheme) {
 	}
 }
 
-// The labels that have a meaning for Edgeway.
+// The labels that Edgeway reads.
 const (
 	LabelServiceName      = discoveryv1.LabelServiceName
 	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
@@ -38,20 +38,20 @@ const (
 	LabelZone             = corev1.LabelTopologyZone
 )
 
-// The annotations that have a meaning for Edgeway. Annotations lists them.
+// The annotations that Edgeway reads. Annotations returns the list.
 const (
-	// AnnotationLastChange is of EndpointSlices, all others are of Services.
+	// AnnotationLastChange is an annotation of EndpointSlices. All other annotations belong to Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
-	// AnnotationPrefix begins the keys of Edgeway's own annotations.
+	// AnnotationPrefix is the prefix of the keys of Edgeway's own annotations.
 	AnnotationPrefix = "edgeway.io/"
-	// AnnotationTrafficHint opts a Service in to the flowtable fast path, with the only value "LongLived". KEP-4963
-	// proposes it as the field spec.trafficHint, which manifests may have.
+	// AnnotationTrafficHint opts a Service in to the flowtable fast path. The only valid value is "LongLived".
+	// KEP-4963 proposes the hint as the field spec.trafficHint, which manifests may use.
 	AnnotationTrafficHint = AnnotationPrefix + "traffic-hint"
 	AnnotationScheduler   = AnnotationPrefix + "ipvs-scheduler"
 	AnnotationWeights     = AnnotationPrefix + "ipvs-weights"
 )
 
-// Annotations returns the keys of all annotations that have a meaning for Edgeway.
+// Annotations returns the keys of all annotations that Edgeway reads.
 func Annotations() []string {
 	return []string{AnnotationLastChange, AnnotationTrafficHint, AnnotationScheduler, AnnotationWeights}
 }

@@ -12,8 +12,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseAddr accepts what Kubernetes accepts in fields that are older than Go 1.17's strict parser
-// (octets with leading zeros, read as decimal), but no zone and no IPv4-mapped IPv6 address.
+// parseAddr accepts every address that Kubernetes accepts in fields older than Go 1.17's strict parser, including
+// octets with leading zeros, which are decimal. parseAddr rejects addresses with a zone and IPv4-mapped IPv6
+// addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -75,19 +76,20 @@ var (
 	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for protocols, is not allowed")
 )
 
-// compatible holds the IPv4-compatible addresses of RFC 4291: Linux sends to the IPv4 address in them if a device of
-// type sit is up.
+// compatible is the range of IPv4-compatible addresses (RFC 4291). If a device of type sit is up, Linux sends a
+// packet for such an address to the embedded IPv4 address.
 var compatible = netip.MustParsePrefix("::/96")
 
-// notUnicast are the ranges of checkUnicast.
+// notUnicast lists the ranges that checkUnicast rejects.
 var notUnicast = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
 	compatible, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// checkUnicast refuses the addresses that must never be a frontend or an endpoint: traffic to them stays on this host
-// or on its link, or reaches nobody. An address that NAT64 translates is as good as the IPv4 address in it.
+// checkUnicast rejects the addresses that must never be a frontend or an endpoint, because packets to them stay on
+// this host or its link, or reach no host. An address that NAT64 translates is treated like the IPv4 address that it
+// embeds.
 func checkUnicast(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -109,9 +111,9 @@ func checkUnicast(a netip.Addr) error {
 	return nil
 }
 
-// metadata are the addresses at which the hosts of a cloud read who they are, and their credentials. Most clouds use
-// 169.254.169.254, which is link-local. An endpoint may have these addresses, because a pod network can include
-// 100.100.100.200; proxy.deny_endpoints is for hosts in such a cloud.
+// metadata lists addresses of cloud metadata services, from which hosts read their identity and credentials. Most
+// clouds use 169.254.169.254, which is link-local. An endpoint may have a listed address, because a pod network can
+// include 100.100.100.200. Hosts in these clouds can use proxy.deny_endpoints.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
@@ -121,10 +123,10 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:42::42"),        // Scaleway
 }
 
-// protocols is reserved by RFC 6890. 192.0.0.170 tells hosts whether there is NAT64 (RFC 7050).
+// protocols is the range that RFC 6890 reserves for protocols. Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
 var protocols = netip.MustParsePrefix("192.0.0.0/24")
 
-// checkFrontend refuses the addresses that an endpoint may have and a frontend must not have.
+// checkFrontend rejects the addresses that an endpoint may have but a frontend must not.
 func checkFrontend(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -148,7 +150,7 @@ func parseUnicast(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parseFrontend parses an address that a Service may be reached at.
+// parseFrontend parses an address that may be a frontend.
 func parseFrontend(s string) (netip.Addr, error) {
 	a, err := parseUnicast(s)
 	if err != nil {
@@ -160,7 +162,8 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses which families a range that does not parse was meant for; both when it cannot be told.
+// familiesOf guesses the address families of a range that does not parse. familiesOf returns both families if the text
+// could belong to either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {
@@ -172,7 +175,7 @@ func familiesOf(s string) []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// parsePort gives the port, and ok false when n is not 1 to 65535.
+// parsePort returns n as a port. ok is false if n is not in the range 1 to 65535.
 func parsePort(n int32) (port uint16, ok bool) {
 	if n < 1 || n > 65535 {
 		return 0, false

@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check reports what in o a conversion, or the source, could not have made. It is for objects from elsewhere, as from
-// the last-known state on disk. An object that was converted from one without a usable name, family
-// or Service fails it: that has nothing to serve.
+// Check returns an error if no conversion and no source could have created o. Check is meant for objects from
+// elsewhere, such as the last-known state on disk. An object without a usable name, address family or Service fails
+// the check, because nothing can be served from it.
 func Check(o source.Object) error {
 	var err error
 	switch o := o.(type) {
@@ -81,7 +81,7 @@ func isNoAffinity(d time.Duration) bool {
 	return d < 0 || d > maxAffinity*time.Second || d%time.Second != 0
 }
 
-// isNoWeight: either a Node has it, or a range of addresses.
+// isNoWeight reports whether a weight is invalid. A valid weight selects either a Node or a range of addresses.
 func isNoWeight(w source.Weight) bool { return w.Weight == 0 || (w.Node == "") != w.Range.IsValid() }
 
 func checkServicePorts(ports []source.ServicePort) error {
@@ -97,7 +97,7 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// repeats reports whether a key is there twice. Most lists are short: then a map would cost more than they.
+// repeats reports whether a key occurs twice. Most lists are short, and a map would take more memory than the list.
 func repeats[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {
@@ -181,7 +181,7 @@ func checkServiceCIDR(c *source.ServiceCIDR) error {
 	return checkPrefixes(c.CIDRs)
 }
 
-// checkAPIServer: the server may be on this host, and so have a loopback address.
+// checkAPIServer accepts loopback addresses, because the API server may run on this host.
 func checkAPIServer(a *source.APIServer) error {
 	if a.Name == "" {
 		return errName

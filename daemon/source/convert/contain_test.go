@@ -13,7 +13,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// An object whose conversion panics keeps its name and has a problem, whatever its kind. Others are not concerned.
+// An object of any kind whose conversion panics keeps its name and has a problem. Other objects are not affected.
 func TestAConversionThatPanics(t *testing.T) {
 	c := Converter{Before: func(key source.Key) {
 		if key.Name == "bad" {

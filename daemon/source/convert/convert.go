@@ -1,12 +1,12 @@
-// Package convert makes source objects of Kubernetes objects. It reads only the fields that a service proxy uses and
-// checks each of them as strictly as the API server does, and then refuses what no Service may point at (loopback,
-// link-local, multicast, broadcast and reserved addresses, and as frontends those of the clouds' metadata:
-// CVE-2021-25737, CVE-2020-8554). A field that is wrong is left out and named in the object's problems; the rest of the
-// object is kept. Nothing in an object can make a conversion fail: of an object whose conversion panics nothing is left
-// but its name and a problem.
+// Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service
+// proxy uses, and checks each field as strictly as the API server does. The package also rejects addresses that no
+// Service may point to: loopback, link-local, multicast, broadcast and reserved addresses, and for frontends the
+// addresses of cloud metadata services (CVE-2021-25737, CVE-2020-8554). An invalid field is left out and named in the
+// object's problems; the rest of the object is kept. A conversion never fails: an object whose conversion panics is
+// reduced to its name and a problem.
 //
-// Every string that can reach a rule of the kernel is re-printed from a parsed value or consists of
-// [a-z0-9.-] only. What depends on the host (its addresses, the API server's) is the planner's to refuse.
+// Every string that can reach a kernel rule is formatted from a parsed value or consists of [a-z0-9.-] only. The
+// planner rejects addresses that depend on the host, such as the host's own addresses and the API server's.
 package convert
 
 import (
@@ -16,15 +16,17 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Converter converts objects and shares the strings that many of them repeat: namespaces, node
-// names, zones, port names. The zero value is ready; it is not safe for concurrent use.
+// Converter converts objects and shares the strings that many objects repeat: namespaces, node names, zones, port
+// names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// Before is called with the key of each object before its conversion. Tests make it panic. It may be nil.
+	// Before, unless it is nil, is called with the key of each object before its conversion. Tests use Before to cause
+	// panics.
 	Before  func(source.Key)
 	strings map[string]string
 }
 
-// contained runs the conversion of an object. One that panics gives an object that carries nothing but a problem.
+// contained runs the conversion of an object. If the conversion panics, contained returns an object that carries only
+// a problem.
 func contained[T source.Object](c *Converter, key source.Key, convert func() (T, bool)) (out T, ok bool) {
 	err := contain.Call(func() error {
 		if c.Before != nil {
@@ -39,10 +41,10 @@ func contained[T source.Object](c *Converter, key source.Key, convert func() (T,
 	return out, ok
 }
 
-// maxShared bounds the table of shared strings; a full table is started afresh.
+// maxShared bounds the table of shared strings. A full table is discarded.
 const maxShared = 1 << 14
 
-// share gives an equal string that other objects use too.
+// share returns an equal string that other objects use too.
 func (c *Converter) share(s string) string {
 	if s == "" {
 		return ""
@@ -62,7 +64,7 @@ type faults struct{ source.Faults }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
-// set is what was seen of a list that may be long.
+// set holds the values already seen in a list, which may be long.
 type set[T comparable] map[T]struct{}
 
 // add reports whether v is new.

@@ -126,8 +126,7 @@ func TestServicesOfOthersAreNotConverted(t *testing.T) {
 	}
 }
 
-// Each case breaks one field of a good Service. The fault must be named, and a port that has nothing
-// to do with it must survive.
+// Each case breaks one field of a good Service. The fault must name the field, and unrelated ports must survive.
 func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 	good := func() *corev1.Service {
 		return &corev1.Service{

@@ -19,7 +19,7 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// hostileService has each address as a ClusterIP, external IP and load-balancer address.
+// hostileService returns a Service with addr as ClusterIP, external IP and load-balancer address.
 func hostileService(addr string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
@@ -31,8 +31,8 @@ func hostileService(addr string) *corev1.Service {
 	}
 }
 
-// What is no host's address is neither a frontend nor an endpoint. What a cloud's hosts ask for their credentials is no
-// frontend; a pod may have such an address.
+// An address that cannot belong to a host must be neither a frontend nor an endpoint. The address of a cloud's
+// metadata service must not be a frontend, but may belong to a pod.
 func TestAddressesThatNoServiceMayHave(t *testing.T) {
 	for addr, want := range map[string]struct{ frontend, endpoint bool }{
 		"0.0.0.1":         {},
@@ -52,7 +52,7 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 		"fd00:ec2::255":   {true, true},
 		"192.0.1.0":       {true, true},
 
-		// An IPv4 address within one of IPv6.
+		// IPv4 addresses embedded in IPv6 addresses.
 		"::127.0.0.1":              {},
 		"::192.0.2.1":              {},
 		"::2":                      {},
@@ -86,7 +86,7 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 	}
 }
 
-// A range that overlaps what no Service may have is none of ClusterIPs: its unused addresses are dropped.
+// A ServiceCIDR must not overlap forbidden addresses, because packets to its unused addresses are dropped.
 func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
 	for cidr, want := range map[string]bool{
 		"0.0.0.0/0": false, "0.0.0.0/1": false, "128.0.0.0/1": false, "::/0": false, "::/1": false, "8000::/1": false,
@@ -106,7 +106,7 @@ func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
 	}
 }
 
-// crowdedService has n external IPs, load-balancer addresses and source ranges.
+// crowdedService returns a Service with n external IPs, load-balancer addresses and source ranges.
 func crowdedService(n int) *corev1.Service {
 	s := hostileService("10.96.0.1")
 	for i := range n {
@@ -118,7 +118,7 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// used gives the least processor time of several calls on this thread: other programs do not count.
+// used returns the shortest processor time of several calls of f on this thread, which excludes other programs.
 func used(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -133,7 +133,7 @@ func used(f func()) time.Duration {
 	return least
 }
 
-// Ten times the addresses take ten times the time, more or less, not a hundred times.
+// Ten times as many addresses take about ten times as long, not a hundred times.
 func TestConversionIsLinear(t *testing.T) {
 	small, large := crowdedService(3000), crowdedService(30000)
 	few := used(func() { new(Converter).Service(small) })
@@ -155,7 +155,7 @@ func BenchmarkConvertServiceWithAddresses(b *testing.B) {
 	}
 }
 
-// A slice with as many ports and endpoints as the API server allows.
+// The largest slice has as many ports and endpoints as the API server allows.
 func BenchmarkConvertSliceWithPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -2,13 +2,14 @@ package convert
 
 import "strings"
 
-// isLabel reports whether s is a DNS label (RFC 1123): the names of namespaces, Services and ports.
+// isLabel reports whether s is a DNS label (RFC 1123). The names of namespaces, Services and ports must be DNS
+// labels.
 func isLabel(s string) bool {
 	return len(s) <= 63 && !strings.Contains(s, ".") && isSubdomain(s)
 }
 
-// isSubdomain reports whether s is a DNS subdomain (RFC 1123): the names of EndpointSlices,
-// Nodes and ServiceCIDRs.
+// isSubdomain reports whether s is a DNS subdomain (RFC 1123). The names of EndpointSlices, Nodes and ServiceCIDRs
+// must be DNS subdomains.
 func isSubdomain(s string) bool {
 	if len(s) > 253 {
 		return false
@@ -27,7 +28,7 @@ func isSubdomain(s string) bool {
 	return before != '.' && before != '-'
 }
 
-// isLabelValue reports whether s is a label value that is not empty: the names of zones.
+// isLabelValue reports whether s is a non-empty label value, as the name of a zone must be.
 func isLabelValue(s string) bool {
 	if s == "" || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// leavingTaint is what the cluster autoscaler puts on a Node that it is about to remove.
+// leavingTaint is the taint that the cluster autoscaler sets on a Node before it removes the Node.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts n.
@@ -88,7 +88,8 @@ func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 		case err != nil:
 			f.Addf(field, "%s", err)
 		case other >= 0:
-			// Unallocated addresses of the range are dropped. A range as wide as 0.0.0.0/1 is most traffic of the host.
+			// Packets to unallocated addresses of the range are dropped. A range as wide as 0.0.0.0/1 covers most of
+			// the host's traffic.
 			f.Addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
 			f.Addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))

@@ -17,14 +17,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The values of SessionAffinityConfig.ClientIP.TimeoutSeconds that the API server allows, and its default.
+// The API server's default and maximum for SessionAffinityConfig.ClientIP.TimeoutSeconds.
 const (
 	defaultAffinity = 10800
 	maxAffinity     = 86400
 )
 
-// Service converts s. It gives false for Services that have no ClusterIP (headless and ExternalName
-// ones), and for those that ask for another proxy.
+// Service converts s. Service returns false for headless and ExternalName Services, which have no ClusterIP, and for
+// Services that select another proxy.
 func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	if !isOurs(s) {
 		return nil, false
@@ -71,7 +71,7 @@ type serviceBuilder struct {
 	faults
 	in  *corev1.Service
 	out *source.Service
-	// typ is spec.type; ClusterIP when that is unknown.
+	// typ is spec.type, or ClusterIP if the type is unknown.
 	typ corev1.ServiceType
 }
 
@@ -99,8 +99,8 @@ func (b *serviceBuilder) kind() {
 	}
 }
 
-// clusterIPs takes one address of each family. spec.ipFamilies, where it is set, says which family
-// each address must have.
+// clusterIPs reads one address of each family. If spec.ipFamilies is set, each address must have the family that is
+// listed at the same position.
 func (b *serviceBuilder) clusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
@@ -137,7 +137,7 @@ func (b *serviceBuilder) clusterIPs() {
 func (b *serviceBuilder) externalIPs() {
 	seen := set[netip.Addr]{}
 	for i, s := range b.in.Spec.ExternalIPs {
-		// Old API servers did not check this field; empty strings are common and mean nothing.
+		// Old API servers did not validate this field, so meaningless empty strings are common.
 		if strings.TrimSpace(s) == "" {
 			continue
 		}
@@ -172,8 +172,9 @@ func (b *serviceBuilder) loadBalancer() {
 	b.sourceRanges()
 }
 
-// ingress gives an address that is delivered to the hosts as it is; in the mode Proxy the load
-// balancer sends to the hosts' own addresses, and one with only a host name has nothing to match.
+// ingress returns the address of a load balancer that delivers packets to the hosts with an unchanged destination. In
+// the mode Proxy, the load balancer sends to the hosts' own addresses. An ingress with only a host name has no
+// address to match.
 func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false
@@ -193,7 +194,7 @@ func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (
 	return a, err == nil
 }
 
-// sourceRanges fails closed: a family whose ranges are all invalid is closed, never open.
+// sourceRanges fails closed: if all ranges of a family are invalid, no client of that family can connect.
 func (b *serviceBuilder) sourceRanges() {
 	var broken []plan.Family
 	seen := set[netip.Prefix]{}
@@ -239,7 +240,7 @@ func (b *serviceBuilder) affinity() {
 	b.out.Affinity = time.Duration(seconds) * time.Second
 }
 
-// scheduler reads the annotation. Which names there are is the backend's to say.
+// scheduler reads the annotation for the IPVS scheduler. The backend checks whether the scheduler exists.
 func (b *serviceBuilder) scheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
 	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
@@ -250,11 +251,12 @@ func (b *serviceBuilder) scheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights bounds what is looked at for each endpoint.
+// maxWeights bounds the number of weights that are compared with each endpoint.
 const maxWeights = 256
 
-// weights reads the annotation, as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5": a Node, an address or a range, and the weight
-// of the endpoints there. Zero is no weight: an endpoint that shall get no connections is not ready.
+// weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the
+// annotation selects endpoints by Node, address or range. A weight cannot be zero: an endpoint that must receive no
+// connections is not ready.
 func (b *serviceBuilder) weights() {
 	text := b.in.Annotations[api.AnnotationWeights]
 	if text == "" {
@@ -298,10 +300,10 @@ func parseWeight(part string) (w source.Weight, err error) {
 	return w, nil
 }
 
-// maxScheduler is the kernel's bound (IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h, less the zero).
+// maxScheduler is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h without the terminating zero.
 const maxScheduler = 15
 
-// unknownAnnotations names the annotations of Edgeway that have no meaning: they are probably misspelt.
+// unknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, which is probably misspelt.
 func (b *serviceBuilder) unknownAnnotations() {
 	known := api.Annotations()
 	for _, key := range slices.Sorted(maps.Keys(b.in.Annotations)) {
@@ -322,7 +324,7 @@ func (b *serviceBuilder) trafficHint() {
 	}
 }
 
-// TrafficHint applies the field spec.trafficHint of a manifest, which has the meaning of the annotation.
+// TrafficHint applies the field spec.trafficHint of a manifest, which has the same meaning as the annotation.
 func TrafficHint(out *source.Service, hint string) {
 	f := faults{source.Faults{Object: out.Key()}}
 	f.trafficHint(out, "spec.trafficHint", hint)

@@ -2,8 +2,7 @@ package convert
 
 import "edgeway/daemon/source"
 
-// Share makes o, which no one else may have yet, share its strings with other objects, as those that
-// a Converter makes do.
+// Share makes o share its strings with the objects that the Converter creates. No other goroutine may use o yet.
 func (c *Converter) Share(o source.Object) {
 	switch o := o.(type) {
 	case *source.Service:
@@ -26,7 +25,7 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints makes e use the hints of the endpoint before if they are equal, as they mostly are.
+// shareHints makes e use the hints of the previous endpoint if they are equal, which is the usual case.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
 	if e.Hints == nil {
 		return

@@ -12,10 +12,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxEndpoints is the number of endpoints that the API server allows in one EndpointSlice.
+// maxEndpoints is the maximum number of endpoints that the API server allows in one EndpointSlice.
 const maxEndpoints = 1000
 
-// EndpointSlice converts s. It gives false for slices of headless Services and for those of host names.
+// EndpointSlice converts s. EndpointSlice returns false for slices of headless Services and for slices of host names.
 func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
 	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil, false
@@ -31,7 +31,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.ports(s.Ports)
 		b.endpoints(s.Endpoints)
 	}
-	// A time that does not parse only makes one latency sample less.
+	// An invalid time costs only one latency sample.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.Triggered = t.UTC()
 	}
@@ -131,8 +131,8 @@ func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	}
 }
 
-// merge adds e, or lets it replace its duplicate. While an address passes from a pod that terminates
-// to a new one, a slice may hold both: then the new one counts, and nothing is wrong.
+// merge adds e or replaces the endpoint with the same address. While an address moves from a terminating pod to a new
+// pod, a slice may list both pods. The endpoint of the new pod then counts, and merge adds no fault.
 func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
 	if i < 0 {
@@ -172,7 +172,7 @@ func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.
 	return e, true
 }
 
-// address reads the first address: the API gives the others no meaning.
+// address reads the first address. The API assigns no meaning to further addresses.
 func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bool) {
 	if len(addresses) == 0 {
 		b.Addf(field, "an address is required")
@@ -190,7 +190,7 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 	return a, true
 }
 
-// hints keeps the valid names.
+// hints sets the valid hints of an endpoint.
 func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
 	var found source.Hints
 	for i, n := range in.ForNodes {

@@ -127,7 +127,7 @@ func TestSliceWithoutServiceOrFamilyCarriesOnlyItsFault(t *testing.T) {
 	}
 }
 
-// SEMANTICS row 8: the endpoint that does not terminate wins whatever the order, silently.
+// SEMANTICS row 8: the endpoint that is not terminating wins in any order and without a fault.
 func TestAddressThatPassesToANewPodIsNoFault(t *testing.T) {
 	old, fresh := "- addresses: [10.1.0.1]\n  conditions: {ready: false, serving: true, terminating: true}\n", "- addresses: [10.1.0.1]\n"
 	for _, order := range []string{old + fresh, fresh + old} {

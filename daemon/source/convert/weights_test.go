@@ -11,7 +11,7 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// What is wrong in the annotation is named, and the rest of it counts.
+// Invalid entries of the annotation are named in faults, and the valid entries apply.
 func TestWeights(t *testing.T) {
 	in := parse[corev1.Service](t, `
 metadata: {namespace: shop, name: web}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost gives what f allocates in MiB, no less than what it holds at any time, and the time that it takes.
+// cost returns the number of MiB that f allocates, an upper bound of the memory that f uses, and the duration of f.
 func cost(f func()) (mib uint64, took time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -24,7 +24,7 @@ func cost(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// Each file costs little, is named, and the one beside it serves.
+// Each hostile file takes little memory and time and is named in a fault, and the file next to it is served.
 func TestHostileFilesHarmNobodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error
@@ -83,7 +83,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
 	_, took := cost(f.read)
-	// The same text without faults; the machine may be busy.
+	// Compare with the same text without faults, because the machine may be busy.
 	good := newFolder(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
 	_, usual := cost(good.read)

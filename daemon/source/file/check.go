@@ -11,13 +11,13 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Checked is what was found in the files.
+// Checked is the result of Check.
 type Checked struct {
-	Objects []source.Object // which Run would serve
-	// Problems are those with the files and with their objects.
+	Objects []source.Object // the objects that Run would serve
+	// Problems lists the faults of the files and of their objects.
 	Problems []fault.Fault
 	Empty    []string // folders without manifests
-	Ignored  []string // kinds that are not used, as in "networking.k8s.io/v1 Ingress"
+	Ignored  []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
 	places map[fault.Object]place
 }
@@ -45,7 +45,8 @@ func Check(o Options) *Checked {
 	return c
 }
 
-// Locate returns problems with the objects, each with the place of the document that has the object, sorted by place.
+// Locate returns the problems sorted by place. The place of a problem is the place of the document that holds the
+// object.
 func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {
@@ -63,7 +64,7 @@ func comparePlaces(a, b fault.Fault) int {
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// cutPlace returns the file and the line of "file:line". The line is 0 if there is none.
+// cutPlace splits "file:line". The line is 0 if the place has no line.
 func cutPlace(at string) (file string, line int) {
 	i := strings.LastIndexByte(at, ':')
 	line, err := strconv.Atoi(at[i+1:])

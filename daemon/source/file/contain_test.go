@@ -12,7 +12,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic ends Run. The next Run reads what was written meanwhile, and takes away what is gone.
+// A panic ends Run. The next Run reads the files that changed in between, and removes the objects that no longer
+// exist.
 func TestRunAfterAPanic(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string) {

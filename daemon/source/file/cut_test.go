@@ -14,7 +14,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// examples returns the manifests that the packages have as examples.
+// examples returns the example manifests of the packages.
 func examples(t *testing.T) (out []string) {
 	t.Helper()
 	paths, err := filepath.Glob("../../../etc/edgeway/examples/*.yaml")
@@ -34,7 +34,7 @@ func examples(t *testing.T) (out []string) {
 	return out
 }
 
-// forwarded returns what connections depend on: the ports of each Service, and the endpoints of each slice.
+// forwarded returns everything that affects connections: the ports of each Service, and the endpoints of each slice.
 func (f *folder) forwarded() map[string]string {
 	out := map[string]string{}
 	for key, obj := range f.sink.objects {
@@ -48,7 +48,7 @@ func (f *folder) forwarded() map[string]string {
 	return out
 }
 
-// losesNothing replaces a.yaml, which has the text, by each of the others, or a seventh of them in a short run.
+// losesNothing replaces the text in a.yaml with each text in others, or with every seventh text in a short run.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -66,7 +66,7 @@ func losesNothing(t *testing.T, text string, others []string) {
 		t.Fatalf("no objects in:\n%s", text)
 	}
 	for i, other := range others {
-		if i%50 == 0 { // what was known before a start counts too
+		if i%50 == 0 { // objects from before a start count too
 			f.write("a.yaml", text)
 			f.read()
 			f.restart()
@@ -82,8 +82,8 @@ func losesNothing(t *testing.T, text string, others []string) {
 	}
 }
 
-// A file that is cut off, as by a full disk or a copy that ended early, loses no Service and no endpoint: at any byte if
-// it ended with the document end marker before, and else within a line.
+// A file that was cut off, for example by a full disk or an interrupted copy, loses no Service and no endpoint. A file
+// that ended with the document end marker may be cut at any byte, and any other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string
@@ -132,7 +132,7 @@ func lineAt(text string, at int) string {
 	return strings.TrimSpace(line)
 }
 
-// A Service is removed although something else of its name stays: a Deployment often has the same.
+// A removed Service does not stay because of another object with the same name, such as a Deployment.
 func TestADeploymentOfTheSameNameKeepsNoService(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
 	f := newFolder(t)

@@ -24,28 +24,28 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// document is one part of a file.
+// document is one document of a file.
 type document struct {
-	sum     [sha256.Size]byte // of its text
-	line    int               // of the file, in which it begins
-	empty   bool              // nothing but white space and comments
+	sum     [sha256.Size]byte // the checksum of the document's text
+	line    int               // the first line of the document in the file
+	empty   bool              // the document holds only white space and comments
 	objects []source.Object
-	// at is the place of the objects in a list, as in "items[2]", until locate.
+	// at holds the path of each object in a list, such as "items[2]", for locate.
 	at map[source.Key]string
-	// broken are those of the objects that carry nothing but their faults.
+	// broken marks the objects that carry nothing but their faults.
 	broken map[source.Key]bool
-	// faults are why the document, or an item of its list, cannot be used: the first maxFaults, and more is how many
-	// there are besides. Faults that leave an object usable are in the object.
+	// faults holds the first maxFaults reasons why the document, or an item of its list, cannot be used. more counts
+	// the other reasons. A fault that leaves an object usable is stored in the object.
 	faults []fault.Fault
 	more   int
-	// ignored are objects of kinds that are not used.
+	// ignored lists the objects of kinds that Edgeway does not use.
 	ignored []ignored
 }
 
-// ignored is an object of a kind that is not used.
+// ignored is an object of a kind that Edgeway does not use.
 type ignored struct{ at, version, kind, namespace, name string }
 
-// maxFaults is how many faults of a file are told.
+// maxFaults is the number of faults of a file that are reported.
 const maxFaults = 20
 
 func (d *document) addf(field, fix, format string, args ...any) {
@@ -58,7 +58,7 @@ func (d *document) addf(field, fix, format string, args ...any) {
 	d.faults = append(d.faults, f)
 }
 
-// hasFaults reports whether there is a fault in the document or in one of its objects.
+// hasFaults reports whether the document or one of its objects has a fault.
 func (d *document) hasFaults() bool {
 	return len(d.faults) > 0 ||
 		slices.ContainsFunc(d.objects, func(o source.Object) bool { return len(o.Problems()) > 0 })
@@ -67,10 +67,11 @@ func (d *document) hasFaults() bool {
 // part is the text of a document in its file.
 type part struct {
 	text  []byte
-	lines int // how many lines come before it
+	lines int // the number of lines before the text
 }
 
-// split returns the documents of a file. If a JSON file has a part that is not JSON, that is its last document.
+// split returns the documents of a file. If a JSON file contains text that is not JSON, that text becomes the last
+// document.
 func split(path string, data []byte) []part {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if filepath.Ext(path) == ".json" {
@@ -121,7 +122,7 @@ func splitYAML(data []byte) iter.Seq[part] {
 	}
 }
 
-// isMarker reports whether a line begins or ends a document.
+// isMarker reports whether a line starts or ends a document.
 func isMarker(line []byte) bool {
 	if !bytes.HasPrefix(line, []byte("---")) && !bytes.HasPrefix(line, []byte("...")) {
 		return false
@@ -129,7 +130,7 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
-// parse never fails: what is wrong is in the document's faults, a panic included.
+// parse never fails: an error, or a panic, becomes a fault of the document.
 func (s *Source) parse(path string, p part) *document {
 	var d *document
 	err := contain.Call(func() error {
@@ -148,7 +149,7 @@ func (s *Source) parse(path string, p part) *document {
 
 func (s *Source) parsePart(path string, p part) *document {
 	d := new(document)
-	// The library names no line for an error in the first one.
+	// The library names no line number for an error in the first line.
 	data, err := toJSON(slices.Concat([]byte("\n"), p.text))
 	switch {
 	case err != nil:
@@ -162,14 +163,14 @@ func (s *Source) parsePart(path string, p part) *document {
 	return d
 }
 
-// namedLine matches where the library (go.yaml.in/yaml v3.0) names a line.
+// namedLine matches the line numbers in error messages of the library (go.yaml.in/yaml v3.0).
 var namedLine = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
 
 // unparsable adds a fault for an error of the YAML library.
 func (d *document) unparsable(path string, p part, err error) {
-	line, message := p.lines+1, oneLine(inFile(p, err)) // the library names no line if it is the first one
+	line, message := p.lines+1, oneLine(inFile(p, err)) // the library names no line for an error in the first line
 	if found := firstLine.FindStringSubmatch(message); found != nil {
-		line, _ = strconv.Atoi(found[1]) // digits
+		line, _ = strconv.Atoi(found[1]) // the match holds only digits
 		message = message[len(found[0]):]
 	}
 	fix := ""
@@ -183,24 +184,24 @@ func (d *document) unparsable(path string, p part, err error) {
 	d.faults[0].At = placeOf(path, line)
 }
 
-// firstLine matches the beginning of an error that names a line.
+// firstLine matches the start of an error message that names a line.
 var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)
 
-// inFile returns the error with the line's number in the file.
+// inFile returns the error with line numbers that count from the start of the file.
 func inFile(p part, err error) error {
-	shift := p.lines - 1 // parsePart put a line before the document
+	shift := p.lines - 1 // parsePart inserted a line before the document
 	if strings.Contains(err.Error(), "did not find expected ','") {
-		shift++ // the library names the line before the one in which the list or map begins
+		shift++ // the library names the line before the list or map
 	}
 	return errors.New(namedLine.ReplaceAllStringFunc(err.Error(), func(found string) string {
 		parts := namedLine.FindStringSubmatch(found)
-		line, _ := strconv.Atoi(parts[2]) // digits
+		line, _ := strconv.Atoi(parts[2]) // the match holds only digits
 		return fmt.Sprintf("%sline %d", parts[1], max(line+shift, p.lines+1))
 	}))
 }
 
-// decode adds one object, or the items of a list, to the document. at is the path of the object in
-// the document, inherited the kind that the list gives to items without one.
+// decode adds one object, or the items of a list, to the document. at is the path of the object in the document.
+// inherited is the kind that a list defines for items without a kind.
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
@@ -233,10 +234,11 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 }
 
-// maxIgnored is how many ignored kinds the log names.
+// maxIgnored is the maximum number of ignored kinds that are logged.
 const maxIgnored = 100
 
-// ignore mentions a kind that is not used, once. The object may have been one that is used, with another version.
+// ignore records an object of an unused kind and logs the kind once. An earlier version of the object may have had a
+// kind that Edgeway uses.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`
@@ -272,7 +274,7 @@ func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta)
 	}
 }
 
-// unmarshal decodes strictly, and adds what is wrong to the document.
+// unmarshal decodes strictly, and adds the errors to the document's faults.
 func unmarshal(d *document, at string, data []byte, into any) bool {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	var typeErr *json.UnmarshalTypeError
@@ -285,13 +287,13 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 		return false
 	}
 	for _, err := range strict {
-		what, field, ok := strings.Cut(err.Error(), ` "`) // as in: unknown field "spec.prots"
+		what, field, ok := strings.Cut(err.Error(), ` "`) // for example: unknown field "spec.prots"
 		if !ok {
 			d.addf(at, "", "%s", oneLine(err))
 			continue
 		}
 		field = strings.TrimSuffix(field, `"`)
-		fix := "" // as for a field that is there twice
+		fix := "" // a duplicate field has no fix
 		if what == "unknown field" {
 			fix = "remove the field"
 			if name, near := meant(reflect.TypeOf(into), field); near {
@@ -303,8 +305,8 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	return len(strict) == 0
 }
 
-// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) puts into a
-// path. No field of the API begins with a capital letter.
+// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) inserts into a
+// path. No field of the API starts with a capital letter.
 func jsonPath(path string) string {
 	steps := strings.Split(path, ".")
 	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }),
@@ -313,7 +315,7 @@ func jsonPath(path string) string {
 
 func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }
 
-// oneLine makes an error of the YAML and JSON libraries fit for a log line.
+// oneLine shortens an error message of the YAML and JSON libraries to one line.
 func oneLine(err error) string {
 	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(err.Error()), " "))
 }

@@ -1,23 +1,24 @@
-// Package file is the source that reads manifests: YAML or JSON files, several documents a file,
-// the same objects that kubectl writes and reads. The files are watched and read again when they change.
+// Package file is the source that reads manifests: YAML or JSON files with any number of documents, which hold the
+// same objects that kubectl writes and reads. Edgeway watches the files and reads them again when they change.
 //
-// Nobody allocates anything for a manifest: a Service must say its ClusterIP, and its NodePorts where
-// its type has them. Everything else has the API server's defaults, and the same checks. Decoding is
-// strict: a misspelt field makes a document unusable, and so does a wrong apiVersion or a kind that Kubernetes does not
-// have. Its other kinds are ignored. So are those of other groups, unless one has the kind and the name of an object
-// that is served and in no document any more. A YAML file must end with a newline, and one that ended with the document
-// end marker must go on ending with it.
+// Edgeway allocates nothing for a manifest: a Service must state its ClusterIP, and its NodePorts if its type has
+// them. All other fields get the API server's defaults and checks. Decoding is strict: a misspelt field, a wrong
+// apiVersion or a kind that Kubernetes does not have makes a document unusable. Edgeway ignores all other kinds of
+// Kubernetes. Objects of other API groups are ignored too, unless an object has the kind and the name of a served
+// object that is in no document any more. A YAML file must end with a newline. A file that once ended with the
+// document end marker must keep the marker.
 //
-// A document that cannot be used becomes a source.Document with its problems, and the others serve.
-// While a document, a file or a path cannot be used, nothing is removed: a file that is half-written, edited with a
-// mistake or unreadable takes no Service away, nor does a folder that was renamed. Where there was something before, a
-// folder without any file and a file without any text count among them: that is how a file system that is not mounted
-// looks, and a file after a loss of power. All of this holds at the start too, by what Options.Known gives. What has no
-// document any more goes once all could be read. Where two documents have the same object the first one counts, by path
-// and then by place.
+// A document that cannot be used becomes a source.Document with its problems, and the other documents are served.
+// While a document, a file or a path cannot be used, nothing is removed: a half-written, wrongly edited or unreadable
+// file removes no Service, and neither does a renamed folder. A folder without any file, or a file without any text,
+// also counts as unusable if it held objects before: a file system that is not mounted looks like an empty folder, and
+// a power failure can leave an empty file. At the start, the same rules apply to the objects that Options.Known
+// returns. Once everything can be read, the objects that are in no document any more are removed. If two documents
+// hold the same object, the first document counts, by path and then by line.
 //
-// A Service without a creationTimestamp is the youngest: it takes no address and no NodePort from one of the cluster,
-// and keeps what it has. One that must come first says when it was created.
+// A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a Service
+// of the cluster, but it keeps the addresses and NodePorts that it already owns. A Service that must take precedence
+// states a creationTimestamp.
 package file
 
 import (
@@ -35,23 +36,24 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options of a Source.
+// Options configure a Source.
 type Options struct {
-	// Paths are files, and folders whose files *.yaml, *.yml and *.json are read, without
-	// sub-folders and hidden files. They should be absolute.
+	// Paths lists files and folders. In a folder, Edgeway reads the files *.yaml, *.yml and *.json, but no hidden
+	// files and no sub-folders. Paths should be absolute.
 	Paths []string
-	// NodeName is the name of the host's Node; other Nodes are ignored.
+	// NodeName is the name of the host's Node. Other Nodes are ignored.
 	NodeName string
-	// Known gives what the files held before the start; ok is false if that is not known. Nil: it is not.
+	// Known returns the objects that the files held before the start; ok is false if those are unknown. Known may be
+	// nil.
 	Known func() (objects []source.Object, ok bool)
-	// NewWatcher makes the watcher of the paths. Nil means files.NewWatcher.
+	// NewWatcher creates the watcher of the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// Before is convert.Converter.Before.
+	// Before is passed on as convert.Converter.Before.
 	Before func(source.Key)
 }
 
-// Source is manifest files as a source. It is made by New.
+// Source reads manifest files. Use New to create a Source.
 type Source struct {
 	paths    []string
 	nodeName string
@@ -63,22 +65,22 @@ type Source struct {
 	status source.Status
 	places map[source.Key]place
 
-	// The rest is Run's.
+	// The other fields belong to Run.
 	converter convert.Converter
-	manifests map[string]*manifest // by path of the file
+	manifests map[string]*manifest // keyed by file path
 	served    map[source.Key]source.Object
-	ignored   map[string]bool // kinds that were mentioned in the log
-	known     bool            // served began with all that there was before the start
-	recalled  bool            // served is still that
-	began     bool            // Run took over what was known
-	said      bool            // Synced
-	late      time.Duration   // see the constant
-	coarse    time.Duration   // likewise
+	ignored   map[string]bool // kinds that were logged
+	known     bool            // served started with the objects from before the start
+	recalled  bool            // served still holds the objects from before the start
+	began     bool            // begin has loaded the objects from before the start
+	said      bool            // Synced was called
+	late      time.Duration   // see the constant late
+	coarse    time.Duration   // see the constant coarse
 }
 
 var _ source.Source = (*Source)(nil)
 
-// New reads nothing yet.
+// New returns a Source and reads no file yet.
 func New(o Options) *Source {
 	if o.NewWatcher == nil {
 		o.NewWatcher = files.NewWatcher
@@ -101,16 +103,16 @@ func New(o Options) *Source {
 // Name implements source.Source.
 func (s *Source) Name() string { return "file" }
 
-// Status implements source.Source. Synced is set once every path could be read; LastContact is when the last reading
-// without any fault was.
+// Status implements source.Source. Synced is true once every path has been read. LastContact is the time of the last
+// reading without any fault.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// Place returns "file:line" of the document that has an object, or had it when it could be read last. It returns "" if
-// no document had it since the start.
+// Place returns "file:line" of the document that holds an object, or that held it when the document was last readable.
+// Place returns "" if no document has held the object since the start.
 func (s *Source) Place(key source.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,25 +122,27 @@ func (s *Source) Place(key source.Key) string {
 	return ""
 }
 
-// The times of reading.
+// The times that control when the files are read.
 const (
-	// quiet is how long no change must be seen before the files are read, settle how long they may
-	// go on changing.
+	// quiet is the time without a change after which the files are read. settle is the longest wait for a pause in the
+	// changes.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
-	// poll finds what no event tells: changes behind symbolic links and on network file systems.
+	// poll is the time between two readings without an event. No event reports changes behind symbolic links or on
+	// network file systems.
 	poll = 30 * time.Second
-	// faultyPoll is the same while a path cannot be read or watched.
+	// faultyPoll replaces poll while a path cannot be read or watched.
 	faultyPoll = 5 * time.Second
-	// late is when a reading is told of in which no file has come to its end. 40 MiB take some seconds on a board, and
-	// 100,000 Services take a minute where other programs keep the processors busy.
+	// late is the time without progress after which a reading is reported as slow. Reading 40 MiB takes some seconds
+	// on a small board, and reading 100,000 Services takes a minute if other programs keep the processors busy.
 	late = 30 * time.Second
-	// coarse is more than the step of any file system's clock. FAT has the longest, of 2 s.
+	// coarse exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
 	coarse = 4 * time.Second
 )
 
-// Run implements source.Source. It says Synced after the first reading if it is known what the files held before the
-// start, and else after the first one that counts: until then nobody takes for gone what it does not have.
+// Run implements source.Source. Run calls Synced after the first reading if the objects from before the start are
+// known, and otherwise after the first reading that counts. Before Synced, the absence of an object does not remove
+// the object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(s.paths, s.inotify, s.log)
@@ -150,7 +154,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		go func() {
 			defer close(done)
 			r.panicked = contain.Call(func() error {
-				r.watched = w.add() // first: what changes while the files are read is read again
+				r.watched = w.add() // watch first, so that a file that changes during the reading is read again
 				s.scan(r)
 				return nil
 			})
@@ -173,7 +177,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// Read reads all files once into the sink. What it cannot read stays as Options.Known has it.
+// Read reads all files once into the sink. Objects that cannot be read stay as Options.Known returned them.
 func Read(o Options, sink source.Sink) source.Status {
 	s, r := New(o), &reading{}
 	s.begin(sink)
@@ -186,8 +190,8 @@ func Read(o Options, sink source.Sink) source.Status {
 	return s.Status()
 }
 
-// await waits for the end of a reading, or of ctx. A reading need not end, as with a network file system whose server
-// is away: then what is known from before is served meanwhile.
+// await waits until the reading or ctx ends. A reading may never end, for example on a network file system whose
+// server is down. While the reading hangs, the source serves the objects from before the start.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.late)
 	defer timer.Stop()
@@ -211,7 +215,7 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 	}
 }
 
-// synced says Synced once.
+// synced calls Synced once.
 func (s *Source) synced(sink source.Sink) {
 	if !s.said {
 		s.said = true
@@ -219,9 +223,10 @@ func (s *Source) synced(sink source.Sink) {
 	}
 }
 
-// begin hands over what there was before the start. What of it has gone goes with the first reading without a fault.
+// begin passes the objects from before the start to the sink. The first reading without a fault removes the objects
+// that no longer exist.
 func (s *Source) begin(sink source.Sink) {
-	if s.recall == nil || s.began { // a panic has ended the last Run
+	if s.recall == nil || s.began { // begin ran before a panic ended the last Run
 		return
 	}
 	var objects []source.Object
@@ -229,7 +234,7 @@ func (s *Source) begin(sink source.Sink) {
 	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
-		switch o := obj.(type) { // nobody else has it yet
+		switch o := obj.(type) { // no other goroutine uses obj yet
 		case *source.Service:
 			o.Manifest = true
 		case *source.EndpointSlice:
@@ -240,7 +245,7 @@ func (s *Source) begin(sink source.Sink) {
 	}
 }
 
-// finish tells the sink what came of a reading, and puts it in the status.
+// finish passes the result of a reading to the sink and updates the status.
 func (s *Source) finish(sink source.Sink, r *reading) {
 	s.merge(r)
 	s.tell(sink, r)
@@ -256,7 +261,7 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.setFault(r.String(), r.fix())
 }
 
-// setFault puts the outcome of a reading in the status, and logs it when it is another than before.
+// setFault stores the outcome of a reading in the status, and logs an outcome that differs from the previous one.
 func (s *Source) setFault(fault, fix string) {
 	s.mu.Lock()
 	before := s.status.Err

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// memory is a sink that counts.
+// memory is a sink that counts calls.
 type memory struct {
 	mu               sync.Mutex
 	objects          map[source.Key]source.Object
@@ -44,7 +44,7 @@ func (m *memory) Synced() {
 	m.synced++
 }
 
-// names lists the objects of Kubernetes.
+// names returns the names of the Kubernetes objects.
 func (m *memory) names() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +58,7 @@ func (m *memory) names() string {
 	return strings.Join(out, ", ")
 }
 
-// problems lists all problems, with the folder's name left out.
+// problems returns all problems, without the folder's name.
 func (m *memory) problems(dir string) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,14 +78,14 @@ func (m *memory) service(name string) *source.Service {
 	return s
 }
 
-// read reads what changed and tells the sink, as Run does.
+// read reads the changed files and passes the result to the sink, as Run does.
 func (s *Source) read(sink source.Sink) {
 	r := &reading{}
 	s.scan(r)
 	s.finish(sink, r)
 }
 
-// folder is a folder of manifests that is read on demand.
+// folder is a folder of manifests that tests read on demand.
 type folder struct {
 	t    testing.TB
 	dir  string
@@ -118,7 +118,7 @@ func (f *folder) expect(names string, problems ...string) {
 	f.problems(problems...)
 }
 
-// problems expects problems that begin like this, and no others.
+// problems checks that the problems start with the given texts and that there are no others.
 func (f *folder) problems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)
@@ -188,7 +188,7 @@ func TestServicesOfOthersAreNoFault(t *testing.T) {
 	}
 }
 
-// Each bad document stands between two good ones, which must serve.
+// Each bad document stands between two good documents, which must be served.
 func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
 		"syntax":         {"a: [", "a.yaml:8: "},
@@ -238,7 +238,7 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	}
 }
 
-// Each item of a list has its own lines, whatever is wrong with the next one.
+// Each item of a list has its own line numbers, whatever is wrong with the next item.
 func TestLinesOfItems(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", `apiVersion: v1
@@ -257,7 +257,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	f.write("z.yaml", called("z"))
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
 
-	// Half-written: b is cut off, c is not there yet. a has changed already.
+	// The file is half-written: b is cut off, c is still missing, and a has already changed.
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",
@@ -265,7 +265,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	if got := f.sink.service("a").Ports[0].Port; got != 81 {
 		t.Errorf("the good document of the bad file is not served: port %d", got)
 	}
-	// It stays so over further bad versions, and over one that cannot be read at all.
+	// Further bad versions, and an unreadable version, must not change the result.
 	f.write("a.yaml", "[")
 	f.read()
 	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {
@@ -343,7 +343,7 @@ func TestOnlyChangesAreHandedOver(t *testing.T) {
 	}
 }
 
-// The manifests that the project ships must read without a fault.
+// The manifests that the project ships must not have faults.
 func TestExamplesAreGood(t *testing.T) {
 	m := newMemory()
 	src := New(Options{Paths: []string{"../../../etc/edgeway/examples"}, Logger: slog.New(slog.DiscardHandler)})

@@ -13,8 +13,8 @@ import (
 	"edgeway/test/hostile"
 )
 
-// FuzzManifest reads arbitrary files: it never panics, and what it serves is valid or carries only
-// its faults. Check finds what is left out, and more, in lines that the file has.
+// FuzzManifest reads arbitrary files. Reading must not panic, and each served object must be valid or carry only
+// faults. Check must report everything that is left out, and only for lines that exist in the file.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(web+"---\n"+slice), false)
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)
@@ -70,9 +70,9 @@ func checkLines(t *testing.T, path string, data []byte, wrong bool) {
 	if wrong && len(found) == 0 {
 		t.Error("what the source leaves out is in order for the check")
 	}
-	lines := 2 // the library (go.yaml.in/yaml v3.0) says one too many of an error at the end
+	lines := 2 // the library (go.yaml.in/yaml v3.0) adds one to the line of an error at the end
 	for _, r := range string(data) {
-		if strings.ContainsRune("\n\r\u0085\u2028\u2029", r) { // each ends a line of YAML 1.1
+		if strings.ContainsRune("\n\r\u0085\u2028\u2029", r) { // each character ends a line in YAML 1.1
 			lines++
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// kind is a kind that is read. add decodes an object, completes it with the API server's defaults,
-// checks what only a manifest can lack, and converts it.
+// kind is a kind of object that Edgeway reads. add decodes an object, applies the API server's defaults, checks the
+// fields that only a manifest can lack, and converts the object.
 type kind struct {
 	apiVersion, kind string
 	add              func(s *Source, d *document, at string, data []byte)
@@ -35,17 +35,17 @@ var kinds = [...]kind{
 const apiVersions = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
 	"networking.k8s.io/v1 for a ServiceCIDR"
 
-// usage is what becomes of an object in a manifest.
+// usage describes how an object in a manifest is used.
 type usage int
 
 const (
 	notUsed      usage = iota
-	useObject          // it is of a kind that is read
-	useList            // it is a list of a kind that is read, or of kinds that its items name
-	otherVersion       // it is of such a kind, in a version that is not read
+	useObject          // the object has a kind that is read
+	useList            // a list of a kind that is read, or of kinds that its items name
+	otherVersion       // the object has a kind that is read, in an unsupported version
 )
 
-// find gives what becomes of an object or list, and its kind.
+// find returns the usage of an object or list, and its kind.
 func find(meta metav1.TypeMeta) (usage, kind) {
 	if meta.Kind == "List" && meta.APIVersion == "v1" {
 		return useList, kind{}
@@ -65,7 +65,7 @@ func find(meta metav1.TypeMeta) (usage, kind) {
 	return notUsed, kind{}
 }
 
-// builtin has the kinds of Kubernetes 1.37 in the groups of those that are read.
+// builtin lists the kinds of Kubernetes 1.37 in the groups that Edgeway reads.
 var builtin = map[string][]string{
 	"": {
 		"Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "List", "Namespace", "Node", "PersistentVolume",
@@ -76,7 +76,7 @@ var builtin = map[string][]string{
 	"networking.k8s.io": {"IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR"},
 }
 
-// isMisspelt reports whether a kind that is not used, or its version, exists in no Kubernetes.
+// isMisspelt reports whether an unused kind, or its version, does not exist in Kubernetes.
 func isMisspelt(meta metav1.TypeMeta) bool {
 	group := groupOf(meta.APIVersion)
 	known, ours := builtin[group]
@@ -89,7 +89,7 @@ func isMisspelt(meta metav1.TypeMeta) bool {
 	return false
 }
 
-// groupOf gives the group of an apiVersion; it is empty for "v1".
+// groupOf returns the group of an apiVersion, which is "" for "v1".
 func groupOf(apiVersion string) string {
 	group, _, ok := strings.Cut(apiVersion, "/")
 	if !ok {
@@ -98,8 +98,8 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
-// service is a Service with the field that KEP-4963 proposes. Kubernetes 1.37 has no such field, and its API server
-// drops it: there the annotation carries the hint.
+// service is a Service with the field spec.trafficHint, which KEP-4963 proposes. The API server of Kubernetes 1.37
+// drops the unknown field, so Services in a cluster use the annotation instead.
 type service struct {
 	corev1.Service `json:",inline"`
 
@@ -136,8 +136,8 @@ func addService(s *Source, d *document, at string, data []byte) {
 	d.objects = append(d.objects, out)
 }
 
-// unknownDistribution finds a value that an API server would refuse. The zones and Nodes that it asks for are in the
-// EndpointSlices.
+// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway needs no
+// valid value either: the EndpointSlices hold the resulting zones and Nodes.
 func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
@@ -149,7 +149,7 @@ func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault
 	return nil
 }
 
-// missingNodePorts finds the ports that an API server would allocate a NodePort for. They are
+// missingNodePorts returns a fault for each port for which an API server would allocate a NodePort. The port is still
 // served at the Service's other addresses.
 func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {
@@ -210,7 +210,7 @@ func addServiceCIDR(s *Source, d *document, at string, data []byte) {
 	}
 }
 
-// namespaced completes and checks the name of an object that has a namespace.
+// namespaced sets the default namespace of an object and checks the object's namespace and name.
 func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault

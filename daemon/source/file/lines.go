@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// locate sets the place of each fault in a document: the line of the field, or of the nearest part around it that is
-// there. Most documents have no fault, so they are read a second time only here.
+// locate sets the place of each fault in a document: the line of the field, or of the nearest enclosing part that
+// exists. Only documents with faults, which are rare, are parsed a second time here.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return
@@ -34,7 +34,7 @@ func (d *document) locate(path string, p part) {
 
 func placeOf(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
-// lineOf returns the line of a field, as in "spec.ports[0].port", that is in a node.
+// lineOf returns the line of a field in a node. A field is a path such as "spec.ports[0].port".
 func lineOf(n *yaml.Node, field string) int {
 	line := n.Line
 	for field != "" {
@@ -49,7 +49,8 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// child returns a field or an item of a node, and the node of the field's name. They are nil if it is not there.
+// child returns a field or an item of a node, and the node of the field's name. Both results are nil if the node has
+// no such child.
 func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -68,7 +69,7 @@ func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	return nil, nil
 }
 
-// cutStep takes the first step of a path: "spec", or what is in brackets.
+// cutStep splits the first step, such as "spec" or the text in brackets, off a path.
 func cutStep(field string) (step, rest string) {
 	if inner, ok := strings.CutPrefix(field, "["); ok {
 		step, rest, _ = strings.Cut(inner, "]")

@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// meant gives the field that the last step of a path most likely stands for, in a value of type t.
+// meant returns the field of type t that most closely resembles the last step of a path.
 func meant(t reflect.Type, path string) (name string, ok bool) {
 	for {
 		for t.Kind() == reflect.Pointer {
@@ -34,7 +34,7 @@ func meant(t reflect.Type, path string) (name string, ok bool) {
 	}
 }
 
-// fieldTypes gives the types of a struct's fields by their names in JSON.
+// fieldTypes returns the types of a struct's fields by their JSON names.
 func fieldTypes(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for f := range t.Fields() {

@@ -15,29 +15,31 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// reading is what came of reading all files.
+// reading is the result of reading all files.
 type reading struct {
-	panicked error // the panic of the reading
-	// watched says that a change will be told of.
+	panicked error // the panic that ended the reading
+	// watched reports whether all paths are watched.
 	watched bool
 	objects map[source.Key]source.Object
-	places  map[source.Key]place // of the objects in documents
-	paths   []fault.Fault        // with paths that cannot be read
-	// unread says that a path could not be read, fresh that an object is of a file that could be.
+	places  map[source.Key]place // the places of objects in documents
+	paths   []fault.Fault        // the faults of paths that cannot be read
+	// unread reports whether a path could not be read. fresh reports whether an object comes from a file that could be
+	// read.
 	unread, fresh bool
-	// faults are the first that keep the reading from being whole, and more is how many there are besides.
+	// faults holds the first faults that make the reading incomplete, and more counts the other faults.
 	faults []fault.Fault
 	more   int
-	// kept are the Services that are served though no document says them now.
+	// kept lists the Services that are served although no readable document holds them.
 	kept []source.Key
-	// last is when a file came to its end, or the reading began.
+	// last is the time when the last file was finished, or when the reading began.
 	last atomic.Pointer[time.Time]
 }
 
-// moved notes that the reading goes on.
+// moved records that the reading has made progress.
 func (r *reading) moved() { r.last.Store(new(time.Now())) }
 
-// maxNamed is how many faults the status of the source names, and Services. The problems of the Documents have more.
+// maxNamed is the maximum number of faults, and of Services, that the status of the source names. The problems of the
+// Documents list more faults.
 const maxNamed = 3
 
 // add adds a fault of a file or document.
@@ -51,11 +53,11 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts says that the reading may stand for all there is, though nobody knows what there was before. One that has
-// faults and nothing else may not: it looks like an empty cluster.
+// counts reports whether a reading can be treated as complete even if the earlier objects are unknown. A reading with
+// faults and without objects looks like an empty cluster and does not count.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
-// String says why the reading is not whole, and what that means; empty: it is.
+// String returns why the reading is incomplete and which Services are kept, or "" if the reading is complete.
 func (r *reading) String() string {
 	if r.whole() {
 		return ""
@@ -84,7 +86,7 @@ func (r *reading) String() string {
 	return out
 }
 
-// fix is what to do about the first fault.
+// fix returns the remedy for the first fault.
 func (r *reading) fix() string {
 	if r.whole() {
 		return ""
@@ -92,8 +94,8 @@ func (r *reading) fix() string {
 	return cmp.Or(r.faults[0].Fix, "edgeway config check")
 }
 
-// merge adds all objects of all files, a Manifest for each file that has any, and a Document for each place that has
-// faults.
+// merge adds the objects of all files, a Manifest for each file that holds objects, and a Document for each place that
+// has faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	r.places = make(map[source.Key]place, len(s.served))
@@ -125,8 +127,8 @@ func (s *Source) merge(r *reading) {
 	}
 }
 
-// findMisspelt adds a fault for an object whose kind and name are those of an object that is served and in no document
-// any more, but whose group is another one: its apiVersion is probably misspelt.
+// findMisspelt adds a fault for each ignored object that has the kind and the name of a served object that is in no
+// document any more. The apiVersion of the ignored object is probably misspelt.
 func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
@@ -145,7 +147,7 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	}
 }
 
-// place is where a document begins.
+// place is the file and line where a document starts.
 type place struct {
 	path string
 	line int
@@ -153,7 +155,7 @@ type place struct {
 
 func (p place) String() string { return placeOf(p.path, p.line) }
 
-// addDocument adds the objects of a document. kept says that its file cannot be read now.
+// addDocument adds the objects of a document. kept reports whether the document's file is currently unreadable.
 func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
@@ -161,7 +163,7 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
-		if d.broken[key] { // the version from before is better
+		if d.broken[key] { // the previous version of the object is served instead
 			if !kept {
 				r.add(obj.Problems()[0])
 			}
@@ -189,7 +191,7 @@ type reporter struct {
 	told, more int
 }
 
-// report adds faults. A Document for their place carries them.
+// report adds faults to the Documents at the faults' places.
 func (r *reporter) report(faults ...fault.Fault) {
 	n := min(len(faults), maxFaults-r.told)
 	r.told += n
@@ -199,7 +201,7 @@ func (r *reporter) report(faults ...fault.Fault) {
 	}
 }
 
-// rest says how many faults were not told.
+// rest adds a fault that states how many faults were not reported.
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
 		f := source.Key{}.Fault("", "%d more faults in this file", r.more)
@@ -220,7 +222,7 @@ func (r *reporter) add(f fault.Fault) {
 	d.Faults = append(d.Faults, f)
 }
 
-// keep adds what is served and in no document that can be read.
+// keep adds the served objects that are in no readable document.
 func (s *Source) keep(r *reading) {
 	for key, obj := range s.served {
 		if _, there := r.objects[key]; there || key.Kind == source.KindDocument {
@@ -233,7 +235,8 @@ func (s *Source) keep(r *reading) {
 	}
 }
 
-// tell hands over the difference to what is served. Only a reading that is whole removes anything.
+// tell passes the differences between the reading and the served objects to the sink. Only a complete reading removes
+// objects.
 func (s *Source) tell(sink source.Sink, r *reading) {
 	if !r.whole() {
 		s.keep(r)
@@ -243,7 +246,7 @@ func (s *Source) tell(sink source.Sink, r *reading) {
 		old, ok := s.served[key]
 		switch {
 		case ok && old == obj:
-		case ok && !s.recalled && reflect.DeepEqual(old, obj): // else each object would be there twice
+		case ok && !s.recalled && reflect.DeepEqual(old, obj): // keeping a recalled object would store it twice
 			next[key] = old
 		default:
 			sink.Upsert(obj)

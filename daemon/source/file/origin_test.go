@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A Service of a manifest is known as one, also when the last-known state has it.
+// A Service from a manifest is marked as a manifest's Service, even if the last-known state contains it.
 func TestServicesOfManifests(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)

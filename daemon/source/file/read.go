@@ -21,19 +21,20 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// manifest is what a file held when it was read last.
+// manifest is the content of a file when it was last read.
 type manifest struct {
 	sum [sha256.Size]byte
-	// stamp is what the file system said of the file when it had this sum; zero: read it again in any case.
+	// stamp is the metadata of the file when the file had this checksum. A zero stamp forces a new reading.
 	stamp     syscall.Stat_t
 	documents []*document
-	// ended reports whether the file ends with the document end marker, or has lost it.
+	// ended reports whether the file ends, or once ended, with the document end marker.
 	ended bool
-	// fault is why the file cannot be read now; nil: it can. The documents are those of before then.
+	// fault is the reason why the file cannot be read now, or nil. If fault is set, documents holds the last readable
+	// version.
 	fault error
 }
 
-// scan reads what changed. It is all that may wait for a file system.
+// scan reads the files that have changed. Only scan may block on a file system.
 func (s *Source) scan(r *reading) {
 	files := make(map[string]error)
 	for _, path := range s.paths {
@@ -63,7 +64,7 @@ func (s *Source) scan(r *reading) {
 	}
 }
 
-// listFiles adds the files of a path.
+// listFiles adds the manifest files at a path.
 func listFiles(path string, files map[string]error) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -86,23 +87,23 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
-// What was there before, and is not there at all now, may be gone by accident: nobody has written that it shall be
-// gone.
+// The errors of a file or folder whose content has disappeared, perhaps by accident.
 var (
 	errEmptyFolder = errors.New("no manifest is there any more")
 	errEmptyFile   = errors.New("it is empty")
 	errGone        = errors.New("it is a link to a file that is not there, or was deleted just now")
-	// errPath is the fault of the files below a path that cannot be read, which has been told of the path.
+	// errPath is the fault of files below a path that cannot be read. The fault of the path itself is already
+	// reported.
 	errPath = errors.New("its path cannot be read")
 )
 
-// held says whether the file had objects before.
+// held reports whether the file held objects before.
 func (s *Source) held(path string) bool {
 	_, held := s.served[(&source.Manifest{Name: path}).Key()]
 	return held
 }
 
-// heldBelow says whether a file of the folder had objects before.
+// heldBelow reports whether a file in the folder held objects before.
 func (s *Source) heldBelow(folder string) bool {
 	for key := range s.served {
 		if key.Kind == source.KindManifest && filepath.Dir(key.Name) == folder {
@@ -112,7 +113,7 @@ func (s *Source) heldBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files that were read from a path which cannot be read now.
+// keepBelow adds the files that were read earlier from a path that cannot be read now.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
@@ -121,14 +122,14 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 	}
 }
 
-// The bounds of what is read, of a file and of all files together; past the second, files are left out by path. An
-// export of 10,000 Services with their EndpointSlices has some 40 MiB.
+// The size limits of one file and of all files together. Beyond maxTotal, files are left out in the order of their
+// paths. An export of 10,000 Services with their EndpointSlices has about 40 MiB.
 const (
 	maxFile  = 16 << 20
 	maxTotal = 128 << 20
 )
 
-// readFile reads one file again if it has changed, unless it is known that it cannot be read, and gives its size.
+// readFile reads one file again if it has changed, unless fault is set, and returns the size of the file.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -138,7 +139,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	if old.fault = fault; fault != nil {
 		return 0
 	}
-	// Opened even if it was not written to: only then does NFS ask its server whether it was.
+	// Open the file even if it seems unchanged: an NFS client asks the server for changes only when it opens a file.
 	file, info, err := files.Open(path)
 	if err == nil {
 		defer file.Close()
@@ -148,7 +149,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 		size, err = s.readOpen(file, info, old, limit)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // the next list says whether it was deleted since this one, maybe with its folder
+	case errors.Is(err, fs.ErrNotExist): // the next listing shows whether the file, or its folder, was deleted
 		old.fault = errGone
 	case err != nil:
 		old.fault = reason(err, limit)
@@ -156,7 +157,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	return size
 }
 
-// readOpen reads a file, notes what came of it, and gives its size.
+// readOpen reads an open file, stores the outcome, and returns the size of the file.
 func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit int64) (size int64, err error) {
 	path := file.Name()
 	old.stamp = syscall.Stat_t{}
@@ -182,8 +183,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// checkEnd finds a YAML file that is cut off. What is before the cut may be valid but not whole, so the last document
-// counts as one that cannot be used.
+// checkEnd detects a YAML file that was cut off. The text before the cut may be valid but incomplete, so the last
+// document counts as unusable.
 func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
@@ -214,8 +215,8 @@ func hasEndMarker(data []byte) bool {
 	return bytes.HasSuffix(text, []byte("\n...")) || string(text) == "..."
 }
 
-// stampOf is what changes with each write to a file, if the file system's clock has moved since the one before. Reading
-// alone changes nothing of it.
+// stampOf returns the metadata that changes with each write to a file, if the file system's clock has advanced since
+// the previous write. The access time is left out, because reading changes it.
 func stampOf(info fs.FileInfo) syscall.Stat_t {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -226,12 +227,12 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// settled says that a write to the file from now on gives another stamp. A file of the future has none that tells.
+// settled reports whether any later write to the file will change its stamp. A stamp in the future proves nothing.
 func (s *Source) settled(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
 }
 
-// reason leaves out the path, which the fault's place has, and says what is too large.
+// reason returns an error without the path, which the fault's place names, and explains which limit a file exceeds.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
@@ -257,7 +258,7 @@ func unreadable(path string, err error) fault.Fault {
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
 		fix = "restore it, or take it out of source.file.paths"
-	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, and what network file systems give
+	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, and errors of network file systems
 		fix = "journalctl -k"
 	}
 	f := source.Key{Kind: source.KindDocument, Name: path}.Fault("", "%s", err)
@@ -265,12 +266,12 @@ func unreadable(path string, err error) fault.Fault {
 	return f
 }
 
-// parseFile reads what has changed since the old version.
+// parseFile parses the documents that have changed since the old version.
 func (s *Source) parseFile(path string, parts []part, sum [sha256.Size]byte, old *manifest) *manifest {
 	next := &manifest{sum: sum}
 	known := make(map[[sha256.Size]byte]*document, len(old.documents))
 	for _, d := range old.documents {
-		if !d.hasFaults() { // they have lines, which move
+		if !d.hasFaults() { // the line numbers in faults may have changed
 			known[d.sum] = d
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What was not written to is not read again, though it is looked for whether it can be.
+// An unchanged file is not read again, but Edgeway still checks whether it is readable.
 func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f := newFolder(t)
 	f.src.coarse = 0
@@ -16,7 +16,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.read()
 	f.expect("Service default/a")
 	a := f.src.manifests[f.path("a.yaml")]
-	a.sum[0]++ // a reading would find other content
+	a.sum[0]++ // another reading would find different content
 	f.write("b.yaml", called("b"))
 	f.read()
 	f.expect("Service default/a, Service default/b")
@@ -24,7 +24,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 		t.Error("a file that nobody wrote to was read again")
 	}
 
-	// The same size, and the same time as its writer sees it.
+	// The new content has the same size and the same modification time.
 	info, err := os.Stat(f.path("b.yaml"))
 	f.must(err)
 	f.write("b.yaml", called("c"))
@@ -40,7 +40,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.expect("Service default/a, Service default/c")
 }
 
-// A file system's clock may stand still between two writes, so what was written just now is read again.
+// A file system's clock may stand still between two writes, so a file that was written a moment ago is read again.
 func TestFilesOfThisMomentAreReadAgain(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a"))
@@ -53,7 +53,7 @@ func TestFilesOfThisMomentAreReadAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkOneOfManyFiles is what a change of one file costs beside others that do not change.
+// BenchmarkOneOfManyFiles measures the cost of one changed file among many unchanged files.
 func BenchmarkOneOfManyFiles(b *testing.B) {
 	for _, files := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {

@@ -11,11 +11,11 @@ import (
 	"edgeway/daemon/files"
 )
 
-// watcher waits for changes of files. Folders are watched, not files: files are mostly replaced.
+// watcher waits for changes of files. The watcher also watches folders, because most programs replace files.
 type watcher struct {
 	paths []string
 	log   *slog.Logger
-	inner *files.Watcher // nil: only the poll is left
+	inner *files.Watcher // nil if only the poll works
 }
 
 func newWatcher(paths []string, inotify func() (*files.Watcher, error), log *slog.Logger) *watcher {
@@ -28,13 +28,13 @@ func newWatcher(paths []string, inotify func() (*files.Watcher, error), log *slo
 
 func (w *watcher) close() {
 	if w.inner != nil {
-		_ = w.inner.Close() // nothing to be done about it
+		_ = w.inner.Close() // an error of Close cannot be handled
 	}
 }
 
-// add watches the paths and the folders that they are in, also those that have come into being since
-// the last call. It reports whether all are watched. A file's own watch fails with some editors'
-// replacements and adds nothing to its folder's, but the path may be a folder: so both are watched.
+// add watches the paths and their parent folders, including those created since the last call, and reports whether all
+// are watched. When some editors replace a file, the watch on the file is lost, but the watch on its folder remains.
+// The path itself is watched because it may be a folder.
 func (w *watcher) add() bool {
 	if w.inner == nil {
 		return false
@@ -48,7 +48,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait returns true when the files shall be read: after a change, or when the time is over.
+// wait returns true when the files must be read: after a change, or when the time is over.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
@@ -57,14 +57,14 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}
-	var latest time.Time // when to read at the latest, once there was a change
+	var latest time.Time // the deadline for the reading, set by the first change
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
 			return true
-		case err := <-errs: // as after an overflow of the kernel's queue: anything may have changed
+		case err := <-errs: // for example, the kernel's queue overflowed: any file may have changed
 			w.log.Debug("watch of manifests reported a fault", "error", err)
 			return true
 		case e := <-events:
@@ -79,7 +79,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	}
 }
 
-// concerns leaves out the neighbours of the paths.
+// concerns reports whether a name is one of the paths or a file in one of them.
 func (w *watcher) concerns(name string) bool {
 	for _, path := range w.paths {
 		if name == path || filepath.Dir(name) == path {

@@ -21,7 +21,7 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// run starts the source until the test ends, by when it has said Synced.
+// run starts the source, which must call Synced before the test ends.
 func run(t *testing.T, paths ...string) *memory {
 	m := newMemory()
 	src := New(Options{Paths: paths, Logger: slog.New(slog.DiscardHandler)})
@@ -65,7 +65,7 @@ func TestChangesAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	see("Service default/c, Service default/single")
-	for i := range 3 { // a file that is a path of its own can be replaced again and again
+	for i := range 3 { // a file that is itself a path can be replaced repeatedly
 		tmp := filepath.Join(filepath.Dir(single), "tmp")
 		if err := os.WriteFile(tmp, []byte(called(fmt.Sprintf("single-%d", i))), 0o600); err != nil {
 			t.Fatal(err)
@@ -77,7 +77,8 @@ func TestChangesAreSeen(t *testing.T) {
 	}
 }
 
-// The kubelet shows a ConfigMap as links to files behind a link to a folder, and replaces that one link.
+// The kubelet presents a ConfigMap as links to files behind a link to a folder, and replaces only the link to the
+// folder.
 func TestSwappedLinkIsSeen(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {

@@ -26,7 +26,7 @@ func (f *folder) must(err error) {
 
 func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 
-// restart begins anew, with what the last-known state would have: all but the Documents.
+// restart starts a new source that knows the objects of the last-known state: all objects except Documents.
 func (f *folder) restart() {
 	var before []source.Object
 	for _, o := range f.sink.objects {
@@ -52,7 +52,7 @@ func (f *folder) restart() {
 	f.src.begin(f.sink)
 }
 
-// asNobody reads as a user who owns no file: the superuser may read all of them.
+// asNobody reads the files as a user who owns none of them, because the superuser can read all files.
 func (f *folder) asNobody() {
 	done := make(chan struct{})
 	go func() {
@@ -66,14 +66,14 @@ func (f *folder) asNobody() {
 	<-done
 }
 
-// accident is what may happen to manifests without anybody wanting a Service to be gone.
+// accident describes an accident to manifests that must not remove any Service.
 type accident struct {
 	do     func(f *folder)
-	nobody bool   // the daemon's user may not read everything
-	says   string // with the folder's name left out
+	nobody bool   // the daemon's user cannot read everything
+	says   string // the expected fault, without the folder's name
 }
 
-// accidents happen to a folder where a.yaml has the Services a and b, and z.yaml has z.
+// accidents returns the accidents for a folder in which a.yaml holds the Services a and b, and z.yaml holds z.
 func accidents() map[string]accident {
 	replace := func(name, text string) func(f *folder) { return func(f *folder) { f.write(name, text) } }
 	link := func(to string) func(f *folder) {
@@ -122,7 +122,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					read = f.asNobody
 				}
 				c.do(f)
-				for range 2 { // and over another start
+				for range 2 { // repeat after another start
 					if down {
 						f.restart()
 					}
@@ -140,8 +140,8 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					t.Errorf("%d warnings:\n%s", n, &f.log)
 				}
 
-				// Once all can be read, what has no document goes.
-				_ = os.Chmod(f.dir, 0o700) // fails if it is not there
+				// Once all files are readable, the objects that no document holds are removed.
+				_ = os.Chmod(f.dir, 0o700) // fails if the folder does not exist
 				f.must(os.RemoveAll(f.dir))
 				f.must(os.Mkdir(f.dir, 0o700))
 				f.write("a.yaml", called("a"))
@@ -154,7 +154,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 	}
 }
 
-// Who wants Services to be gone says so, and needs no more than one step for it.
+// One explicit step suffices to remove Services on purpose.
 func TestWhatIsRemovedOnPurposeGoes(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(f *folder)
@@ -191,7 +191,7 @@ func TestWhatIsRemovedOnPurposeGoes(t *testing.T) {
 	}
 }
 
-// An empty file or folder is a fault only where there was something.
+// An empty file or folder is a fault only if it held objects before.
 func TestEmptyFromTheBeginning(t *testing.T) {
 	f := newFolder(t)
 	f.expect("")
@@ -202,7 +202,7 @@ func TestEmptyFromTheBeginning(t *testing.T) {
 	}
 }
 
-// An EndpointSlice that names no Service any more carries nothing but its fault: the previous version is better.
+// An EndpointSlice that no longer names a Service carries nothing but its fault, so the previous version stays.
 func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web+"---\n"+slice)
@@ -221,7 +221,7 @@ func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
 	}
 }
 
-// While the first of two files cannot be read, the second one's version does not take its place.
+// While the first of two files is unreadable, its Service is not replaced by the version in the second file.
 func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -235,11 +235,11 @@ func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
 	}
 }
 
-// Where nobody knows what there was before, a reading that fails is no empty cluster.
+// Without knowledge of earlier objects, a failed reading does not count as an empty cluster.
 func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
-		paths  []string // in the folder; nil: the folder itself
+		paths  []string // in the folder; nil for the folder itself
 		synced bool
 	}{
 		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},
@@ -279,7 +279,7 @@ func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
 	}
 }
 
-// With a last-known state the tracker hears Synced, and the status says that the path was not read.
+// With a last-known state, the source calls Synced, and the status reports the unreadable path.
 func TestTheLastKnownStateStandsIn(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -308,7 +308,7 @@ func TestTheLastKnownStateStandsIn(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang has everybody who opens the folder wait, as for the server of a network file system, until release is called.
+// hang blocks all attempts to open the folder until release is called, like a network file system without its server.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -318,12 +318,12 @@ func (f *folder) hang() (release func()) {
 	if err != nil {
 		f.t.Skipf("fanotify with permission events is needed, CONFIG_FANOTIFY_ACCESS_PERMISSIONS and CAP_SYS_ADMIN: %v", err)
 	}
-	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // permits all that wait
+	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // unblocks all waiting callers
 	f.t.Cleanup(release)
 	return release
 }
 
-// A reading that does not end is told of, what is known is served meanwhile, and the daemon can be stopped.
+// A reading that never ends is reported, the known objects are served, and the daemon can still be stopped.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -367,8 +367,8 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A reading of so many files that it takes minutes is no fault as long as it goes on; what is known is served
-// meanwhile.
+// A reading that takes minutes because of its many files is not a fault as long as it makes progress. The known
+// objects are served in the meantime.
 func TestAReadingThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

@@ -28,17 +28,18 @@ func toJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxExpanded bounds a document in which each alias is replaced by its text. The library (go.yaml.in/yaml v3.0) bounds
-// the number of values alone: 3,000 aliases of 1 MB of text made 3 GB of JSON.
+// maxExpanded bounds the size of a document after each alias is replaced by its text. The library (go.yaml.in/yaml
+// v3.0) bounds only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand returns what a node leaves of left bytes, or less than 0 if it needs more or nests too deep.
+// expand subtracts the size of a node from left and returns the rest. The result is negative if the node exceeds left
+// or nests too deeply.
 func expand(n *yaml.Node, left, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if left -= len(n.Value) + 1; depth > 1000 {
-		return -1 // also an anchor that contains itself
+		return -1 // also stops at an anchor that contains itself
 	}
 	for _, child := range n.Content {
 		if left < 0 {
@@ -49,8 +50,9 @@ func expand(n *yaml.Node, left, depth int) int {
 	return left
 }
 
-// asKubectl changes the types of scalars where the library (go.yaml.in/yaml v3.0) reads YAML 1.2 and kubectl, with
-// version 2 of the library, YAML 1.1: "yes" is true, and a time is a string. All names of fields are strings.
+// asKubectl gives scalars the types that kubectl uses. The library (go.yaml.in/yaml v3.0) implements YAML 1.2, but
+// kubectl uses version 2, which implements YAML 1.1: "yes" is true, and a time is a string. All field names are
+// strings.
 func asKubectl(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		scalarAsKubectl(n)
@@ -83,7 +85,7 @@ func scalarAsKubectl(n *yaml.Node) {
 	switch tag := n.ShortTag(); {
 	case tag == "!!timestamp":
 		n.Tag = "!!str"
-	case tag != "!!str" || n.Style != 0: // quoted, or of another type
+	case tag != "!!str" || n.Style != 0: // quoted scalars and other types stay unchanged
 	case slices.Contains(trueWords, n.Value):
 		n.Tag, n.Value = "!!bool", "true"
 	case slices.Contains(falseWords, n.Value):
@@ -91,7 +93,7 @@ func scalarAsKubectl(n *yaml.Node) {
 	}
 }
 
-// The words of YAML 1.1 that YAML 1.2 has not.
+// The boolean words that YAML 1.1 has and YAML 1.2 lacks.
 var (
 	trueWords  = []string{"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}
 	falseWords = []string{"n", "N", "no", "No", "NO", "off", "Off", "OFF"}

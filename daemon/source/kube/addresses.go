@@ -11,37 +11,38 @@ import (
 )
 
 const (
-	// maxAddrs bounds the proven addresses. A name may have another address at each connection.
+	// maxAddrs bounds the proven addresses. A name may resolve to another address for each connection.
 	maxAddrs = 32
-	// keepAddr is the time for which a proven address stays after the name has lost it and the last proof.
+	// keepAddr is the time for which a proven address is kept after its last proof and after the name stopped
+	// resolving to the address.
 	keepAddr = 7 * 24 * time.Hour
-	// proofStep is the resolution of the time of a proof: a connection in use renews its proof every minute, and each
+	// proofStep is the resolution of the time of a proof. A connection in use renews its proof every minute, and each
 	// change is written to disk.
 	proofStep = time.Hour
 )
 
-// addresses are those of the API server, or of the proxy to it. An address is proven when a TLS handshake with the API
-// server succeeded over a connection to it. DNS alone proves nothing: its answers say only what to try, and which
-// proven addresses are outdated.
+// addresses holds the addresses of the API server, or of the proxy in front of it. A successful TLS handshake with the
+// API server over a connection to an address proves that address. DNS proves nothing: its answers only supply
+// addresses to try, and show which proven addresses are outdated.
 type addresses struct {
-	// changed receives a mark after server() has changed.
+	// changed receives a value when the result of server changes.
 	changed chan struct{}
 
 	mu sync.Mutex
-	// configured are the literal addresses of the kubeconfig and of the proxy's URL, which root wrote.
+	// configured holds the literal addresses in the kubeconfig and in the proxy's URL, which root wrote.
 	configured []netip.Addr
-	// fixed reports whether connections are made to a configured address, not to a name.
+	// fixed reports whether connections go to a configured address, not to a name.
 	fixed bool
-	// proven begins with the latest proof.
+	// proven starts with the address of the latest proof.
 	proven []source.ServerAddr
-	// recalled reports whether proven has the addresses of the last run.
+	// recalled reports whether proven includes the addresses of the last run.
 	recalled bool
 }
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses by those in the URLs of the server and of the proxy to it. Connections are
-// made to the last URL. Proven addresses of another configuration age.
+// configure replaces the literal addresses with those in the URLs of the server and of its proxy. Connections go to
+// the last URL. Proven addresses of an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,7 +56,7 @@ func (a *addresses) configure(peers []*url.URL) {
 	a.mark()
 }
 
-// recall adds the proven addresses of the last run, once there are any.
+// recall adds the proven addresses of the last run, unless it has done so before.
 func (a *addresses) recall(before []source.ServerAddr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +72,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	a.mark()
 }
 
-// prove notes that the API server answered at an address. It forgets addresses that the name has lost for long, but
-// never the latest proof.
+// prove records that the API server answered at an address. prove also removes addresses to which the name stopped
+// resolving long ago, but never the address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -95,7 +96,7 @@ func (a *addresses) prove(addr netip.Addr) {
 		a.mark()
 	}
 	a.proven = slices.Insert(a.proven, 0, latest)
-	for i := range a.proven { // the clock was ahead: TLS has just checked it against the certificate
+	for i := range a.proven { // corrects times of a clock that was ahead: TLS has just confirmed the current time
 		e := &a.proven[i]
 		e.Proved, e.Missing = earlier(e.Proved, now), earlier(e.Missing, now)
 	}
@@ -109,7 +110,7 @@ func (a *addresses) prove(addr netip.Addr) {
 	}
 }
 
-// answered notes the addresses that the name has now.
+// answered records the addresses to which the name resolves now.
 func (a *addresses) answered(found []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,7 +149,7 @@ func (a *addresses) isProven(addr netip.Addr) bool {
 	return a.index(plain(addr)) >= 0
 }
 
-// server returns what the sink and the last-known state are told.
+// server returns the APIServer object for the sink and for the last-known state.
 func (a *addresses) server(name string) source.APIServer {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,7 +21,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	}
 }
 
-// An address that the name has lost ages, unless it is still proved or nothing newer is.
+// A proven address to which the name no longer resolves expires, unless it is still being proved or no address was
+// proved later.
 func TestProvenAddressesAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -30,14 +31,14 @@ func TestProvenAddressesAge(t *testing.T) {
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
 		}
-		for range 60 { // the name has both, one of them is used
+		for range 60 { // the name resolves to both addresses, but only one is used
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(in)
 		}
 		wantAddrs(t, "after two months", a.all(), "192.0.2.1", "192.0.2.2")
 
-		for range 60 { // a lie for two months, at which nothing is proved
+		for range 60 { // false answers for two months, during which nothing is proved
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("203.0.113.66"))
 		}
@@ -48,13 +49,13 @@ func TestProvenAddressesAge(t *testing.T) {
 
 		a.answered(addrs("192.0.2.1", "192.0.2.2"))
 		time.Sleep(time.Hour)
-		a.answered(addrs("192.0.2.3")) // the server moves
+		a.answered(addrs("192.0.2.3")) // the server moves to another address
 		a.prove(next)
 		wantAddrs(t, "after the move", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
 		for range 7 {
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.3"))
-			a.prove(in) // a proven address is in use although the name has lost it
+			a.prove(in) // the proven address is still in use although the name no longer resolves to it
 			a.prove(next)
 		}
 		wantAddrs(t, "a week later", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
@@ -67,7 +68,7 @@ func TestProvenAddressesAge(t *testing.T) {
 	})
 }
 
-// The latest proofs stay, however many addresses a name has.
+// The latest proofs are kept, no matter how many addresses a name has.
 func TestProvenAddressesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -86,7 +87,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 	})
 }
 
-// A connection in use proves its address once a minute; what is written to disk changes once an hour.
+// A connection in use proves its address once a minute, but the data on disk changes only once an hour.
 func TestProofsAreRarelyTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -106,13 +107,13 @@ func TestProofsAreRarelyTold(t *testing.T) {
 	})
 }
 
-// The addresses of the last run come after those of this one, and once only.
+// The addresses of the last run follow those of this run, and are added only once.
 func TestRecalledAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().UTC()
 		before := []source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), Proved: at}, {Addr: netip.MustParseAddr("192.0.2.2"), Proved: at, Missing: at}}
 		a := newAddresses()
-		a.recall(nil) // the last-known state has not been read
+		a.recall(nil) // the last-known state has not been read yet
 		a.prove(netip.MustParseAddr("192.0.2.3"))
 		a.recall(before)
 		want := addrs("192.0.2.3", "192.0.2.1", "192.0.2.2")
@@ -126,7 +127,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// A clock that was ahead does not keep an address for ever.
+// A clock that was ahead does not keep an address forever.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -140,7 +141,7 @@ func TestProofsFromTheFuture(t *testing.T) {
 	})
 }
 
-// A literal address of the kubeconfig counts without a proof. One that it had before ages.
+// A literal address in the kubeconfig needs no proof. A proven address of an earlier kubeconfig expires.
 func TestConfiguredAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parse := func(s string) *url.URL {

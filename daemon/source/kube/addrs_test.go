@@ -22,7 +22,7 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that gives apiName these addresses, and returns a resolver that asks it.
+// nameServer starts a name server that returns these addresses for apiName, and returns a resolver that queries it.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,10 +43,10 @@ func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Res
 	}}
 }
 
-// apiName is the name in the certificate of httptest, which is for 127.0.0.1 as well.
+// apiName is a name in the certificate of httptest, which is also valid for 127.0.0.1.
 const apiName = "example.com"
 
-// byName starts a fake API server, and prepares a source that reaches it by its name.
+// byName starts a fake API server and prepares a source that reaches the server by its name.
 func byName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeAPI, *running, string) {
 	t.Helper()
 	api := newFakeAPI(t)
@@ -62,8 +62,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial ends the connections. It wants a request to be answered over a new one in time, and then the source to be
-// heard again: the pace of its own requests and the reflector's back-off may make that later.
+// redial closes the connections. A request over a new connection must then be answered in time. The source itself must
+// then have contact again, which its own pace and the reflector's back-off may delay.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -78,14 +78,14 @@ func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 		if ctx.Err() != nil {
 			t.Fatalf("not within %s: an answer of the API server: %v", within, err)
 		}
-		time.Sleep(10 * time.Millisecond) // a request on a connection that ends
+		time.Sleep(10 * time.Millisecond) // the request used a connection that was closing
 	}
 	api.put("services", "redial", clusterIP(9))
 	api.remove("services", "redial")
 	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Err == "" && r.Status().LastContact.After(before) })
 }
 
-// apiServer gives the addresses that were handed over.
+// apiServer returns the addresses that were passed to the sink.
 func (m *memory) apiServer(url string) []netip.Addr {
 	if api := m.server(url); api != nil {
 		return api.Addrs
@@ -107,8 +107,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// The address with the API server's certificate is its own, and none of the others that name servers give. It comes
-// before the source has synced.
+// Of all addresses that name servers return, only the one that presents the API server's certificate counts as the API
+// server's. The sink receives the address before the source has synced.
 func TestAPIServerByName(t *testing.T) {
 	t.Parallel()
 	lies := []string{"127.66.0.1", "127.0.0.1", "10.96.0.10"}
@@ -124,7 +124,7 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// The marked question counts. Without an answer to it, that to the unmarked one does.
+// The answer to the marked query wins. If the marked query has no answer, the answer to the unmarked query is used.
 func TestMarkedQuestionsComeFirst(t *testing.T) {
 	t.Parallel()
 	truth, marked := nameServer(t, "127.0.0.1")
@@ -167,7 +167,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A name that comes to stand for another address is followed while the source runs. Both are proven then.
+// If the name resolves to a new address, a running source connects to that address. The old and the new address are
+// then both proven.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
@@ -195,8 +196,8 @@ func TestAPIServerMoves(t *testing.T) {
 	}
 }
 
-// A literal address in the kubeconfig counts without any connection. Those of a name that leads nowhere do not, nor
-// those of a server whose certificate nobody verifies.
+// A literal address in the kubeconfig counts as the API server's even without a connection. The addresses of a name do
+// not count if they lead nowhere, or if the server's certificate is not verified.
 func TestAPIServerThatIsNotProven(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")
@@ -224,8 +225,8 @@ func TestAPIServerThatIsNotProven(t *testing.T) {
 	}
 }
 
-// The handshake with the API server proves the address of the proxy on the way. The API server's own name, which only
-// the proxy may be able to resolve, is not asked for.
+// The handshake with the API server proves the address of the proxy in between. The API server's own name is not
+// looked up, because only the proxy may be able to resolve it.
 func TestAPIServerBehindAProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"
@@ -242,7 +243,7 @@ func TestAPIServerBehindAProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")
 
 	names.Set(proxyName, addrs("127.66.0.1")...)
-	liar(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // silent
+	liar(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // accepts connections and sends nothing
 	proxy.CloseClientConnections()
 	r.redial(t, api, 10*time.Second)
 	wantAddrs(t, "by a proxy whose name is a lie", r.apiServer(url), "127.0.0.1")
@@ -272,7 +273,7 @@ func startProxy(t *testing.T, target string) (server *httptest.Server, port stri
 	return server, port
 }
 
-// Each connection has the mark: by name, by address and to a known address.
+// Each connection carries the mark: by name, by address and to a known address.
 func TestConnectionsAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000

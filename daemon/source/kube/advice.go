@@ -7,7 +7,7 @@ import (
 	"edgeway/daemon/files"
 )
 
-// fixableError is an error of a kubeconfig, and its fix.
+// fixableError is an error in a kubeconfig, with its fix.
 type fixableError struct {
 	error
 	fix string
@@ -17,7 +17,7 @@ func (e *fixableError) Unwrap() error { return e.error }
 
 func fixable(fix string, err error) error { return &fixableError{err, fix} }
 
-// Advice returns the fix of an error of a kubeconfig, or "" if the error says it.
+// Advice returns the fix for an error in a kubeconfig, or "" if the error itself explains the fix.
 func Advice(err error) string {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		return files.Advice(failed.Path, failed.Err)

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain takes away what slows all reflectors of the process down together: its clock is that of
-// whichever bubble had an error last.
+// TestMain removes the error handlers, which together delay all reflectors of the process. The clock of the handlers
+// is that of the bubble that had the last error.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()
 }
 
-// pipes is a listener whose connections need no network, so that they may be in a synctest bubble.
+// pipes is a listener whose connections need no network, so that they can be used in a synctest bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -49,8 +49,8 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// inBubble runs a source and a fake API server in a bubble, where hours pass at once. The source has
-// listed everything when test begins.
+// inBubble runs a source and a fake API server in a bubble, in which hours of waiting take no real time. The source
+// has listed everything before test starts.
 func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *running)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

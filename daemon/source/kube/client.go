@@ -15,16 +15,16 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// client sends requests as one kubeconfig says. It holds a REST client for each API group that is read; they share
-// their connections.
+// client sends requests according to one kubeconfig. A client holds a REST client for each API group that Edgeway
+// reads. These REST clients share their connections.
 type client struct {
-	host      string   // as the kubeconfig has it
+	host      string   // the server's URL as written in the kubeconfig
 	cas       []string // see Source.CAs
 	server    *url.URL
 	transport *transport
 	params    runtime.ParameterCodec
 	dialer    *dialer
-	// peers are the servers to which the dialer connects; see addresses.configure.
+	// peers lists the servers to which the dialer connects; see addresses.configure.
 	peers []*url.URL
 
 	core, discovery, networking rest.Interface
@@ -41,7 +41,7 @@ func newClient(config *rest.Config, d *dialer) (*client, error) {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the pace of each feed is the limit
+	config.QPS = -1 // each feed limits its own pace
 	config.WarningHandler = rest.NoWarnings{}
 	config.ContentConfig = rest.ContentConfig{
 		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
@@ -68,7 +68,7 @@ func newClient(config *rest.Config, d *dialer) (*client, error) {
 	return c, nil
 }
 
-// makeTransport makes the transport of the config, whose connections the dialer makes.
+// makeTransport creates the transport for the config, which connects through the dialer.
 func (c *client) makeTransport(config *rest.Config) (err error) {
 	if c.server, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return fmt.Errorf("server %s: %w", config.Host, err)
@@ -79,7 +79,8 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 	base, err := rest.TransportFor(config)
 	if err != nil {
 		if config.Insecure {
-			err = fixable("remove insecure-skip-tls-verify", err) // client-go takes no authority with it
+			// client-go accepts either this option or an authority.
+			err = fixable("remove insecure-skip-tls-verify", err)
 		}
 		return fmt.Errorf("make transport: %w", err)
 	}
@@ -90,7 +91,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if t.Proxy != nil {
-		// If the proxy's URL is invalid, each request fails with this error.
+		// If the proxy's URL is invalid, each request fails with the same error.
 		if proxy, err := t.Proxy(&http.Request{URL: c.server}); err == nil && proxy != nil {
 			c.peers = append(c.peers, proxy)
 		}
@@ -109,28 +110,28 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 
 func (c *client) byProxy() bool { return len(c.peers) > 1 }
 
-// begin tells the dialer where the requests of this client go from now on.
+// begin configures the dialer for the requests of this client.
 func (c *client) begin() {
 	c.dialer.addrs.configure(c.peers)
 	c.dialer.tunnels.use(c.transport.prove != nil && c.byProxy())
 }
 
-// end closes the connections that no request uses.
+// end closes the idle connections.
 func (c *client) end() {
 	if t := innermost(c.transport.base); t != nil {
 		t.CloseIdleConnections()
 	}
 }
 
-// A connection on which nothing arrives for pingAfter is tested, and closed when the test is not
-// answered for pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
+// A connection that receives nothing for pingAfter is tested, and closed if the test gets no answer within
+// pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// pingOften sets the HTTP/2 health check of the transport that client-go made. It runs before the
-// transport's first request; client-go may hand the same one out again, already set.
+// pingOften configures the HTTP/2 health check of a transport that client-go created, before the transport's first
+// request. client-go may return the same transport again, already configured.
 func pingOften(rt http.RoundTripper) http.RoundTripper {
 	if t := innermost(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
@@ -138,7 +139,7 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// innermost returns the transport that client-go has wrapped, or nil if it is of another type.
+// innermost returns the transport that client-go has wrapped, or nil if the transport has another type.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		w, ok := rt.(utilnet.RoundTripperWrapper)

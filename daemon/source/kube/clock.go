@@ -11,18 +11,18 @@ import (
 // ClockID is the ID of the fault of this host's clock.
 const ClockID = "clock"
 
-// maxSkew is the difference between the clocks of this host and of the API server that is no fault. A clock that is
-// late refuses new tokens and certificates, and each wrong clock misjudges their expiry.
+// maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose
+// clock is behind rejects new tokens and certificates, and any wrong clock misjudges their expiry.
 const maxSkew = 10 * time.Second
 
-// clock is the clock of the API server, as its latest answer shows it.
+// clock is the clock of the API server according to its latest answer.
 type clock struct {
 	mu sync.Mutex
-	// server is the time in the answer, exact to a second, and heard the time at which the answer came.
+	// server is the time in the answer, with a resolution of one second. heard is the time when the answer arrived.
 	server, heard time.Time
 }
 
-// note reads the time of an answer.
+// note stores the time of an answer.
 func (c *clock) note(resp *http.Response) {
 	at, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
@@ -30,12 +30,12 @@ func (c *clock) note(resp *http.Response) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The header (RFC 9110) leaves out the part of the second that has passed.
+	// The header (RFC 9110) holds whole seconds, so on average half a second more has passed.
 	c.server, c.heard = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns the time by which this host's clock is ahead of the API server's now. It uses the monotonic clock, so
-// it notices at once when the host's clock is set. ok is false if there was no answer.
+// ahead returns the time by which this host's clock is ahead of the API server's clock. The method uses the monotonic
+// clock, so it detects immediately when the host's clock is set. ok is false before the first answer.
 func (c *clock) ahead() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +45,8 @@ func (c *clock) ahead() (skew time.Duration, ok bool) {
 	return time.Now().Round(0).Sub(c.server.Add(time.Since(c.heard))), true
 }
 
-// ClockFault returns the fault of a clock of this host that is ahead of the API server's. Its severity is OK if the
-// clocks agree.
+// ClockFault returns the fault of a host clock that is ahead of the API server's clock by the given duration. The
+// severity is OK if the clocks agree.
 func ClockFault(ahead time.Duration) fault.Fault {
 	skew, word := ahead.Round(time.Second), "ahead of"
 	if skew < 0 {

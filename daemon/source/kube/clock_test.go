@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The API server's clock goes on between two answers.
+// The API server's clock keeps running between two answers.
 func TestClockOfTheAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock

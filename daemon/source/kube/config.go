@@ -21,18 +21,20 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// access is what a kubeconfig and the files that it names say: where the API server is, and who we are there.
+// access holds the content of a kubeconfig and of the files that it names: the address of the API server and the
+// credentials.
 type access struct {
-	// config has the content of the files, not their paths, except for a token's: what was validated is what is used.
+	// config holds the content of the files instead of their paths, so that Edgeway uses exactly the content that it
+	// validated. Only a token file remains a path.
 	config *rest.Config
-	files  []file // all that were read, the kubeconfig first
-	// digest is that of the files, without a token in a file of its own, which client-go reads itself.
+	files  []file // all files that were read, the kubeconfig first
+	// digest is the digest of the files, without the token file, which client-go reads itself.
 	digest   [sha256.Size]byte
-	expiries map[string]Expiry // by credential
-	insecure []fault.Fault     // what is dangerous about it
+	expiries map[string]Expiry // keyed by credential
+	insecure []fault.Fault     // the security faults of the kubeconfig
 }
 
-// file is a file as it was when it was read.
+// file describes a file at the time when it was read.
 type file struct {
 	path   string
 	info   os.FileInfo
@@ -58,8 +60,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of the file at path, and everything that it refers to, so that a
-// fault is found now and named, not at some later request. With an error the access still has the files.
+// loadKubeconfig reads the current context of the file at path, and everything that the context refers to, so that a
+// fault is found now and not at a later request. After an error, the access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -92,7 +94,7 @@ func (r *reader) load(path string, allowExec bool) (*access, error) {
 }
 
 func (r *reader) complete(path string, config *api.Config, allowExec bool, out *access) error {
-	// Relative paths in the file are relative to the file.
+	// Relative paths in the kubeconfig are relative to its folder.
 	for _, c := range config.Clusters {
 		c.LocationOfOrigin = path
 	}
@@ -128,7 +130,7 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	return nil
 }
 
-// The fixes of faults in a kubeconfig.
+// The fixes for faults in a kubeconfig.
 const (
 	fixName    = "write the name of one that is there: kubectl config get-%s --kubeconfig FILE"
 	fixServer  = "write a URL, as in https://192.0.2.1:6443"
@@ -157,7 +159,7 @@ func currentCluster(config *api.Config) (*api.Cluster, error) {
 	return cluster, nil
 }
 
-// currentUser gives one without credentials if the current context, which there is, names none.
+// currentUser returns a user without credentials if the current context names no user. The current context must exist.
 func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	name := config.Contexts[config.CurrentContext].AuthInfo
 	if name == "" {
@@ -171,8 +173,8 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	return user, nil
 }
 
-// readCluster takes the certificates of the authority into the cluster. Errors begin with the field, as those of
-// readUser do.
+// readCluster reads the certificates of the authority into the cluster. Errors start with the name of the field, as
+// those of readUser do.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
 		return fixable(fixServer, errors.New("server: it is missing or empty"))
@@ -211,7 +213,7 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 		if err != nil {
 			return fmt.Errorf("tokenFile: %w", err)
 		}
-		user.Token = token // client-go prefers the file's, too
+		user.Token = token // client-go also prefers the token in the file
 	}
 	if e, ok := tokenExpiry(user.Token); ok {
 		expiries[credentialToken] = e
@@ -269,8 +271,8 @@ func isPEM(text []byte) bool {
 	return block != nil
 }
 
-// fileOrData returns the content of one of the kubeconfig's pairs of fields "name" (a path) and
-// "name-data", and the field that it comes from. The data wins over the path, as in client-go.
+// fileOrData returns the content of a pair of fields in a kubeconfig, "name" (a path) and "name-data", and the field
+// that holds the content. The data takes precedence over the path, as in client-go.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {
@@ -287,7 +289,7 @@ func (r *reader) fileOrData(path string, data []byte, name string, secret bool) 
 	return content, name, err
 }
 
-// Files returns the kubeconfig and the files that it names, as far as it can be read.
+// Files returns the paths of the kubeconfig and of the files that it names, as far as the kubeconfig is readable.
 func Files(kubeconfig string, allowExec bool) (out []string) {
 	a, _ := loadKubeconfig(kubeconfig, allowExec) // Warnings returns the error
 	for _, f := range a.files {

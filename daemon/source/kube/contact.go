@@ -13,23 +13,24 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Contact is what one request to the API server found.
+// Contact is the result of one request to the API server.
 type Contact struct {
-	Server string // its URL
-	// Took is how long the answer took.
+	Server string // the URL of the API server
+	// Took is the time from the request to the answer.
 	Took time.Duration
-	// Ahead is how far this host's clock is ahead of the server's, exact to a second. Dated says that it is known.
+	// Ahead is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
+	// Dated reports whether Ahead is known.
 	Ahead time.Duration
 	Dated bool
-	// Fix is what to do about the error.
+	// Fix is the remedy for the error.
 	Fix string
-	// Faults says which other resources the API server refuses.
+	// Faults lists the faults of other resources that the API server refuses to return.
 	Faults []fault.Fault
 }
 
-// Try requests one Service, and one ServiceCIDR, from the API server, with the credentials and the dialer of a Source
-// with these options. The error says in plain words why Services cannot be read; the Contact then has what is known
-// nevertheless, and the fix.
+// Try requests one Service and one ServiceCIDR from the API server, with the credentials and the dialer of a Source
+// with these options. The error explains why Services cannot be read. After an error, the Contact holds the fix and
+// everything that is known.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err

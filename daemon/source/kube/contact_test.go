@@ -50,8 +50,8 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 	}
 }
 
-// What is advised depends on the cause: none of these is one of the kubeconfig's form, which "edgeway config check"
-// checks.
+// The advice depends on the cause of the failure. None of these causes is an error in the kubeconfig itself, which
+// "edgeway config check" reports.
 func TestTryAdvisesByCause(t *testing.T) {
 	t.Parallel()
 	tlsServer, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())

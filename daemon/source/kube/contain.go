@@ -12,7 +12,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs a goroutine of the source. A panic ends Run, which panics in its place; the caller of Run starts it again.
+// work runs a goroutine of the source. If the goroutine panics, Run panics too, and the caller of Run starts Run
+// again.
 func (s *Source) work(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }
@@ -27,13 +28,13 @@ func (s *Source) contain(f func()) {
 	}
 	select {
 	case s.panics <- err:
-	default: // an earlier one ends Run
+	default: // an earlier panic already ends Run
 	}
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// contained returns a dial function for net/http (Go 1.26), which dials in a goroutine of its own.
+// contained returns a dial function for net/http (Go 1.26), which dials in a separate goroutine.
 func contained(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		r := containedAttempt(func() (net.Conn, error) { return dial(ctx, network, address) })
@@ -41,7 +42,7 @@ func contained(dial dialFunc) dialFunc {
 	}
 }
 
-// containedAttempt returns the outcome of f, which is an error if f panics.
+// containedAttempt returns the outcome of f. If f panics, the outcome is an error.
 func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	r.err = contain.Call(func() (err error) {
 		r.value, err = f()
@@ -50,8 +51,8 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	return r
 }
 
-// newStore returns an empty store in the place of the last one, which may be nil. Objects that the last one had and the
-// next list lacks are gone.
+// newStore returns an empty store that replaces the last store, which may be nil. Objects of the last store that the
+// next list lacks are removed.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{},
@@ -65,7 +66,7 @@ func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *s
 	return next
 }
 
-// forget sends that the objects of past stores are gone, except those of a complete list.
+// forget removes the objects of past stores that a complete list does not contain.
 func (s *store) forget(listed func(source.Key) bool) {
 	for _, key := range s.past {
 		if !listed(key) {

@@ -11,13 +11,13 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// again is a sink that may be synced twice.
+// again is a sink whose Synced may be called twice.
 type again struct{ *memory }
 
 func (again) Synced() {}
 
-// A panic in any goroutine of the source ends Run, also during the first list. When Run starts again, what was deleted
-// meanwhile is gone, and the rest is there.
+// A panic in any goroutine of the source ends Run, even during the first list. After a restart of Run, objects that
+// were deleted in between are removed, and all other objects remain.
 func TestRunAfterAPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()
@@ -56,7 +56,7 @@ func TestRunAfterAPanic(t *testing.T) {
 	}
 }
 
-// A Service whose conversion panics is refused and named, and others are read.
+// A Service whose conversion panics is refused and named in a fault, and the other Services are read.
 func TestAServiceThatPanics(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// credentialPoll is the time between two readings of the kubeconfig and of the files that it names. A fault counts when
-// two readings in a row find it: the first one may have found a file that was half-written.
+// credentialPoll is the time between two readings of the kubeconfig and of the files that it names. A fault counts
+// only if two consecutive readings find it, because the first reading may have found a half-written file.
 const credentialPoll = 5 * time.Second
 
 // The IDs of the faults of a kubeconfig.
@@ -22,26 +22,27 @@ const (
 	RangesID   = "service-ranges"
 )
 
-// serviceCIDRs is the resource that the ranges of Service addresses come from. Kubernetes before 1.33 does not have it.
+// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 does not have
+// ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
-// kubeconfigObject is what the faults of a kubeconfig are about.
+// kubeconfigObject returns the object of the faults of a kubeconfig.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
 // FaultIDs returns the IDs of the faults that Faults may return.
 func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
 
-// credentials are the kubeconfig in force, and the state of the one on disk.
+// credentials holds the kubeconfig in force, and the state of the kubeconfig on disk.
 type credentials struct {
 	access *access
-	// fault is why the kubeconfig on disk is not in force.
+	// fault is the reason why the kubeconfig on disk is not in force.
 	fault  error
 	since  time.Time
-	faults int // readings in a row that found the fault
+	faults int // the number of consecutive readings that found the fault
 }
 
-// Faults returns what is wrong with the credentials and their rights now. None is worse than a Warning, because the
-// Services that are known are served.
+// Faults returns the current faults of the credentials and of their permissions. No fault is worse than a Warning,
+// because Edgeway still serves the known Services.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,12 +67,13 @@ func (s *Source) Faults() (out []fault.Fault) {
 	return out
 }
 
-// rangesFault returns the fault of credentials without the right to read ServiceCIDRs.
+// rangesFault returns the fault of credentials without permission to read ServiceCIDRs.
 func rangesFault(f failure) fault.Fault {
 	return fault.New(RangesID, fault.Warning, f.fix, "The ranges of Service addresses are not known: %s", f.text)
 }
 
-// Warnings returns what is wrong with a kubeconfig that can be used. With an error it returns what was found before.
+// Warnings returns the faults of a kubeconfig that can be used. After an error, Warnings returns the faults found so
+// far.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
@@ -80,15 +82,15 @@ func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	return append(a.insecure, expiryFaults(a.expiries, kubeconfig, time.Now())...), nil
 }
 
-// Expiries gives the life of each credential that expires: "ca", "client-certificate", "token". What an exec
-// plugin gets is not known.
+// Expiries returns the validity of each credential that expires: "ca", "client-certificate", "token". The expiry of
+// credentials from an exec plugin is unknown.
 func (s *Source) Expiries() map[string]Expiry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.credentials.access.expiries
 }
 
-// poll reads the kubeconfig again and again until ctx ends. It hands over a client for each one that differs.
+// poll reads the kubeconfig periodically until ctx ends, and passes on a client for each changed version.
 func (s *Source) poll(ctx context.Context) {
 	logged := map[string]bool{}
 	for {
@@ -106,8 +108,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that it names. It returns a client if they differ from those in force, and
-// nil otherwise. Tokens in files of their own are left to client-go, which reads them every minute.
+// reload reads the kubeconfig and the files that it names. reload returns a new client if the content has changed, and
+// nil otherwise. Only client-go reads the token file, every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	s.mu.Lock()
@@ -130,7 +132,7 @@ func (s *Source) reload() (next *client) {
 	return nil
 }
 
-// load reads what the options name. With an error the access has its files only.
+// load reads the kubeconfig that the options name. After an error, the access holds only its files.
 func (s *Source) load() (*access, error) {
 	a, err := loadKubeconfig(s.options.Kubeconfig, s.options.AllowExecPlugins)
 	if err == nil && s.options.UserAgent != "" {
@@ -139,7 +141,7 @@ func (s *Source) load() (*access, error) {
 	return a, err
 }
 
-// logFaults logs each fault that is not in logged, and replaces logged by those of now.
+// logFaults logs each fault that is not in logged, and replaces the content of logged with the current faults.
 func (s *Source) logFaults(logged map[string]bool) {
 	now := map[string]bool{}
 	for _, f := range s.Faults() {

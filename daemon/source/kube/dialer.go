@@ -17,23 +17,24 @@ import (
 	"edgeway/daemon/source"
 )
 
-// dialer makes the connections to the API server, or to the proxy to it. It marks their packets, so that the host's
-// own rules leave them alone. It tries the addresses that the name has and, where these do not lead to the API server,
-// the proven ones. The kernel tests idle connections, for servers that speak only HTTP/1.1.
+// dialer makes the connections to the API server, or to the proxy in front of it. The dialer marks the packets, so
+// that Edgeway's own rules do not apply to them. The dialer tries the addresses of the name, and then the proven
+// addresses if the name does not lead to the API server. The kernel tests idle connections, for servers that speak
+// only HTTP/1.1.
 type dialer struct {
 	net.Dialer
-	// dial is Options.Dial, or that of the net.Dialer.
+	// dial is Options.Dial, or the method of net.Dialer.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	log  *slog.Logger
 	// known is Options.KnownAddrs, or nil.
 	known func() []source.ServerAddr
 	addrs *addresses
-	// lookUp is Options.Lookup. Where it is nil, the resolvers are asked.
+	// lookUp is Options.Lookup. If lookUp is nil, the resolvers are used.
 	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
-	// resolvers are asked in this order; see newResolvers.
+	// resolvers are queried in this order; see newResolvers.
 	resolvers []*net.Resolver
 	tunnels   tunnels
-	// astray reports whether the last connection went to an address that the name does not have.
+	// astray reports whether the last connection went to an address to which the name does not resolve.
 	astray atomic.Bool
 }
 
@@ -52,24 +53,24 @@ func newDialer(o Options) *dialer {
 	return d
 }
 
-// recall adds the addresses of the last run as soon as they are known.
+// recall adds the addresses of the last run once they are known.
 func (d *dialer) recall() {
 	if d.known != nil {
 		d.addrs.recall(d.known())
 	}
 }
 
-// The times of a search.
+// The times that control a search.
 const (
-	// trustName is the time that the addresses of the name have before the other proven addresses are tried as well.
+	// trustName is the time after which the other proven addresses are tried along with the addresses of the name.
 	trustName = 3 * time.Second
-	// familyGap is net.Dialer's time (RFC 6555) between the attempts with both address families.
+	// familyGap is the delay between the attempts with the two address families, as in net.Dialer (RFC 6555).
 	familyGap = 300 * time.Millisecond
-	// provenSpan is the time in which attempts with all proven addresses start.
+	// provenSpan is the time within which the attempts with all proven addresses start.
 	provenSpan = 4 * time.Second
 )
 
-// tryFunc connects to a literal address with a port. It calls connected when only the TLS handshake is left.
+// tryFunc connects to a literal address with a port. A tryFunc calls connected when only the TLS handshake remains.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
 // DialContext connects without TLS: to an address, to a proxy, or to a server without TLS.
@@ -90,8 +91,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, err
 }
 
-// dialTLS returns an http.Transport.DialTLSContext that has the certificate verified at each address that it tries. The
-// transport's DialContext ends in this dialer; an exec plugin closes its connections when the certificate changes.
+// dialTLS returns an http.Transport.DialTLSContext that verifies the certificate at each address that it tries. The
+// function connects with the transport's DialContext, which ends in this dialer, because an exec plugin closes the
+// connections of DialContext when the certificate changes.
 func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -136,8 +138,8 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 	return conn, nil
 }
 
-// search connects to one of the addresses that the name has. If these fail or take long, it tries the other proven
-// addresses as well.
+// search connects to one of the addresses of the name. If these addresses fail or take long, search also tries the
+// other proven addresses.
 func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
 	defer cancel()
@@ -176,7 +178,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	return nil, fault
 }
 
-// prove notes the address of a connection over which the API server's certificate was verified.
+// prove records the address of a connection over which the API server's certificate was verified.
 func (d *dialer) prove(conn net.Conn) {
 	if addr, ok := remoteAddr(conn); ok {
 		d.tunnels.proven(conn, addr)
@@ -192,7 +194,7 @@ func begin(f func() (net.Conn, error)) <-chan outcome[net.Conn] {
 	return out
 }
 
-// abandon closes a connection that comes too late.
+// abandon closes a connection that is made too late.
 func abandon(from <-chan outcome[net.Conn]) {
 	if from == nil {
 		return
@@ -204,13 +206,13 @@ func abandon(from <-chan outcome[net.Conn]) {
 	}()
 }
 
-// byName asks for the addresses of the name and tries them. It stores those that it tries.
+// byName resolves the name and tries its addresses, which it stores in tried.
 func (d *dialer) byName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
 	found, err := d.lookup(ctx, host)
 	if err != nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // as net.Dialer's
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // like the error of net.Dialer
 	}
 	d.addrs.answered(found)
 	addrs := d.tunnels.usable(byFamily(found))
@@ -224,14 +226,14 @@ func (d *dialer) byName(
 	return newRace(addrs, port, gap, try).first(ctx)
 }
 
-// byProof tries the proven addresses, without those that byName tries.
+// byProof tries the proven addresses that byName does not try.
 func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
 	if tried == nil {
 		tried = new([]netip.Addr)
 	}
 	addrs := d.tunnels.usable(d.addrs.others(*tried))
 	gap := min(familyGap, provenSpan/time.Duration(max(1, len(addrs))))
-	// A connection that says nothing more does not postpone the next attempt.
+	// A connection that stalls in its handshake does not postpone the next attempt.
 	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
 		return try(ctx, address, func() {})
 	}
@@ -250,8 +252,8 @@ func newRace(
 	}
 }
 
-// byFamily moves the first address of the other family to the second place, as net.Dialer does (RFC 6555), and leaves
-// out what is beyond maxAddrs.
+// byFamily moves the first address of the other family to the second position, as net.Dialer does (RFC 6555), and
+// keeps at most maxAddrs addresses.
 func byFamily(found []netip.Addr) []netip.Addr {
 	addrs := slices.Clone(found)
 	if len(addrs) > 0 {
@@ -264,7 +266,7 @@ func byFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// found logs when the name stops and starts to lead to the API server; why is nil if it does.
+// found logs when the name stops or starts leading to the API server. why is nil if the name leads to the API server.
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:

@@ -14,27 +14,28 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The credentials that may expire, as the label "credential" of the metric has them.
+// The credentials that may expire, which are the values of the metric's label "credential".
 const (
 	credentialCA          = "ca"
 	credentialCertificate = "client-certificate"
 	credentialToken       = "token"
 )
 
-// Expiry is the life of a credential.
+// Expiry is the validity period of a credential.
 type Expiry struct {
-	From  time.Time // zero: unknown
+	From  time.Time // zero if unknown
 	Until time.Time
 }
 
-// The times of the warning. What lives long is replaced by a person, who is told a week before; what lives
-// for two weeks at most is replaced by a program, in time: by the kubelet after four fifths of its life.
+// The times that control the warnings. A person replaces a long-lived credential and is warned a week before. A
+// program replaces a credential that is valid for two weeks or less, as the kubelet does after four fifths of the
+// period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore
 )
 
-// due is when to warn.
+// due returns the time of the first warning.
 func (e Expiry) due() time.Time {
 	if life := e.Until.Sub(e.From); !e.From.IsZero() && life <= longLife {
 		return e.Until.Add(-life / 10)
@@ -42,7 +43,7 @@ func (e Expiry) due() time.Time {
 	return e.Until.Add(-warnBefore)
 }
 
-// expiryFaults returns a fault for each credential that expires soon, and a Problem for each that has.
+// expiryFaults returns a Warning for each credential that expires soon, and a Problem for each expired credential.
 func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) (out []fault.Fault) {
 	for _, name := range slices.Sorted(maps.Keys(expiries)) {
 		e := expiries[name]
@@ -59,7 +60,7 @@ func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) 
 	return out
 }
 
-// renewals are the commands that replace credentials, with the kubeconfig left out.
+// renewals holds the commands that replace credentials, with a placeholder for the kubeconfig.
 var renewals = map[string]string{
 	credentialCA: fixAuthority,
 	credentialCertificate: "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key " +
@@ -77,8 +78,8 @@ func credentialName(credential string) string {
 	return "The token"
 }
 
-// authorityExpiry is that of the certificate that is valid longest: while an authority is replaced there
-// are two.
+// authorityExpiry returns the validity of the certificate that expires last. There are two certificates while an
+// authority is being replaced.
 func authorityExpiry(raw []byte) (out Expiry) {
 	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(out.Until) {
@@ -88,8 +89,8 @@ func authorityExpiry(raw []byte) (out Expiry) {
 	return out
 }
 
-// tokenExpiry reads the claims of a token that is a JWT (RFC 7519), without a look at its signature, which is
-// the API server's to judge. ok is false for all other tokens and for those that do not expire.
+// tokenExpiry reads the claims of a token that is a JWT (RFC 7519). tokenExpiry ignores the signature, which only the
+// API server can verify. ok is false for any other token and for tokens that do not expire.
 func tokenExpiry(token string) (e Expiry, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -100,7 +101,7 @@ func tokenExpiry(token string) (e Expiry, ok bool) {
 		return e, false
 	}
 	var claims struct{ Exp, Iat float64 }
-	const year10k = 253402300800 // beyond it there is no date that people or time.RFC3339 can write
+	const year10k = 253402300800 // time.RFC3339 cannot represent later dates
 	if json.Unmarshal(payload, &claims) != nil || claims.Exp <= 0 || claims.Exp >= year10k {
 		return e, false
 	}

@@ -20,31 +20,30 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is an API server that speaks real HTTP. Its objects are JSON texts.
+// fakeAPI is a fake API server that speaks real HTTP. The objects of the fake API server are JSON texts.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T
 
 	mu       sync.Mutex
-	objects  map[string]map[string]string // resource, name
+	objects  map[string]map[string]string // keyed by resource and name
 	rv       int
-	events   chan struct{} // closed and renewed at every change
+	events   chan struct{} // closed and replaced at every change
 	changes  []change
 	requests []request
 
-	// hook answers a request itself when it returns true. It is called with mu held.
+	// hook may answer a request itself, and then returns true. The hook is called with mu held.
 	hook func(w http.ResponseWriter, r request) bool
-	// broken answers everything in place of the API server; cut is closed when that begins.
+	// broken answers all requests instead of the API server. cut is closed when broken changes.
 	broken http.HandlerFunc
 	cut    chan struct{}
-	// noStream makes it an API server that cannot stream lists, noBookmarks one that cannot tell that
-	// nothing happened.
+	// noStream disables streamed lists, and noBookmarks disables bookmarks.
 	noStream, noBookmarks bool
-	// noMinutes makes it one that sends a bookmark at the end of a watch only, idleLimit a proxy before it that closes
-	// what was silent for this time.
+	// noMinutes restricts bookmarks to the end of a watch. idleLimit is the time after which a proxy closes a silent
+	// connection.
 	noMinutes bool
 	idleLimit time.Duration
-	// hung is closed when the API server hangs, with open connections.
+	// hung is closed when the API server hangs with open connections.
 	hung chan struct{}
 }
 
@@ -55,7 +54,7 @@ type change struct {
 
 type request struct {
 	at             time.Time
-	resource, verb string // list, stream or watch
+	resource, verb string // verb is list, stream or watch
 	query          map[string][]string
 	path           string
 }
@@ -79,7 +78,7 @@ func unstarted(t *testing.T) *fakeAPI {
 	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), cut: make(chan struct{}), hung: make(chan struct{})}
 }
 
-// kinds gives the apiVersion and kind of each resource.
+// kinds maps each resource to its apiVersion and kind.
 var kinds = map[string][2]string{
 	"services":       {"v1", "Service"},
 	"nodes":          {"v1", "Node"},
@@ -87,7 +86,7 @@ var kinds = map[string][2]string{
 	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
 }
 
-// body completes the rest of an object, as in `"spec":{}`.
+// body returns an object as JSON. rest is the remaining text of the object, such as `"spec":{}`.
 func body(resource, name, rest string, rv int) string {
 	if rest != "" {
 		rest = "," + rest
@@ -136,7 +135,7 @@ func (f *fakeAPI) setHook(hook func(w http.ResponseWriter, r request) bool) {
 	f.hook = hook
 }
 
-// count gives how many requests there were for the resource with one of the verbs.
+// count returns the number of requests for the resource with one of the verbs.
 func (f *fakeAPI) count(resource string, verbs ...string) (n int) {
 	for _, r := range f.seen() {
 		if r.resource == resource && slices.Contains(verbs, r.verb) {
@@ -162,7 +161,7 @@ func verbOf(r *http.Request) string {
 	return "list"
 }
 
-// breakWith ends all watches, as the API server does in time, and lets h answer in its place.
+// breakWith ends all watches, as the API server does after a while, and makes h answer all requests.
 func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,7 +170,7 @@ func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.cut = make(chan struct{})
 }
 
-// hang makes all requests hang, and those that follow.
+// hang makes all current and future requests hang.
 func (f *fakeAPI) hang() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,7 +195,7 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	f.answer(w, r, req)
 }
 
-// answer answers as an API server that works.
+// answer answers a request as a working API server does.
 func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	f.mu.Lock()
 	hook, rv := f.hook, f.rv
@@ -227,7 +226,7 @@ func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	}
 }
 
-// follow sends bookmarks as a real API server does: every minute, and two seconds before the end.
+// follow sends bookmarks as a real API server does: every minute, and two seconds before the end of the watch.
 func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(req.get("timeoutSeconds"))
@@ -311,7 +310,7 @@ users: [{name: u, user: {token: secret}}]
 	return path
 }
 
-// memory is a sink that holds what it was given.
+// memory is a sink that stores the objects.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object

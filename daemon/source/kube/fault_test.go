@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// No permission for Nodes, no ServiceCIDRs in the API: neither holds up Synced, nor is it asked for
-// over and over, nor is it a fault.
+// A missing permission for Nodes and a missing API for ServiceCIDRs do not delay Synced, do not cause repeated
+// requests, and are not faults.
 func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -48,7 +48,8 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 }
 
-// Without the right to read ServiceCIDRs the ranges are not known: a warning that ends once there is the right.
+// Without permission to read ServiceCIDRs, the ranges are unknown. A warning reports the missing permission until it
+// is granted.
 func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -68,7 +69,7 @@ func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 	}
 }
 
-// An API server that says no is reached.
+// An API server that refuses a request is reachable.
 func TestARefusalIsNoAbsence(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -103,7 +104,7 @@ func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
 	start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" }).waitSynced(t, 2*time.Second)
 }
 
-// One watch that is too late is no fault: the list that follows puts it right.
+// One watch that started too late is not a fault, because the following list corrects the state.
 func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -112,7 +113,7 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, 2*time.Second)
 	time.Sleep(1200 * time.Millisecond)
-	var answered sync.Map // resources whose watch was too late once
+	var answered sync.Map // resources whose watch was answered with 410 once
 	api.setHook(func(w http.ResponseWriter, r request) bool {
 		if r.verb != "watch" {
 			return false
@@ -126,12 +127,12 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	api.put("services", "b", clusterIP(2))
 	api.CloseClientConnections()
 	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
-	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 alone may be in a port
+	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 alone may be part of a port
 		t.Errorf("%d lines about it:\n%s", n, r.log)
 	}
 }
 
-// Every watch is answered with 410 Gone, every list works.
+// Every watch is answered with 410 Gone, and every list works.
 func TestStormOfExpiredWatches(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -159,7 +160,7 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	if n := api.count("services", "list", "watch", "stream"); n > 3*(seconds+2) {
 		t.Errorf("%d requests in about %d s", n, seconds)
 	}
-	if n := r.log.count("level=WARN"); n != 1 && n != 2 { // one for each resource at most
+	if n := r.log.count("level=WARN"); n != 1 && n != 2 { // at most one for each resource
 		t.Errorf("%d warnings", n)
 	}
 	if n := r.log.count("usable again"); n > 2 {
@@ -170,7 +171,7 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Err == "" })
 }
 
-// The stream itself is answered with 410: client-go tries again at once, and only the pace holds it.
+// The stream itself is answered with 410. client-go retries immediately, and only the pace limits the requests.
 func TestStormOfExpiredStreams(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -190,7 +191,7 @@ func TestStormOfExpiredStreams(t *testing.T) {
 	}
 }
 
-// The API server goes away and comes back with half of the stream, then with all of it.
+// The API server becomes unreachable and returns with half of the stream, then with the whole stream.
 func TestHalfAListRemovesNothing(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -214,7 +215,7 @@ func TestHalfAListRemovesNothing(t *testing.T) {
 		case "list":
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"500"},"items":[`)
 			half <- struct{}{}
-		default: // a stream that ends before the bookmark
+		default: // the stream ends before the bookmark
 			emit(w, "ADDED", body("services", "c", clusterIP(3), 300))
 			half <- struct{}{}
 		}
@@ -237,7 +238,7 @@ func TestHalfAListRemovesNothing(t *testing.T) {
 	eventually(t, "the whole list counts", 20*time.Second, func() bool { return r.names() == "d" })
 }
 
-// After its connections broke, the source goes on from the last event instead of listing again.
+// After its connections break, the source continues after the last event instead of listing again.
 func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -245,7 +246,7 @@ func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 	api.put("services", "a", clusterIP(1))
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, 2*time.Second)
-	time.Sleep(1200 * time.Millisecond) // a watch that broke at once would be listed again
+	time.Sleep(1200 * time.Millisecond) // a watch that breaks immediately leads to a new list
 	api.CloseClientConnections()
 	api.put("services", "b", clusterIP(2))
 	eventually(t, "b arrives", 5*time.Second, func() bool { return r.names() == "a b" })
@@ -274,7 +275,7 @@ func TestUnreachableServerIsNamedOnce(t *testing.T) {
 	}
 }
 
-// Without events, bookmarks or an end, a watch is taken for dead by the time silence has passed.
+// A watch without events, bookmarks or an end counts as dead after the time limit silence.
 func TestContactAges(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

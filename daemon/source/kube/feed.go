@@ -33,7 +33,7 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed follows one resource, in one namespace or in all. It lasts as long as the source.
+// feed follows one resource, in one namespace or in all namespaces. A feed exists as long as the source.
 type feed struct {
 	source    *Source
 	store     *store
@@ -42,28 +42,28 @@ type feed struct {
 	namespace string
 	labels    string
 	fields    string
-	// required feeds decide about Synced and Status. The others may be forbidden or unknown to the
-	// API server: then they are asked for again once in deniedPause.
+	// required feeds determine Synced and Status. Other resources may be forbidden or unknown to the API server, and
+	// are then requested again after deniedPause.
 	required bool
 	example  runtime.Object
 	newList  func() runtime.Object
 	convert  func(*convert.Converter, any) (source.Object, bool)
 
 	health  health
-	lists   pace // full lists and watches that begin with one
-	watches pace // watches that go on where the last one ended
+	lists   pace // full lists and watches that start with a list
+	watches pace // watches that continue where the last watch ended
 
-	relays  sync.WaitGroup // of the watchers
-	expired atomic.Int32   // watches in a row that began too late
+	relays  sync.WaitGroup // the goroutines of the watchers
+	expired atomic.Int32   // the number of consecutive watches that started too late
 }
 
-// session is one run of a feed with one client. It is the reflector's ListerWatcher. The reflector (client-go v0.37.2)
-// lists in a goroutine that may outlive the run, and then must not share anything with the next session that no lock
-// protects.
+// session is one run of a feed with one client, and the ListerWatcher of the reflector. The reflector (client-go
+// v0.37.2) lists in a goroutine that may outlive the run, so a session must not share data with the next session
+// without a lock.
 type session struct {
 	*feed
 	client *client
-	// streamErr is the error of the last attempt to get the list as a stream.
+	// streamErr is the error of the last attempt to stream the list.
 	streamErr error
 }
 
@@ -71,37 +71,39 @@ type session struct {
 const (
 	minGap      = time.Second
 	maxGap      = 10 * time.Second
-	maxBackoff  = 2 * time.Second // between attempts to connect, and up to half more
+	maxBackoff  = 2 * time.Second // the delay between connection attempts, plus up to 50 %
 	deniedPause = 40 * time.Second
-	// longWatch bounds a watch, plus up to longJitter by chance. The API server (v1.36) sends a bookmark on each watch
-	// every 59 to 62 s, so that silence is noticed soon nevertheless.
+	// longWatch, plus a random time up to longJitter, is the duration of a watch. The API server (v1.36) sends a
+	// bookmark on each watch every 59 to 62 s, so silence is still noticed soon.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit ends a long watch on which nothing arrives. That is no fault: an API server that has restarted
-	// sends no bookmark of a resource until something of it changes, and some proxies close what was silent for a
-	// minute.
+	// bookmarkLimit is the silence after which a long watch ends. This silence is not a fault: a restarted API server
+	// sends no bookmark for a resource until an object changes, and some proxies close connections that were silent
+	// for a minute.
 	bookmarkLimit = 70 * time.Second
-	// shortWatch bounds a watch, plus up to shortJitter by chance, for shortTime after a long watch without the
-	// minute's bookmark. The API server sends another bookmark two seconds before the end of a watch.
+	// shortWatch, plus a random time up to shortJitter, is the duration of each watch for shortTime after a long watch
+	// that lacked the bookmark of each minute. The API server also sends a bookmark two seconds before the end of a
+	// watch.
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// probeTimeout bounds a watch that is to show soon whether the API server works again, plus up to probeJitter by
-	// chance: hosts that lost the API server at the same moment do not ask in step until it has something to tell.
+	// probeTimeout, plus a random time up to probeJitter, is the duration of a watch that tests whether the API server
+	// works again. Without the jitter, hosts that lost the API server at the same moment would send their requests in
+	// step.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
-	// listSpread is in which time hosts list anew whose watches began too late, as all do at once after a restart of
-	// the API server.
+	// listSpread is the time over which hosts spread their new lists when their watches started too late, as happens
+	// to all hosts together after a restart of the API server.
 	listSpread = 4 * time.Second
-	// streamTimeout bounds a watch that begins with the full list. Only its silence may end it: it
-	// may take hours over a thin link.
+	// streamTimeout bounds a watch that starts with the full list. Only silence may end the list, which may take hours
+	// over a slow link.
 	streamTimeout = 24 * time.Hour
 	// overtime and probeOvertime are the times for which a short watch and a probe may be silent after their end. A
-	// long watch and the probe after it notice a silent API server within 90 s together.
+	// long watch and the following probe together detect a silent API server within 90 s.
 	overtime      = 20 * time.Second
 	probeOvertime = 5 * time.Second
-	// silence is how long a list may be silent. An API server gives up one that it does not get ready
-	// in a minute.
+	// silence is the time for which a list may be silent. An API server aborts a list that is not ready within a
+	// minute.
 	silence = 75 * time.Second
 )
 
@@ -158,12 +160,12 @@ func coreGroup(c *client) rest.Interface       { return c.core }
 func discoveryGroup(c *client) rest.Interface  { return c.discovery }
 func networkingGroup(c *client) rest.Interface { return c.networking }
 
-// run follows the resource with the client until ctx ends. The events are sent even then, until the source ends.
+// run follows the resource with the client until ctx ends. The remaining events are still sent until the source ends.
 func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
 	f.store = newStore(source, f, events, f.store)
 	defer f.relays.Wait()
-	f.lists.ease() // what was wrong with the last client need not be wrong with this one
-	// What the reflector would log, once for every attempt, this package logs once for every change.
+	f.lists.ease() // faults of the last client need not apply to this client
+	// The reflector would log every attempt. This package logs only changes.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -181,11 +183,11 @@ func (s *session) request(o *metav1.ListOptions) *rest.Request {
 	o.LabelSelector, o.FieldSelector = s.labels, s.fields
 	return s.group(s.client).Get().Namespace(s.namespace).Resource(s.resource).
 		VersionedParams(o, s.client.params).
-		MaxRetries(0) // the pace decides when to try again
+		MaxRetries(0) // the pace controls the retries
 }
 
-// list is the reflector's fallback for API servers that cannot stream a list. Where the stream
-// failed for any other reason the list would fail too.
+// list is the reflector's fallback for API servers that cannot stream a list. If the stream failed for any other
+// reason, the list would fail too.
 func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	streamErr := s.streamErr
 	s.streamErr = nil
@@ -216,7 +218,8 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return out, nil
 }
 
-// checkList refuses what decodes, but is no list of this kind: what is not in a list is deleted.
+// checkList rejects an answer that decodes but is not a list of this kind, because objects that a list lacks are
+// deleted.
 func (f *feed) checkList(got runtime.Object) error {
 	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
 		return fmt.Errorf("the answer is no list of %s", f.resource)
@@ -227,7 +230,7 @@ func (f *feed) checkList(got runtime.Object) error {
 	return nil
 }
 
-// watch starts a watch, or a stream of the list that goes on as a watch.
+// watch starts a watch, or a stream of the list that continues as a watch.
 func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p, w := &s.watches, s.nextWatch()
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
@@ -241,7 +244,7 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	o.TimeoutSeconds, o.Watch = &seconds, true
 	inner, err := s.request(&o).Watch(c.in(ctx))
 	if lost := c.lost(); lost != nil {
-		err = lost // client-go returns an empty watch where a connection timed out or was closed
+		err = lost // client-go returns an empty watch if a connection timed out or was closed
 	}
 	if err != nil {
 		c.Close()
@@ -251,11 +254,11 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	return w.start(ctx, s, inner), nil
 }
 
-// longPause is the least pause that is reported as a fault.
+// longPause is the shortest pause that is reported as a fault.
 const longPause = 5 * time.Second
 
-// awaitPause waits while the API server wants no request. It may have said so to another feed; this one has no contact
-// meanwhile, and a connection that it lost before no longer says why.
+// awaitPause waits for the end of a pause that the API server asked for, perhaps in an answer to another feed. A long
+// pause replaces an earlier lost connection as the reason why this feed has no contact.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {
@@ -266,8 +269,8 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch sets the limits of the next watch. It is short when it is in doubt whether the API server works, as after a
-// watch without a bookmark: a watch that ends soon brings one soon.
+// nextWatch sets the limits of the next watch. The watch is short if the API server might not work, for example after
+// a watch without a bookmark: a short watch soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}
@@ -288,14 +291,14 @@ func (f *feed) nextWatch() *watcher {
 	return w
 }
 
-// watchFailed returns the error that makes the reflector (client-go v0.37.2) do what is needed.
+// watchFailed returns the error that makes the reflector (client-go v0.37.2) react correctly.
 func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	switch {
 	case c.list && refusesStream(err):
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some errors the reflector would sleep without regard to ctx: a plain one prevents that.
+		// After some errors the reflector would sleep regardless of ctx. A plain error prevents the sleep.
 		s.streamErr = s.failed(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
@@ -303,24 +306,24 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	}
 	fault := s.failed(ctx, c, err)
 	if ctx.Err() == nil && (c.lost() != nil || isOverloaded(err)) {
-		// The reflector goes on with the watch after this one; it need not list again.
+		// After this error, the reflector starts another watch without a new list.
 		return apierrors.NewTooManyRequestsError(fault.Error())
 	}
 	return err
 }
 
-// ok notes that the API server works.
+// ok records that the API server works.
 func (f *feed) ok() {
 	if f.health.ok() {
 		f.source.logChange()
 	}
 }
 
-// failed notes an error of a request. It returns the error in plain words, of a type that the reflector does not know
-// how to act on.
+// failed records the error of a request. failed returns the error in plain words, with a type that the reflector does
+// not interpret.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
-		return err // we are stopping
+		return err // the feed is stopping
 	}
 	found := newFailure(s.client.host, c.verb+" "+s.resource, err, s.source.options.Kubeconfig)
 	fault := errors.New(found.text)
@@ -334,12 +337,12 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 		return fault
 	}
 	if c.lost() != nil {
-		s.lists.ease() // a server that was not reached was not asked for a list
+		s.lists.ease() // an unreachable server received no request for a list
 	}
 	s.health.fail(found)
 	s.source.logChange()
 	return fault
 }
 
-// String names the feed in tests.
+// String returns the name of the feed for tests.
 func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -34,7 +34,7 @@ import (
 	"edgeway/test/hostile"
 )
 
-// oneAnswer is an API server that has the same answer to everything.
+// oneAnswer is an API server that returns the same answer to every request.
 type oneAnswer struct {
 	mu          sync.Mutex
 	contentType string
@@ -76,7 +76,7 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// received has a store take what use gives it, checks what it makes of that, and how much memory that took.
+// received calls use with a store, and checks the resulting objects and the memory used.
 func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})
@@ -92,7 +92,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
 	close(events)
 	<-done
-	// The reader of a stream of Protobuf makes room for 16 MB, by doubling it.
+	// The reader of a Protobuf stream allocates 16 MB by doubling its buffer.
 	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
 		t.Errorf("%d bytes took %d of memory", len(body), n)
 	}
@@ -104,11 +104,13 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// checkObject: an object is as the tracker may have it, or says what is wrong. What it says is short and plain.
+// checkObject checks that an object is valid for the tracker, or that its problems explain why not. The problems must
+// be short and plain.
 func checkObject(t *testing.T, obj source.Object) {
 	t.Helper()
 	key := obj.Key()
-	named := key.Namespace != "" || len(validation.IsDNS1123Subdomain(key.Name)) == 0 // Nodes and ServiceCIDRs: the API server checks them
+	// Edgeway relies on the API server to validate the names of Nodes and ServiceCIDRs.
+	named := key.Namespace != "" || len(validation.IsDNS1123Subdomain(key.Name)) == 0
 	if err := convert.Check(obj); err != nil && len(obj.Problems()) == 0 && named {
 		t.Error(err)
 	}
@@ -122,7 +124,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
-// sent gives an object and a list of a feed as the API server has them, and their group.
+// sent returns an object and a list of a feed in the form that the API server uses, and their group.
 func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":
@@ -135,7 +137,7 @@ func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	return &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, networkingv1.SchemeGroupVersion
 }
 
-// objectOf decodes an object of the corpus; nil when it is of another kind than the feed's.
+// objectOf decodes an object of the corpus, and returns nil if the object's kind is not that of the feed.
 func objectOf(f *feed, text []byte) runtime.Object {
 	var is metav1.TypeMeta
 	obj, _, _ := sent(f)
@@ -146,7 +148,7 @@ func objectOf(f *feed, text []byte) runtime.Object {
 	return obj
 }
 
-// encoderOf gives the encoder that the API server has for a feed's objects.
+// encoderOf returns the encoder that the API server uses for the objects of a feed.
 func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
@@ -165,7 +167,7 @@ func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerIn
 	return info, codecs.EncoderForVersion(info.Serializer, group)
 }
 
-// FuzzList gives the feeds any answer to a list, as JSON or Protobuf.
+// FuzzList sends the feeds arbitrary answers to a list, as JSON or Protobuf.
 func FuzzList(f *testing.F) {
 	answer, s := newOneAnswer(f)
 	for i, feed := range s.feeds {
@@ -212,7 +214,7 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzWatch does the same with the stream of a watch.
+// FuzzWatch sends the feeds arbitrary streams of a watch.
 func FuzzWatch(f *testing.F) {
 	answer, s := newOneAnswer(f)
 	for i, feed := range s.feeds {
@@ -237,7 +239,7 @@ func FuzzWatch(f *testing.F) {
 			w := (&watcher{call: c}).start(ctx, on(s, feed), inner)
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				// The reflector lets nothing else pass.
+				// The reflector ignores all other objects.
 				if reflect.TypeOf(e.Object) != reflect.TypeOf(feed.example) {
 					continue
 				}
@@ -252,7 +254,7 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// watchSeed is a stream in which each object of the corpus comes, changes and goes.
+// watchSeed returns a stream in which each object of the corpus is added, modified and deleted.
 func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	f.Helper()
 	info, enc := encoderOf(f, feed, protobuf)
@@ -273,7 +275,8 @@ func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	return out.Bytes()
 }
 
-// FuzzKubeconfig reads any kubeconfig: it is refused with a fault that names the file, or it leads to a server.
+// FuzzKubeconfig reads arbitrary kubeconfigs. Each kubeconfig is refused with a fault that names the file, or leads to
+// a server.
 func FuzzKubeconfig(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const whole = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`

@@ -21,16 +21,16 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// health is what a feed knows about its connection.
+// health is the state of a feed's connection.
 type health struct {
 	mu      sync.Mutex
-	contact time.Time // when a whole list or an event was decoded last: nothing else shows that the API server works
+	contact time.Time // when a complete list or an event was last decoded, the only proof that the API server works
 	failure failure
-	// bookmarkless is when a long watch showed last that the API server sends no bookmark each minute.
+	// bookmarkless is the last time when a long watch lacked the bookmark that is due each minute.
 	bookmarkless time.Time
 }
 
-// ok notes that a list or an event was decoded; it reports whether there was a fault before.
+// ok records that a list or an event was decoded, and reports whether there was a fault before.
 func (h *health) ok() (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,17 +64,17 @@ func (h *health) get() (contact time.Time, f failure) {
 	return h.contact, h.failure
 }
 
-// logState is what was logged about the API server.
+// logState records the faults of the API server that were logged.
 type logState struct {
-	faults map[string]time.Time // when each fault was logged last, by its cause
-	open   bool                 // a fault was logged, its end was not
+	faults map[string]time.Time // when each fault was last logged, by cause
+	open   bool                 // a fault was logged, but not its end
 }
 
-// repeatAfter is when the same fault is worth another line. Before that, an API server that fails
-// and works in turn adds nothing to the log.
+// repeatAfter is the time after which the same fault is logged again. An API server that alternately fails and works
+// does not fill the log.
 const repeatAfter = 10 * time.Minute
 
-// logChange logs a fault that is new, and the end of those that were logged.
+// logChange logs a new fault, and the end of the faults that were logged.
 func (s *Source) logChange() {
 	f := s.failed()
 	s.mu.Lock()
@@ -98,8 +98,8 @@ func (s *Source) logChange() {
 	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.text)
 }
 
-// describe says in plain words what went wrong with a request. The same fault always gives the same
-// text: what is of a single connection, as its ports, is left out.
+// describe explains in plain words why a request failed. The same fault always has the same text, without details of a
+// single connection such as its ports.
 func describe(host, what string, err error) string { return text.CleanLine(explain(host, what, err)) }
 
 func explain(host, what string, err error) string {
@@ -133,10 +133,10 @@ func explain(host, what string, err error) string {
 	return fmt.Sprintf("%s: %.300s", what, why)
 }
 
-// streamID finds the numbers in net/http's errors of HTTP/2.
+// streamID matches the numbers in HTTP/2 errors of net/http.
 var streamID = regexp.MustCompile(`(stream ID |LastStreamID=)\d+[;,]? ?`)
 
-// root gives the innermost text of a failed dial: "connection refused", "no such host", "i/o timeout".
+// root returns the innermost text of a failed dial: "connection refused", "no such host", "timed out".
 func root(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -153,25 +153,25 @@ func root(err error) string {
 	return err.Error()
 }
 
-// isDenied says that asking again soon is pointless: no permission, or no such resource.
+// isDenied reports whether an early retry is pointless, because of a missing permission or an unknown resource.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// isOverloaded says that the API server, or a load balancer before it, asks to come back later.
+// isOverloaded reports whether the API server, or a load balancer in front of it, asks the client to retry later.
 func isOverloaded(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
-// isAhead says that the API server has not reached the version that was asked for. The reflector asks
-// again without one.
+// isAhead reports whether the API server has not reached the requested version. The reflector then retries without a
+// version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// refusesStream says that the API server cannot send a list as a stream (before v1.32, or with the
-// feature WatchList switched off), but may have a plain list.
+// refusesStream reports whether the API server cannot stream a list (before v1.32, or with the feature WatchList
+// switched off) but may return a plain list.
 func refusesStream(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{400, 405, 406, 415, 422}, status.Status().Code)

@@ -6,8 +6,8 @@ import (
 	"encoding/pem"
 )
 
-// CAs returns the SHA-256 of each certificate of the kubeconfig's certificate authority. They identify the cluster when
-// the URL of its API server changes. It returns nothing if the host's own authorities count.
+// CAs returns the SHA-256 of each certificate of the kubeconfig's certificate authority. These fingerprints identify
+// the cluster when the URL of its API server changes. The result is empty if the host's own authorities apply.
 func (s *Source) CAs() []string { return s.client.Load().cas }
 
 func fingerprints(bundle []byte) (out []string) {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// insecureServer returns what lets a man in the middle be the API server.
+// insecureServer returns the faults that allow a man in the middle to impersonate the API server.
 func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if config.Insecure {
 		out = append(out, fault.New(insecureID, fault.Warning,
@@ -37,7 +37,7 @@ func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) 
 	return out
 }
 
-// insecureFiles returns which files the wrong users may read or write.
+// insecureFiles returns a fault for each file that the wrong users can read or write.
 func insecureFiles(files []file) (out []fault.Fault) {
 	for _, f := range files {
 		sys, ok := f.info.Sys().(*syscall.Stat_t)
@@ -73,14 +73,14 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is a group of the packages' service. Whoever checks the configuration is mostly root. statusGroup is its
-// other one, of people who may ask for its status.
+// serviceGroup is the group of the packaged service. The name is compared because root, not the service, usually
+// checks the configuration. statusGroup is the service's other group, whose members may request its status.
 const (
 	serviceGroup = "edgeway"
 	statusGroup  = "edgeway-status"
 )
 
-// ownGroup reports whether the group has no members but root and the daemon.
+// ownGroup reports whether only root and the daemon are members of the group.
 func ownGroup(gid uint32) bool {
 	name := groupName(gid)
 	return gid == 0 || name == serviceGroup || int(gid) == os.Getegid() && name != statusGroup

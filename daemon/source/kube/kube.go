@@ -1,20 +1,20 @@
-// Package kube is the source that lists and watches a Kubernetes API server: Services,
-// EndpointSlices, the host's own Node, and ServiceCIDRs.
+// Package kube is the source that lists and watches objects of a Kubernetes API server: Services, EndpointSlices, the
+// host's own Node, and ServiceCIDRs.
 //
-// It uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object:
-// each is converted as soon as it is decoded. It is made for hosts far away from the API server:
-// a connection that went silent is noticed within half a minute, a request without an answer and a
-// watch that went silent within 90 seconds; after a loss the watch goes on where it stopped; a list is
-// given time as long as something of it arrives; and an API server in trouble is asked for a full list
-// at most once a second, ever more rarely, and not before the time that it names (Retry-After).
+// The package uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object: each
+// object is converted as soon as it is decoded. The package is designed for hosts far away from the API server. A
+// silent connection is detected within half a minute, and an unanswered request or a silent watch within 90 seconds.
+// After a lost connection, the watch continues where it stopped. A list may take any time while parts of it arrive. An
+// API server in trouble receives at most one request for a full list per second, at growing intervals, and none before
+// the time that it names (Retry-After).
 //
-// Only a whole list or an event, of the right kind, counts as contact. In a quiet cluster the
-// bookmarks are these events: one comes each minute, and one before the end of a watch.
+// Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster these events are
+// bookmarks: one arrives each minute, and one before the end of a watch.
 //
-// A request passes these layers: a session asks for a list or a watch (feed.go), the transport limits silence
+// A request passes these layers: a session requests a list or a watch (feed.go), the transport limits silence
 // (transport.go), client-go adds the credentials, and the dialer connects to an address that proves to be the API
-// server's (dialer.go). A watcher judges how a watch went (watch.go). A changed kubeconfig makes a new client and new
-// sessions (credentials.go).
+// server's (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). A changed kubeconfig leads to
+// a new client and new sessions (credentials.go).
 package kube
 
 import (
@@ -37,45 +37,45 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options say where the API server is and what to read of it.
+// Options select the API server and the objects to read.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file; its current context is used.
+	// Kubeconfig is the path of a kubeconfig file, whose current context is used.
 	Kubeconfig string
-	// AllowExecPlugins lets the kubeconfig run a program to get credentials.
+	// AllowExecPlugins allows the kubeconfig to run a program that returns credentials.
 	AllowExecPlugins bool
-	// Namespaces limits Services and EndpointSlices to these; empty: all.
+	// Namespaces limits Services and EndpointSlices to these namespaces. An empty list means all namespaces.
 	Namespaces []string
-	// LabelSelector limits Services, and their EndpointSlices by the same labels: the control plane
-	// copies the labels of a Service to its slices. Empty: all.
+	// LabelSelector limits Services and EndpointSlices: the control plane copies the labels of a Service to its
+	// slices. An empty selector matches all objects.
 	LabelSelector string
-	// NodeName is the name of the host's Node; empty: Nodes are not read.
+	// NodeName is the name of the host's Node. If the name is empty, Nodes are not read.
 	NodeName string
-	// UserAgent is sent with every request; empty: client-go's.
+	// UserAgent is sent with every request. The default is the user agent of client-go.
 	UserAgent string
-	// Mark is the packet mark of the connections; 0: none.
+	// Mark is the packet mark of the connections, or 0 for none.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the last run, the latest proof first, once they are known; nil if
-	// there are none.
+	// KnownAddrs returns the proven addresses of the last run, the latest proof first. KnownAddrs returns nil until
+	// these addresses are known.
 	KnownAddrs func() []source.ServerAddr
-	// Dial makes the connections. Nil means a net.Dialer.
+	// Dial makes the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Lookup returns the addresses of a name. Nil means the host's name servers.
+	// Lookup returns the addresses of a name. The default is to query the host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// Before is convert.Converter.Before.
+	// Before is passed on as convert.Converter.Before.
 	Before func(source.Key)
 }
 
-// Source is the Kubernetes API as a source. It is made by New.
+// Source reads the Kubernetes API. Use New to create a Source.
 type Source struct {
 	log     *slog.Logger
 	options Options
 	dialer  *dialer
-	client  atomic.Pointer[client] // of the kubeconfig in force
+	client  atomic.Pointer[client] // for the kubeconfig in force
 	feeds   []*feed
-	panics  chan error       // of the source's goroutines
-	told    source.APIServer // the latest that the sink was told; used by Run alone
-	// replaced receives the client of each kubeconfig that differs from the one in force.
+	panics  chan error       // from the source's goroutines
+	told    source.APIServer // the last value passed to the sink; only Run uses it
+	// replaced receives a client for each kubeconfig that differs from the kubeconfig in force.
 	replaced chan *client
 
 	mu          sync.Mutex
@@ -86,8 +86,8 @@ type Source struct {
 
 var _ source.Source = (*Source)(nil)
 
-// New checks the options and reads the kubeconfig, but does not contact the API server. Errors name
-// the file and the field that is to blame.
+// New checks the options and reads the kubeconfig, but does not contact the API server. Errors name the file and the
+// invalid field.
 func New(o Options) (*Source, error) {
 	selector, err := checkOptions(&o)
 	if err != nil {
@@ -142,8 +142,7 @@ func (s *Source) Name() string { return "kube" }
 // APIServer returns the URL of the API server as the kubeconfig in force has it.
 func (s *Source) APIServer() string { return s.client.Load().host }
 
-// Status implements source.Source. LastContact is that of whichever of Services and EndpointSlices
-// heard last from the API server longer ago.
+// Status implements source.Source. LastContact is the oldest of the last contacts of the required feeds.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	st := source.Status{Synced: s.synced}
@@ -174,8 +173,8 @@ func (s *Source) failed() failure {
 	return failure{}
 }
 
-// optionalWait is how long Synced waits, once all that must be there is there, for the first answer
-// about the Node and the ServiceCIDRs.
+// optionalWait is the time for which Synced waits for the first answers about the Node and the ServiceCIDRs once all
+// required feeds have answered.
 const optionalWait = time.Second
 
 // Run implements source.Source.
@@ -255,7 +254,7 @@ func (s *Source) startFeeds(source context.Context) *feedRun {
 	return run
 }
 
-// stop ends the run, and applies the events that are on their way.
+// stop ends the run, and applies the events that are still in transit.
 func (r *feedRun) stop(s *Source, sink source.Sink) {
 	r.cancel()
 	var group sync.WaitGroup
@@ -283,7 +282,7 @@ func allOptional(waiting map[*feed]bool) bool {
 	return true
 }
 
-// tellAddrs hands over the addresses of the API server, or of the proxy to it: the configured and the proven ones.
+// tellAddrs passes the configured and the proven addresses of the API server, or of its proxy, to the sink.
 func (s *Source) tellAddrs(sink source.Sink) {
 	now, before := s.dialer.addrs.server(s.APIServer()), s.told
 	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.Proven, before.Proven) {
@@ -298,7 +297,7 @@ func (s *Source) tellAddrs(sink source.Sink) {
 	}
 }
 
-// sync comes after the addresses of the API server: no plan shall be made without them.
+// sync passes on the addresses of the API server before it calls Synced, because a plan needs these addresses.
 func (s *Source) sync(sink source.Sink) {
 	s.tellAddrs(sink)
 	s.mu.Lock()
@@ -307,8 +306,7 @@ func (s *Source) sync(sink source.Sink) {
 	sink.Synced()
 }
 
-// event is one thing that a feed saw: a new version of an object, its absence, or the feed's first
-// complete answer.
+// event is an event of a feed: a new version of an object, its deletion, or a complete answer to the feed.
 type event struct {
 	feed     *feed
 	upsert   source.Object

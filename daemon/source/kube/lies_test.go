@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// liar accepts connections at an address, at the API server's port, and treats them in its own way.
+// liar accepts connections at an address and the API server's port, and passes them to treat.
 func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	_, port := hostPort(apiURL)
@@ -38,8 +38,8 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	}()
 }
 
-// Whatever a false answer leads to, the host is back within 10 s by an address that was proven before, also after a
-// restart. False addresses are not the API server's, and the name is followed when it tells the truth again.
+// After any false DNS answer, the host reconnects within 10 s through a previously proven address, even after a
+// restart. False addresses do not count as the API server's, and the name is used again once it resolves correctly.
 func TestNameServerThatLies(t *testing.T) {
 	t.Parallel()
 	for what, treat := range map[string]func(net.Conn){
@@ -70,7 +70,7 @@ func TestNameServerThatLies(t *testing.T) {
 			}
 			r.redial(t, api, 10*time.Second)
 			wantAddrs(t, "while the name server lies", r.apiServer(url), "127.0.0.1")
-			if r.log.count("using a previous address") == 0 { // a connection that was being made has survived
+			if r.log.count("using a previous address") == 0 { // an earlier connection attempt succeeded
 				r.redial(t, api, 10*time.Second)
 			}
 			eventually(t, "a line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") > 0 })
@@ -89,7 +89,7 @@ func TestNameServerThatLies(t *testing.T) {
 	}
 }
 
-// selfSigned returns a certificate of an authority of its own for the API server's name.
+// selfSigned returns a self-signed certificate for the API server's name.
 func selfSigned(t *testing.T) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -103,7 +103,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
 }
 
-// Name servers that do not answer do not keep the host from the addresses that it knows.
+// If the name servers do not answer, the host still uses the addresses that it knows.
 func TestNameServerThatIsSilent(t *testing.T) {
 	t.Parallel()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// pace keeps requests apart: the first starts at once, the next ones at least a gap after the one
-// before. The gap doubles with every request, up to max, and is min again after a quiet time.
+// pace spaces requests: the first request starts immediately, and each further request starts at least a gap after the
+// previous request. The gap doubles with every request, up to max, and returns to min after a quiet time.
 type pace struct {
 	min, max time.Duration
 
 	mu   sync.Mutex
 	gap  time.Duration
-	last time.Time // the start of the latest request, which may still be ahead
-	next time.Time // no request starts before
+	last time.Time // the start of the latest request, which may be in the future
+	next time.Time // no request starts before this time
 }
 
-// quietTime is how long a pace must not be used until it starts from the shortest gap again.
+// quietTime is the time without requests after which a pace starts again with the shortest gap.
 const quietTime = 2 * time.Minute
 
 // wait returns when the next request may start, or when ctx ends.
@@ -52,8 +52,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// delay lets no request start before d has passed, and up to spread more, by chance: hosts that an API server treats
-// alike at the same moment send their requests one by one.
+// delay postpones all requests by d, plus a random time up to spread, so that hosts that fail at the same moment do
+// not retry together.
 func (p *pace) delay(d, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *pace) delay(d, spread time.Duration) {
 	}
 }
 
-// ease makes the next gap the shortest again.
+// ease resets the gap to the shortest value.
 func (p *pace) ease() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

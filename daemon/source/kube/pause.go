@@ -18,7 +18,7 @@ type pause struct {
 	until time.Time
 }
 
-// heed notes the pause for which an answer asks.
+// heed records the pause that an answer asks for.
 func (p *pause) heed(resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return
@@ -35,14 +35,15 @@ func (p *pause) heed(resp *http.Response) {
 	}
 }
 
-// left returns the rest of the pause.
+// left returns the remaining time of the pause.
 func (p *pause) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Until(p.until)
 }
 
-// wait returns after the pause, or when ctx ends. Hosts that were asked for the same pause go on one by one.
+// wait returns after the pause, or when ctx ends. A random delay keeps hosts with the same pause from continuing
+// together.
 func (p *pause) wait(ctx context.Context) error {
 	for left := p.left(); left > 0; left = p.left() {
 		if err := sleep(ctx, left+rand.N(left/10+1)); err != nil {

@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// race is a list of attempts that start one after the other, of which the first success counts.
+// race is a list of attempts that start one after another. The first success ends the race.
 type race[C, V any] struct {
 	candidates []C
-	// gap returns the time between the starts of attempts i-1 and i. Attempt i starts earlier if another one fails.
+	// gap returns the time between the starts of attempts i-1 and i. Attempt i starts earlier if another attempt
+	// fails.
 	gap func(i int) time.Duration
-	// try makes one attempt. If it calls connected, the next attempt waits for slowPeer from then on.
+	// try makes one attempt. When try calls connected, the next attempt is delayed by slowPeer from then on.
 	try func(ctx context.Context, c C, connected func()) (V, error)
-	// discard releases the value of a success that comes too late.
+	// discard releases the value of an attempt that succeeds too late.
 	discard func(V)
 }
 
-// slowPeer is the time that a peer has before another one is tried beside it.
+// slowPeer is the time after which another peer is tried in parallel.
 const slowPeer = 2 * time.Second
 
-// outcome is that of an attempt or of a race.
+// outcome is the result of an attempt or of a race.
 type outcome[V any] struct {
 	value V
 	err   error
@@ -29,7 +30,7 @@ type outcome[V any] struct {
 
 var errNoAddress = errors.New("no address to try")
 
-// first returns the first success, or the most telling error when all attempts have failed.
+// first returns the value of the first success, or the most informative error if all attempts fail.
 func (r race[C, V]) first(ctx context.Context) (value V, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -80,7 +81,8 @@ func (r race[C, V]) first(ctx context.Context) (value V, err error) {
 	return value, fault
 }
 
-// telling returns the error that says more. An error after the connection was made says that something answered.
+// telling returns the more informative of two errors. An error on an established connection shows that a peer
+// answered.
 func telling(a, b error) error {
 	var dial *net.OpError
 	unanswered := func(err error) bool { return errors.As(err, &dial) && dial.Op == "dial" }

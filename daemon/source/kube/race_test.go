@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// trial is an attempt of a race that ends after a time: in a success, a failure or a panic.
+// trial is an attempt of a race that ends after a given time with success, failure or a panic.
 type trial struct {
-	connected, ends time.Duration // 0: never connected
+	connected, ends time.Duration // connected is 0 if the attempt never connects
 	outcome         string
 }
 
@@ -21,7 +21,7 @@ func TestRace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		trials []trial
-		want   int // the trial that wins; -1: none
+		want   int // the trial that wins, or -1
 		after  time.Duration
 		starts []time.Duration
 	}{
@@ -102,7 +102,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The first addresses of both families come first, and a name server cannot have hundreds tried.
+// The first addresses of both families come first, and a name server cannot cause hundreds of attempts.
 func TestOrderOfFamilies(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{

@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// gate lets requests with one of the tokens through.
+// gate accepts requests with one of the tokens.
 type gate struct {
 	next   http.Handler
 	tokens atomic.Value // []string
@@ -69,14 +69,15 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser is a kubeconfig for the server with these fields of its user. client-go sends credentials with TLS alone.
+// withUser returns a kubeconfig for the server with these fields of its user. client-go sends credentials only over
+// TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
 }
 
-// The API server stops to accept the token, and the operator replaces it, in each of the ways in which
-// files are replaced.
+// The API server no longer accepts the token, and the operator replaces it in each of the ways in which files are
+// replaced.
 func TestReplacedTokenIsPickedUp(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {
@@ -140,7 +141,7 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 	}
 }
 
-// New credentials cost one list. They are no fault, and nothing that happens meanwhile is lost.
+// New credentials cost one list. The new credentials are not a fault, and no change during the switch is lost.
 func TestNewCredentialsKeepTheState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -168,7 +169,7 @@ func TestNewCredentialsKeepTheState(t *testing.T) {
 	}
 }
 
-// client-go reads a token file itself: a token that rotates interrupts nothing.
+// client-go reads a token file itself, so a rotated token interrupts nothing.
 func TestTokenFileRotatesWithoutAList(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -184,7 +185,7 @@ func TestTokenFileRotatesWithoutAList(t *testing.T) {
 	mustWrite(t, dir+"/token", "two")
 	eventually(t, "the new token is used", 2*time.Minute, func() bool {
 		time.Sleep(3 * time.Second)
-		api.CloseClientConnections() // each watch is a request
+		api.CloseClientConnections() // a new connection makes each watch send a request
 		return g.latest.Load() == "two"
 	})
 	api.put("services", "b", clusterIP(2))
@@ -232,7 +233,7 @@ func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
 	})
 }
 
-// Another server may be another cluster: its objects replace those of the previous one, whatever their versions.
+// Another server may be another cluster, so its objects replace those of the previous server, whatever their versions.
 func TestAnotherServer(t *testing.T) {
 	t.Parallel()
 	before, after := newFakeAPI(t), newFakeAPI(t)
@@ -288,7 +289,7 @@ func (a *authority) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// issue gives a certificate, for servers and clients, and its key.
+// issue returns a certificate for servers and clients, and its key.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	template := x509.Certificate{
@@ -311,7 +312,7 @@ func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw}))
 }
 
-// The API server gets another authority, and wants certificates of clients from it, too.
+// The API server switches to another authority, and also requires client certificates from that authority.
 func TestReplacedCertificatesArePickedUp(t *testing.T) {
 	t.Parallel()
 	first, second := newAuthority(t), newAuthority(t)

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// failure is what is wrong with the connection of a feed.
+// failure describes the fault of a feed's connection.
 type failure struct {
 	text string // "" if nothing is wrong
 	// cause is the same text for all requests that failed for the same reason.
@@ -21,7 +21,7 @@ type failure struct {
 	// refused reports whether the API server answers.
 	fix     string
 	refused bool
-	// forbidden reports whether the credentials lack a right.
+	// forbidden reports whether the credentials lack a permission.
 	forbidden bool
 }
 
@@ -39,7 +39,7 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 	return f
 }
 
-// The commands for new credentials, to be given where kubectl has the right to it.
+// The commands for new credentials, which must run where kubectl has the necessary permissions.
 const (
 	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
 		"# where kubectl may: write what it prints as the token into %s"
@@ -53,7 +53,7 @@ const (
 		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
 
-// remedy returns the fix of an error of a request to the API server.
+// remedy returns the fix for a failed request to the API server.
 func remedy(err error, server, kubeconfig string) string {
 	var status apierrors.APIStatus
 	switch {
@@ -81,13 +81,13 @@ func remedy(err error, server, kubeconfig string) string {
 		"or correct the server in %s", host, kubeconfig)
 }
 
-// isServiceName reports whether the cluster's DNS makes the name for a Service.
+// isServiceName reports whether host is a name that the cluster's DNS defines for a Service.
 func isServiceName(host string) bool {
 	return strings.HasPrefix(host+".", "kubernetes.default.") || strings.HasSuffix(host, ".svc") ||
 		strings.HasSuffix(host, ".svc.cluster.local")
 }
 
-// remedyTLS is remedy for a connection without trust. It returns "" for any other error.
+// remedyTLS returns the fix for an untrusted connection, or "" for any other error.
 func remedyTLS(err error, kubeconfig string) string {
 	var (
 		authority x509.UnknownAuthorityError
@@ -109,11 +109,11 @@ func remedyTLS(err error, kubeconfig string) string {
 	return ""
 }
 
-// hostPort takes a server's URL apart.
+// hostPort returns the host and the port of a server's URL.
 func hostPort(server string) (host, port string) {
 	u, err := url.Parse(server)
 	if err != nil {
-		return server, "" // a Source has taken it
+		return server, "" // cannot happen: a Source has accepted the URL
 	}
 	if port = u.Port(); port == "" {
 		port = map[string]string{"http": "80"}[u.Scheme]

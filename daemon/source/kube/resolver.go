@@ -9,12 +9,12 @@ import (
 	"edgeway/daemon/ownmark"
 )
 
-// unmarkedAfter is the time that the name servers have for an answer to a marked question.
+// unmarkedAfter is the time after which a name is also queried without the mark.
 const unmarkedAfter = 500 * time.Millisecond
 
-// newResolvers returns one that asks the name servers with Edgeway's mark, past all Services, and one without it: the
-// name server may be a Service, such as the cluster's DNS. The answer of either may be false; a stub on this host, such
-// as systemd-resolved, asks further servers without the mark in any case.
+// newResolvers returns a resolver that sends marked queries, which bypass all Services, and a resolver without the
+// mark, because the name server may be a Service such as the cluster's DNS. The answer to either query may be wrong. A
+// stub on this host, such as systemd-resolved, always queries further servers without the mark.
 func newResolvers(mark uint32) []*net.Resolver {
 	if mark == 0 {
 		return []*net.Resolver{net.DefaultResolver}
@@ -23,7 +23,7 @@ func newResolvers(mark uint32) []*net.Resolver {
 	return []*net.Resolver{{PreferGo: true, Dial: marked.DialContext}, net.DefaultResolver}
 }
 
-// lookup returns the addresses of a name, in the order in which to try them.
+// lookup returns the addresses of a name in the order in which to try them.
 func (d *dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if d.lookUp != nil {
 		return d.lookUp(ctx, name)

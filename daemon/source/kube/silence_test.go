@@ -68,11 +68,11 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// hole is a TCP proxy whose connections can go silent without being closed.
+// hole is a TCP proxy whose connections can go silent without closing.
 type hole struct {
 	net.Listener
 	target string
-	// epoch counts the times that the connections went silent.
+	// epoch counts how often the connections went silent.
 	epoch atomic.Int64
 }
 
@@ -103,7 +103,7 @@ func newHole(t *testing.T, target string) *hole {
 	return h
 }
 
-// pass copies until the connections of the epoch have gone silent; then it swallows.
+// pass copies data until the connections of the epoch go silent, and then discards the data.
 func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -119,8 +119,8 @@ func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 	}
 }
 
-// A connection whose packets vanish is noticed by the HTTP/2 health check, for which client-go's
-// transport has to be set up as pingOften does. The watch goes on without a new list.
+// The HTTP/2 health check detects a connection whose packets vanish, if client-go's transport is configured as
+// pingOften does. The watch continues without a new list.
 func TestBlackHoleIsNoticed(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// noticed lets the time pass until the source names a fault, and gives how long that took.
+// noticed waits until the source reports a fault, and returns how long that took.
 func noticed(t *testing.T, r *running) time.Duration {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 90*time.Second; time.Sleep(time.Second) {
@@ -23,7 +23,7 @@ func noticed(t *testing.T, r *running) time.Duration {
 	return 0
 }
 
-// A quiet cluster: the bookmarks alone show that the API server works.
+// In a quiet cluster, only bookmarks show that the API server works.
 func TestQuietClusterIsNoFault(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
@@ -41,7 +41,7 @@ func TestQuietClusterIsNoFault(t *testing.T) {
 	})
 }
 
-// An API server that sends no bookmarks is asked for a list now and then.
+// An API server that sends no bookmarks is occasionally asked for a list.
 func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
@@ -53,7 +53,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 		if n := api.count("services", "list", "stream"); n < 10 || n > 16 {
 			t.Errorf("%d lists in an hour", n)
 		}
-		lengths := make(map[string]int) // of watches, in seconds
+		lengths := make(map[string]int) // lengths counts the watches by their length in seconds
 		for _, r := range api.seen() {
 			if r.verb == "watch" && r.resource == "services" {
 				lengths[r.get("timeoutSeconds")]++
@@ -65,7 +65,8 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// All hosts' watches begin too late when an API server has restarted: each host gives its list a time by chance.
+// After a restart of the API server, the watches of all hosts start too late. Each host delays its list by a random
+// time.
 func TestListsAfterARestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		lists := func() int { return api.count("services", "list", "stream") }
@@ -93,10 +94,10 @@ func TestListsAfterARestartAreSpread(t *testing.T) {
 	})
 }
 
-// What an API server answers, and the fault that the source names then. No answer of these is contact.
+// The answers of an API server, and the faults that the source then reports. None of these answers counts as contact.
 var badAnswers = map[string]struct {
 	answer func(w http.ResponseWriter, r *http.Request)
-	want   []string // one of these
+	want   []string // one of these texts
 }{
 	"no answer":    {hang, []string{"no answer in time"}},
 	"headers only": {headers(hang), []string{"nothing arrives any more"}},
@@ -137,29 +138,30 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// halfList begins each stream and never ends it; it also begins watches that bring nothing.
+// halfList starts each stream and never finishes it. halfList also starts watches that send nothing.
 func halfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
 	}
 }
 
-// trickle sends the beginning of an event, and then stops.
+// trickle sends the start of an event and then stops.
 func trickle(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"type":`)
 	w.(http.Flusher).Flush()
 	<-r.Context().Done()
 }
 
-// Whatever is not a list or an event is noticed within 90 s, named once, asked for again at a decent
-// pace, and is no contact; and it heals.
+// An answer that is neither a list nor an event is detected within 90 s, reported once, and requested again at a
+// moderate pace. The answer does not count as contact, and the source recovers afterwards.
 func TestBadAnswersAreNoContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) { // a watch that has just begun would end at once
+				// Wait until no watch is new: a watch that ends soon after its start counts as a fault.
+				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) {
 					n = len(api.seen())
 				}
 				synctest.Wait()
@@ -209,7 +211,7 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 	}
 }
 
-// A list that decodes and is none of this kind must not delete what the host serves.
+// A list that decodes but has another kind must not delete served objects.
 func TestOtherListsDeleteNothing(t *testing.T) {
 	for name, list := range map[string]string{
 		"no kind":    `{}`,
@@ -242,7 +244,7 @@ func TestOtherListsDeleteNothing(t *testing.T) {
 	}
 }
 
-// An overloaded API server says when it wants to be asked again: all feeds wait, for five minutes at most.
+// An overloaded API server asks for a pause before the next request. All feeds wait, but for at most five minutes.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		code    int
@@ -274,7 +276,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The API server asks one feed for a pause. The others have no contact meanwhile either, and report it.
+// The API server asks one feed for a pause. The other feeds have no contact during the pause either, and report the
+// pause.
 func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		r.client.Load().transport.pause.heed(&http.Response{
@@ -293,8 +296,8 @@ func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
 	})
 }
 
-// Connections are lost, and then the API server asks for a pause. Other feeds take every turn after it, so that this
-// one never gets an answer of its own; the pause is still the reason.
+// Connections are lost, and then the API server asks for a pause. Other feeds receive all answers after that, so this
+// feed never receives an answer itself, but still reports the pause as the reason.
 func TestPauseReplacesLostConnection(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		var answers atomic.Int32
@@ -314,7 +317,7 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a thin link a list may take hours, as long as something of it arrives; the others wait for it.
+// Over a slow link, a list may take hours as long as data arrives, and the other requests wait for the list.
 func TestSlowListIsNotBegunAnew(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
@@ -327,7 +330,7 @@ func TestSlowListIsNotBegunAnew(t *testing.T) {
 					verb := verbOf(req)
 					switch {
 					case !strings.HasSuffix(req.URL.Path, "/services"):
-						<-req.Context().Done() // it has to wait for the list
+						<-req.Context().Done() // other requests wait for the list
 					case verb == "watch" && !slow:
 						slow = true
 						status(w, 410, "Expired", "too old resource version")
@@ -356,7 +359,7 @@ func TestSlowListIsNotBegunAnew(t *testing.T) {
 	}
 }
 
-// slowly writes a list in two hours.
+// slowly writes a list over two hours.
 func slowly(w http.ResponseWriter, verb string) {
 	text := `{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"300"},"items":[` +
 		body("services", "a", clusterIP(1), 101) + "," + body("services", "late", clusterIP(2), 102) + "]}"
@@ -376,7 +379,7 @@ func slowly(w http.ResponseWriter, verb string) {
 	}
 }
 
-// An event that the server sends is told as the server's; a lost connection is not.
+// An error event that the server sent is reported as the server's, but a lost connection is not.
 func TestLostConnectionIsToldAsThat(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(time.Minute)

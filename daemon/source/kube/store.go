@@ -14,29 +14,29 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// store is what the reflector of a feed writes to. It converts each object at once, and passes on
-// what differs from the version before: most updates of a Service change only fields that a proxy
-// does not read. It is used by the reflector's goroutine alone.
+// store receives the objects of a feed from the reflector. The store converts each object immediately, and passes on
+// only versions that differ from the previous version: most updates of a Service change only fields that a proxy does
+// not read. Only the reflector's goroutine uses the store.
 type store struct {
 	feed   *feed
-	ctx    context.Context //nolint:containedctx // the reflector's store has no context of its own
+	ctx    context.Context //nolint:containedctx // the reflector passes no context to its store
 	events chan<- event
 
 	converter convert.Converter
-	// known shares its objects with whoever took them from the sink.
+	// known shares its objects with the receiver behind the sink.
 	known map[source.Key]source.Object
-	// past are the objects of earlier stores, until the first complete list.
+	// past lists the objects of earlier stores, until the first complete list.
 	past []source.Key
 }
 
 var _ cache.TransformingStore = (*store)(nil)
 
-// item is a converted object on its way through the reflector.
+// item is a converted object inside the reflector.
 type item struct {
-	object source.Object // nil: not ours
+	object source.Object // nil if Edgeway does not serve the object
 }
 
-// Transformer makes the reflector keep items, not Kubernetes objects, while a list is streamed.
+// Transformer makes the reflector keep items instead of Kubernetes objects while a list is streamed.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.item(obj), nil }
 }
@@ -54,8 +54,8 @@ func (s *store) item(obj any) item {
 // Add implements cache.ReflectorStore.
 func (s *store) Add(obj any) error { return s.Update(obj) }
 
-// Update implements cache.ReflectorStore. An object that is no longer ours, as a Service that became
-// headless, is gone.
+// Update implements cache.ReflectorStore. An object that Edgeway no longer serves, such as a Service that became
+// headless, is removed.
 func (s *store) Update(obj any) error {
 	it := s.item(obj)
 	if it.object == nil {
@@ -84,12 +84,12 @@ func (s *store) remove(key source.Key) {
 	}
 }
 
-// Replace implements cache.ReflectorStore: a complete list. What is not in it is gone.
+// Replace implements cache.ReflectorStore. Objects that are not in the complete list are removed.
 func (s *store) Replace(list []any, _ string) error {
 	next := make(map[source.Key]source.Object, len(list))
 	for i, obj := range list {
 		it := s.item(obj)
-		list[i] = nil // a list that was not streamed is large: let go of it piece by piece
+		list[i] = nil // a list that was not streamed is large: release it item by item
 		if it.object == nil {
 			continue
 		}
@@ -115,7 +115,7 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore; there is nothing to do.
+// Resync implements cache.ReflectorStore. Resync does nothing.
 func (s *store) Resync() error { return nil }
 
 func (s *store) answered() { s.send(event{answered: true}) }
@@ -128,7 +128,7 @@ func (s *store) send(e event) {
 	}
 }
 
-// keyOf gives the key of an object that may not be convertible.
+// keyOf returns the key of an object that may not be convertible.
 func keyOf(obj any) source.Key {
 	switch o := obj.(type) {
 	case *corev1.Service:

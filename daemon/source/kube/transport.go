@@ -11,44 +11,46 @@ import (
 	"time"
 )
 
-// transport sends the requests of one client. It ends requests without an answer and answers that go silent. Neither
-// HTTP/2's health check nor net/http does this: a server that hangs behind a load balancer answers pings.
+// transport sends the requests of one client. The transport ends requests without an answer and answers that go
+// silent. Neither HTTP/2's health check nor net/http detects the silence: a hung server behind a load balancer still
+// answers pings.
 type transport struct {
 	base http.RoundTripper
-	// prove notes a connection over which the API server's certificate was verified; nil if it is not verified.
+	// prove records a connection over which the API server's certificate was verified. If certificates are not
+	// verified, prove is nil.
 	prove func(net.Conn)
 	pause pause
 	clock clock
 
 	mu   sync.Mutex
-	bulk time.Time // when a piece of a list arrived last
+	bulk time.Time // when a part of a list last arrived
 }
 
-// call is one request and its answer. It records why a watch failed or ended, which client-go hides. It is the body of
-// the answer, too.
+// call is one request and its answer. A call records why a watch failed or ended, which client-go hides. The call is
+// also the body of the answer.
 type call struct {
 	verb string
-	list bool // the answer is a list, or begins with one
+	list bool // the answer is a list or starts with a list
 
 	transport *transport
-	ctx       context.Context //nolint:containedctx // the request's, which lasts until its answer ends
+	ctx       context.Context //nolint:containedctx // the context of the request, until the answer ends
 	cancel    context.CancelCauseFunc
 	body      io.ReadCloser
 
 	mu sync.Mutex
-	// quiet limits the time until the answer, and the time until more of it.
+	// quiet limits the time until the answer, and the time between two parts of the answer.
 	quiet time.Duration
 	timer *time.Timer
 	heard time.Time
-	// listed reports whether the list is over, with which the answer begins.
+	// listed reports whether the list at the start of the answer has ended.
 	listed bool
-	err    error // why there was no answer, or only a part of it
+	err    error // why the answer is missing or incomplete
 }
 
-// bulkGap is the longest time between two pieces of a list on a thin link.
+// bulkGap is the longest time between two parts of a list on a slow link.
 const bulkGap = 10 * time.Second
 
-// The reasons for which the transport ends a call.
+// The errors with which the transport ends a call.
 var (
 	errNoAnswer = errors.New("no answer in time")
 	errSilent   = errors.New("nothing arrives any more")
@@ -63,7 +65,7 @@ func (c *call) in(ctx context.Context) context.Context { return context.WithValu
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	if t.prove != nil {
-		// Behind a proxy, GotConn is called after the handshake with the API server, too.
+		// Even behind a proxy, GotConn is called after the handshake with the API server.
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			GotConn: func(info httptrace.GotConnInfo) { t.prove(info.Conn) },
 		})
@@ -92,7 +94,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// expect ends the call for this reason unless something arrives in time.
+// expect ends the call with the given error unless data arrives in time.
 func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +102,7 @@ func (c *call) expect(why error) {
 	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
 }
 
-// endList notes that the list is over, and limits the silence of the watch that follows.
+// endList records the end of the list, and limits the silence of the watch that follows.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +110,8 @@ func (c *call) endList(quiet time.Duration) {
 	c.timer.Reset(quiet)
 }
 
-// check ends a call that was silent for too long. On a thin link it may have to wait while a list of another call
-// arrives.
+// check ends a call that was silent for too long. On a slow link, a call may have to wait while the list of another
+// call arrives.
 func (c *call) check(why error) {
 	c.transport.mu.Lock()
 	bulk := c.transport.bulk
@@ -123,14 +125,14 @@ func (c *call) check(why error) {
 	c.cancel(why)
 }
 
-// silentFor returns the time since something arrived.
+// silentFor returns the time since data last arrived.
 func (c *call) silentFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.heard)
 }
 
-// timedOut returns why the transport ended the call, or nil if it did not.
+// timedOut returns the error with which the transport ended the call, or nil if the transport did not end the call.
 func (c *call) timedOut() error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		return cause
@@ -138,7 +140,7 @@ func (c *call) timedOut() error {
 	return nil
 }
 
-// failed records why there is no answer, or no more of it.
+// failed records why the answer is missing or incomplete.
 func (c *call) failed(err error) error {
 	if why := c.timedOut(); why != nil {
 		err = why
@@ -149,15 +151,15 @@ func (c *call) failed(err error) error {
 	return err
 }
 
-// lost returns why there was no answer, or only a part of it, or nil if the answer was whole.
+// lost returns why the answer is missing or incomplete, or nil if the answer is complete.
 func (c *call) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Read implements io.Reader for the body of the answer. A body that ends well after the transport ended the call was
-// silent: an HTTP/1.1 server may end its answer because the connection was closed.
+// Read implements io.Reader for the body of the answer. A body that ends normally after the transport ended the call
+// was silent: an HTTP/1.1 server may end its answer because the connection was closed.
 func (c *call) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
 	if n > 0 {
@@ -181,8 +183,8 @@ func (c *call) arrived(at time.Time) {
 	}
 }
 
-// Close implements io.Closer for the body of the answer. client-go leaves a body open whose type it does not know, so a
-// second call is possible.
+// Close implements io.Closer for the body of the answer. A second call is possible, because client-go leaves a body of
+// an unknown type open.
 func (c *call) Close() error {
 	if c.body == nil {
 		return nil

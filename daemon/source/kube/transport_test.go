@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Neither a request without an answer nor an answer that goes silent lasts, over HTTP/1.1 and HTTP/2,
-// on a connection that is in order.
+// A request without an answer and an answer that goes silent both end, over HTTP/1.1 and HTTP/2, although the
+// connection itself works.
 func TestSilenceEndsACall(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// tunnels are the connections to a proxy. The TLS handshake with the API server comes after the dial there, so a
-// connection to the wrong address shows only later that it leads nowhere.
+// tunnels tracks the connections to a proxy. The TLS handshake with the API server follows the dial, so a connection
+// to the wrong address fails only later.
 type tunnels struct {
 	mu sync.Mutex
-	// used reports whether there is a proxy on the way, and TLS that is verified beyond it.
+	// used reports whether connections pass a proxy and TLS is verified behind the proxy.
 	used bool
-	// unproven are the connections without a handshake, by their local address.
+	// unproven holds a timer for each connection without a handshake, by local address.
 	unproven map[string]*time.Timer
 	failed   map[netip.Addr]time.Time
 }
 
 const (
-	// tunnelTime is the time for the handshake at an address that no handshake has proven before.
+	// tunnelTime is the time limit for the handshake at an address that is not proven.
 	tunnelTime = 4 * time.Second
-	// provenTunnelTime is the same for a proven address, which may be slow.
+	// provenTunnelTime is the time limit for the handshake at a proven address, which may be slow.
 	provenTunnelTime = 10 * time.Second
-	// failedTime is the time for which an address that failed is not tried.
+	// failedTime is the time for which a failed address is not tried.
 	failedTime = 30 * time.Second
 )
 
@@ -33,7 +33,8 @@ func (t *tunnels) use(used bool) {
 	t.used = used
 }
 
-// opened closes the connection later unless a handshake proves it. Without another proven address it has all the time.
+// opened closes the connection after a time limit unless a handshake proves it. There is no time limit if no other
+// address is proven.
 func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	remote, ok := remoteAddr(conn)
 	t.mu.Lock()
@@ -61,7 +62,7 @@ func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	})
 }
 
-// proven ends the wait for a connection.
+// proven cancels the time limit of a connection after its handshake.
 func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +74,7 @@ func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
 	delete(t.failed, plain(addr))
 }
 
-// usable returns the addresses that have not failed lately.
+// usable returns the addresses that have not failed recently.
 func (t *tunnels) usable(addrs []netip.Addr) (out []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +86,7 @@ func (t *tunnels) usable(addrs []netip.Addr) (out []netip.Addr) {
 	return out
 }
 
-// forgive forgets the failures, as no address is left that has not failed.
+// forgive forgets the failures, because every address has failed.
 func (t *tunnels) forgive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,24 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher passes the events of a watch to the reflector, notes contact with the API server, and judges how the watch
-// ended. The reflector starts the next watch where this one ended.
+// watcher passes the events of a watch to the reflector, records contact with the API server, and decides whether the
+// watch ended with a fault. The reflector starts the next watch where the previous watch ended.
 type watcher struct {
 	watch.Interface
 	session *session
 	call    *call
 	timeout time.Duration
-	// long reports whether the watch depends on the minute's bookmark.
+	// long reports whether the watch depends on a bookmark each minute.
 	long   bool
 	events chan watch.Event
 
 	stop    sync.Once
 	stopped chan struct{}
 
-	// Used by relay alone.
-	heard  bool      // an event that counts
-	failed bool      // an error was passed on or noted
-	until  time.Time // after it, an event ends a watch that began with a list
+	// Only relay uses the fields below.
+	heard  bool      // an event that counts has arrived
+	failed bool      // an error was passed on or recorded
+	until  time.Time // an event after this time ends a watch that started with a list
 }
 
 // start passes on the events of inner.
@@ -67,7 +67,7 @@ func (w *watcher) relay(ctx context.Context) {
 		}
 	}
 	select {
-	case <-w.stopped: // on purpose; client-go reports a broken connection then
+	case <-w.stopped: // stopped on purpose: client-go then reports a broken connection
 	default:
 		w.ended(ctx, time.Since(began))
 	}
@@ -80,7 +80,7 @@ func (w *watcher) pass(e watch.Event) {
 	}
 }
 
-// take judges an event and reports whether the reflector shall see it.
+// take examines an event and reports whether the reflector should receive it.
 func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
 		return w.takeError(ctx, apierrors.FromObject(e.Object))
@@ -91,7 +91,7 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 		return false
 	}
 	if w.call.list && !w.heard {
-		// Half a list says nothing about the rest.
+		// An incomplete list does not prove that the rest will arrive.
 		o, err := meta.Accessor(e.Object)
 		if err != nil || e.Type != watch.Bookmark || o.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return true
@@ -105,10 +105,9 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	return true
 }
 
-// takeError reports whether the reflector shall see the error. It answers any error with a full list.
-// client-go (v0.37.2) makes an error of the server from the loss of a connection, too: there the end
-// of the watch alone makes the reflector go on from the last event. After an event that cannot be
-// decoded only a list helps.
+// takeError reports whether the reflector should receive the error. The reflector answers any error with a full list.
+// client-go (v0.37.2) also reports a lost connection as an error of the server. If the watch ends without an error,
+// the reflector continues after the last event. After an event that cannot be decoded, only a full list helps.
 func (w *watcher) takeError(ctx context.Context, err error) bool {
 	if w.failed || w.call.lost() != nil {
 		return false
@@ -124,7 +123,7 @@ func (w *watcher) takeError(ctx context.Context, err error) bool {
 	return true
 }
 
-// The ways in which a watch ends too soon.
+// The errors of a watch that ends too soon.
 var (
 	errHalfList = errors.New("the list ended in the middle")
 	errAtOnce   = errors.New("it ended at once, without an event")
@@ -132,16 +131,17 @@ var (
 
 const (
 	atOnce = 5 * time.Second
-	// doubt is how long ago the last contact may be when a watch ends without an event. API servers
-	// before v1.29, and those that restored an older state, may send no bookmarks: a list tells.
+	// doubt is the maximum age of the last contact at which a watch may end without an event. API servers before
+	// v1.29, and API servers that restored an older state, may send no bookmarks, so a list must follow.
 	doubt = 4 * time.Minute
 )
 
-// bookmarkless is a time without any event after which the end of a long watch says nothing about the API server: the
-// next watch, a short one, tells. It is below the limits that proxies have for silent connections (50 s, a minute).
+// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. The next watch
+// is then a short watch, which ends with a bookmark. The value is below the limits of proxies for silent connections
+// (50 s, a minute).
 const bookmarkless = 40 * time.Second
 
-// ended judges the end of a watch that the reflector did not stop.
+// ended decides whether a watch that the reflector did not stop has ended with a fault.
 func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 	contact, _ := w.session.health.get()
 	lost := w.call.lost()
@@ -150,7 +150,7 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 		w.session.health.noteNoBookmark()
 	}
 	switch {
-	case w.failed: // this may be why it ended
+	case w.failed: // the error may have ended the watch
 	case lost != nil && !quiet:
 		w.fail(ctx, lost)
 	case w.heard:
@@ -167,18 +167,18 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 func (w *watcher) fail(ctx context.Context, err error) {
 	w.failed = true
 	select {
-	case <-w.stopped: // client-go reports a broken connection
+	case <-w.stopped: // client-go reports a broken connection when a watch is stopped
 	default:
 		_ = w.session.failed(ctx, w.call, err)
 	}
 }
 
-// toleratedExpiries is how many watches in a row may be too late, or ahead of the API server, before
-// that is a fault. One is normal after a time without connection, or when the API server was restarted.
+// toleratedExpiries is the number of consecutive watches that may start too late, or ahead of the API server, without
+// a fault. One such watch is normal after a time without a connection, or after a restart of the API server.
 const toleratedExpiries = 2
 
-// hasExpired reports whether err only says that the watch began too late, or too early for an API server
-// that lags or restored an older state, and a list is needed, to which it gives a time by chance.
+// hasExpired reports whether err only means that the watch started too late, or too early for an API server that lags
+// or restored an older state. The list that is then needed starts after a random delay.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false

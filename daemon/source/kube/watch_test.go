@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A watch lasts 5 to 10 minutes where the API server sends a bookmark each minute.
+// A watch lasts 5 to 10 minutes if the API server sends a bookmark each minute.
 func TestWatchesAreLong(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(2 * time.Hour)
@@ -18,8 +18,8 @@ func TestWatchesAreLong(t *testing.T) {
 	})
 }
 
-// Neither an API server without the minute's bookmarks, as after its restart, nor a proxy that closes what was silent
-// for a minute is a fault. Each costs a long watch now and then.
+// An API server that sends no bookmark each minute, as after a restart, is not a fault, nor is a proxy that closes
+// connections after a minute of silence. Each of the two occasionally ends a long watch.
 func TestMinutesWithoutABookmark(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },
@@ -53,7 +53,7 @@ func TestMinutesWithoutABookmark(t *testing.T) {
 	}
 }
 
-// A server that hangs, and keeps its connections open, is noticed within 90 s at any time of a watch.
+// A server that hangs and keeps its connections open is detected within 90 s, at any time of a watch.
 func TestServerThatHangs(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
-// When the API server is back after half a minute and has forgotten the versions, a new Service is there within 8 s.
+// If the API server returns after half a minute and no longer knows the versions, a new Service arrives within 8 s.
 func TestServiceAfterAnOutage(t *testing.T) {
 	worst := time.Duration(0)
 	for range 30 {
@@ -97,7 +97,7 @@ func TestServiceAfterAnOutage(t *testing.T) {
 	t.Logf("a new Service is there after %s at most", worst)
 }
 
-// A list that hangs is begun anew, although the bookmarks of other resources arrive.
+// A list that hangs is restarted, although the bookmarks of other resources arrive.
 func TestListThatHangs(t *testing.T) {
 	began, hung := time.Time{}, false
 	inBubble(t, func(api *fakeAPI) {

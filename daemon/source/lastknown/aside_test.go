@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is no file is not waited for, and makes room for a good one.
+// If the snapshot's path is not a regular file, reading does not block, and the path is cleared for a good snapshot.
 func TestStateThatIsNoFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
@@ -67,8 +67,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade the state is of no use, but it is not damaged: who goes back to the newer version finds it again,
-// unless there has been another since.
+// After a downgrade, the state cannot be used but is not damaged. The state is still there after a return to the newer
+// version, unless another state was saved in between.
 func TestStateOfANewerVersionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

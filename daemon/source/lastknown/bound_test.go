@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated gives what f allocates, in MiB: no less than what it holds at any time.
+// allocated returns the number of MiB that f allocates, an upper bound of the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -28,7 +28,7 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// A file that a torn disk or a wrong restore has made large costs next to no memory, and is set aside.
+// A huge file, caused by a faulty disk or a wrong restore, takes almost no memory and is set aside.
 func TestHugeFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -78,7 +78,7 @@ func TestHugeFiles(t *testing.T) {
 			os.Remove(aside[0])
 		}
 
-		// A journal of an earlier version is used up to where it is damaged.
+		// A journal of an earlier version is read up to the damaged line.
 		if err := errors.Join(os.WriteFile(snapshot, good, 0o600), os.WriteFile(journal, noise, 0o600), os.Truncate(journal, 1<<30)); err != nil {
 			t.Fatal(err)
 		}
@@ -90,13 +90,13 @@ func TestHugeFiles(t *testing.T) {
 	})
 }
 
-// seal1 makes a snapshot of one line.
+// seal1 returns a snapshot with one line.
 func seal1(line []byte) []byte {
 	snapshot, _ := seal(line, nil)
 	return snapshot
 }
 
-// An object that could not be read again is left out, and the others are saved.
+// An object whose line is too long to be read back is left out, and the other objects are saved.
 func TestObjectThatIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestObjectThatIsTooLong(t *testing.T) {
 	})
 }
 
-// Who holds what comes back with the state, and is written when nothing else has changed.
+// The holdings are restored with the state, and are written even if nothing else has changed.
 func TestHeldComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -148,14 +148,14 @@ func TestHeldComesBack(t *testing.T) {
 				t.Errorf("got %v, want %v", h.Held(), held)
 			}
 			h.serve(aService("web", 80))
-			h.Commit(held) // the snapshot
+			h.Commit(held) // commits the snapshot
 			time.Sleep(2 * time.Second)
 		}
 		h.stop()
 	})
 }
 
-// A Store that does not run touches nothing: another one may be running.
+// A Store that does not run changes nothing on disk, because another Store may be running.
 func TestNewTouchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, ".lastknown.jsonl123")

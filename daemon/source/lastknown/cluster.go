@@ -6,18 +6,20 @@ import (
 	"slices"
 )
 
-// Cluster identifies a cluster by what a kubeconfig says of it: nothing more is known at a boot without the API server.
+// Cluster identifies a cluster by its kubeconfig, because nothing else is known at a boot without the API server.
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
-	// CAs are the SHA-256 of the certificates of the cluster's authorities. They are empty if the host's own count.
+	// CAs holds the SHA-256 of each certificate of the cluster's authorities. The list is empty if the host's own
+	// authorities apply.
 	CAs []string `json:"cas,omitempty"`
 }
 
-// errOther is the fault of state that belongs to another cluster.
+// errOther is the error for state that belongs to another cluster.
 var errOther = errors.New("the state is of another API server")
 
-// same reports whether both are one cluster: the server has the same URL, or another name or port and one of its
-// authorities. Proxies such as Rancher's serve many clusters with one certificate and name the cluster in the path.
+// same reports whether c and o are the same cluster: either the URLs are equal, or the paths are equal and the
+// clusters have an authority in common. Proxies such as Rancher's serve many clusters with one certificate and name
+// the cluster in the path.
 func (c Cluster) same(o Cluster) bool {
 	if c.Server == o.Server {
 		return true
@@ -31,5 +33,5 @@ func pathOf(server string) string {
 	if err != nil {
 		return server
 	}
-	return u.JoinPath("/").Path // with or without a slash at the end
+	return u.JoinPath("/").Path // ignores a trailing slash
 }

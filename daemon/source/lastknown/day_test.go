@@ -10,7 +10,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services: an endpoint changes every second.
+// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services. An endpoint changes every second.
 // A tenth of a day is enough, because the pace does not change.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
@@ -28,7 +28,7 @@ func TestBytesOfADay(t *testing.T) {
 			h.serve(objects...)
 			time.Sleep(2 * time.Second)
 			last := map[string]os.FileInfo{}
-			written(t, dir, last) // the first state
+			written(t, dir, last) // ignore the first state
 			var bytes, writes int64
 			for began := time.Now(); time.Since(began) < 24*time.Hour/10; time.Sleep(time.Second) {
 				h.tee.Upsert(aSlice("svc-7", 1+time.Now().Second()%5))
@@ -49,7 +49,7 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// written returns the bytes that were written since last: all of a new file, or the growth of an old one.
+// written returns the number of bytes written since last: the whole size of a new file, or the growth of an old file.
 func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -59,7 +59,7 @@ func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			continue // replaced meanwhile
+			continue // the file was replaced in between
 		}
 		before := last[e.Name()]
 		switch {

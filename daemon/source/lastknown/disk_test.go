@@ -101,7 +101,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 	})
 }
 
-// After the API server's URL was changed the fault lasts until the new server's objects are saved.
+// After a change of the API server's URL, the fault lasts until the new server's objects are saved.
 func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -167,8 +167,8 @@ func stat(t *testing.T, dir string) os.FileInfo {
 	return info
 }
 
-// Under constant change at 10,000 Services, Edgeway writes at most 1 GB a day. A single change of a small state is on
-// disk within seconds, and the last change at SIGTERM.
+// With constant changes at 10,000 Services, Edgeway writes at most 1 GB a day. A single change of a small state is on
+// disk within seconds, and the last change is written at SIGTERM.
 func TestWritesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -209,7 +209,7 @@ func TestWritesAreFew(t *testing.T) {
 	})
 }
 
-// A disk that took long for the last write is left alone for 100 times as long.
+// After a write, the pause is 100 times the duration of the write.
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
 		size       int64

@@ -14,12 +14,12 @@ import (
 // snapshotName is the name of the state's file in the Store's directory.
 const snapshotName = "lastknown.jsonl"
 
-// version is the format of the snapshot. Edgeway reads only its own.
+// version is the version of the snapshot format. Edgeway reads no other version.
 const version = 1
 
 const snapshotFormat = "edgeway last-known state"
 
-// header is the first line. It begins with Format and Version in every version.
+// header is the first line of a snapshot. The line starts with Format and Version in every version of the format.
 type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -28,13 +28,13 @@ type header struct {
 	Held []source.Holding `json:"held,omitempty"`
 }
 
-// footer is the last line.
+// footer is the last line of a snapshot.
 type footer struct {
 	Objects int    `json:"objects"`
-	SHA256  string `json:"sha256"` // of all bytes before this line
+	SHA256  string `json:"sha256"` // the checksum of all bytes before this line
 }
 
-// record is any other line. One of its fields is set.
+// record is any other line of a snapshot. Exactly one field of a record is set.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -44,7 +44,7 @@ type record struct {
 	Manifest      *source.Manifest      `json:"manifest,omitempty"`
 }
 
-// recordOf returns the record of an object. It is empty for a Document, which is a fault and no state.
+// recordOf returns the record of an object. A Document has no record, because it is a fault and not state.
 func recordOf(obj source.Object) (r record, ok bool) {
 	switch o := obj.(type) {
 	case *source.Service:
@@ -73,8 +73,8 @@ func recordOf(obj source.Object) (r record, ok bool) {
 	return r, true
 }
 
-// bare returns faults without their object, which the record names. Earlier versions cannot read it, and would lose the
-// whole state.
+// bare returns faults without their object, which the record names. Earlier versions of Edgeway cannot read a fault
+// with an object and would lose the whole state.
 func bare(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		out = append(out, fault.Fault{Field: f.Field, Message: f.Message})
@@ -82,7 +82,8 @@ func bare(faults []fault.Fault) (out []fault.Fault) {
 	return out
 }
 
-// object returns the record's object, whose faults name it, or nil if the record has none.
+// object returns the object of the record, or nil if the record is empty. The returned object's faults name the object
+// again.
 func (r *record) object() source.Object {
 	var obj source.Object
 	var faults []fault.Fault
@@ -108,22 +109,22 @@ func (r *record) object() source.Object {
 	return obj
 }
 
-// The limits of a file that is read, and so of a file that is written. State of 30,000 Services with 100 endpoints
-// each, on nodes with names of 45 letters, has 370 MiB; the line of an EndpointSlice of 1,000 endpoints has up to 4
-// MiB.
+// The size limits of a snapshot for reading, and therefore also for writing. The state of 30,000 Services with 100
+// endpoints each, on nodes with names of 45 letters, takes 370 MiB. The line of an EndpointSlice of 1,000 endpoints
+// takes up to 4 MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
 )
 
-// newLines returns a scanner of lines in bounded memory.
+// newLines returns a line scanner that uses a bounded amount of memory.
 func newLines(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine+1)
 	return lines
 }
 
-// ended returns why there is no further line, or otherwise if the file merely ended.
+// ended returns the error that stopped the scanner, or the given error if the scanner reached the end of the file.
 func ended(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

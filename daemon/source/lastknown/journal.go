@@ -11,20 +11,20 @@ import (
 	"edgeway/daemon/source"
 )
 
-// Edgeway before 0.1 wrote changes to a journal beside the snapshot. It is read after an upgrade, up to its first
-// damaged line, and removed when the first snapshot is written.
+// Edgeway before 0.1 wrote changes to a journal next to the snapshot. After an upgrade, Edgeway reads the journal up
+// to the first damaged line, and removes the journal when it writes the first snapshot.
 const (
 	journalName   = "lastknown.journal"
 	journalFormat = "edgeway last-known journal"
 )
 
-// base is the part of a journal's header that names the snapshot before the journal, by its SHA-256.
+// base is the part of a journal's header that identifies the preceding snapshot by its SHA-256.
 type base struct {
 	SHA256 string `json:"base"`
 }
 
-// change is a line of a journal: a changed or deleted object, or the time at which the source confirmed the lines
-// before.
+// change is a line of a journal: a changed or deleted object, or the time at which the source confirmed the preceding
+// lines.
 type change struct {
 	record
 	Deleted *struct {
@@ -36,7 +36,7 @@ type change struct {
 	Held *[]source.Holding `json:"held"` // nil if the holdings did not change
 }
 
-// journal applies the changes of a journal that goes on from the snapshot with the checksum sum.
+// journal applies the changes of a journal that continues the snapshot with the checksum sum.
 func (d *decoder) journal(r io.Reader, sum string) {
 	lines := newLines(r)
 	for first := true; lines.Scan(); first = false {

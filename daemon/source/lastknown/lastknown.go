@@ -1,13 +1,13 @@
-// Package lastknown keeps on disk what a source had last, the API server or the manifests, so that a host that boots
-// without that source still has its Services.
+// Package lastknown saves the latest objects of a source (the API server or the manifests) on disk, so that a host
+// that boots without the source still serves its Services.
 //
-// The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of all
-// lines before it. Each write replaces the file as a whole. Writes are rare, so that the flash memory of a small host
-// lives: a power cut loses the changes since the last write, and matters only if the API server is away at the next
-// boot.
+// The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of
+// all preceding lines. Each write replaces the whole file. Writes are rare, to spare the flash memory of small hosts.
+// A power failure loses the changes since the last write, which matters only if the API server is unreachable at the
+// next boot.
 //
-// A snapshot that is damaged in any way, or larger than Edgeway ever writes, is set aside and not used. A snapshot of a
-// later version of Edgeway is not used either, and stays until there is another one.
+// A snapshot that is damaged, or larger than any that Edgeway writes, is set aside and not used. A snapshot of a later
+// version of Edgeway is not used either, but stays until the next write replaces it.
 package lastknown
 
 import (
@@ -28,22 +28,22 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options of a Store. Cluster and Logger are required.
+// Options configure a Store. Cluster and Logger are required.
 type Options struct {
 	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
-	// Cluster returns the cluster that the source reads at present. State of another cluster is not used. It returns
-	// the zero value for manifests.
+	// Cluster returns the cluster that the source reads, or the zero value for manifests. The state of another cluster
+	// is not used.
 	Cluster func() Cluster
 	// Confirmed returns the time at which the source last confirmed the state, for Age. The default is the time of the
 	// write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before is called with the key of each object that is loaded, unless it is nil. Tests make it panic.
+	// Before, unless it is nil, is called with the key of each loaded object. Tests use Before to cause panics.
 	Before func(source.Key)
 }
 
-// Store is the state on disk, as a source and as a recorder.
+// Store reads the state on disk as a source, and writes it as a recorder.
 type Store struct {
 	dir string
 	o   Options
@@ -53,14 +53,14 @@ type Store struct {
 
 	mu     sync.Mutex
 	synced bool      // Run has loaded or saved the state
-	age    time.Time // when the state on disk was last confirmed; zero if there is none
+	age    time.Time // when the state on disk was last confirmed; zero if no state exists
 	fault  string
-	fix    string // of the fault
+	fix    string // the remedy for the fault
 	rec    *recorder
-	held   []source.Holding    // of the state that was loaded
-	server []source.ServerAddr // the proven addresses of the API server, of the state that was loaded
+	held   []source.Holding    // the holdings of the loaded state
+	server []source.ServerAddr // the proven addresses of the API server in the loaded state
 
-	next time.Time // the earliest time of the next write; used by Record alone
+	next time.Time // the earliest time of the next write; only Record uses it
 }
 
 var _ source.Source = (*Store)(nil)
@@ -76,7 +76,7 @@ func New(dir string, o Options) *Store {
 // Name implements source.Source.
 func (s *Store) Name() string { return s.o.Name }
 
-// Status implements source.Source. LastContact is Age.
+// Status implements source.Source. LastContact is the result of Age.
 func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Store) Status() source.Status {
 // FaultID is the ID of the faults of a last-known state.
 const FaultID = "last-known"
 
-// Faults returns why the state on disk cannot be used, or is not saved.
+// Faults returns the faults that prevent the state on disk from being used or saved.
 func (s *Store) Faults() []fault.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,30 +96,29 @@ func (s *Store) Faults() []fault.Fault {
 	return []fault.Fault{fault.New(FaultID, fault.Warning, s.fix, "%s", s.fault).Of(s.dir)}
 }
 
-// Age returns the time at which the state on disk last agreed with its source; ok is false if there is no state.
+// Age returns the time at which the state on disk last agreed with its source. ok is false if there is no state.
 func (s *Store) Age() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.age, !s.age.IsZero()
 }
 
-// Held returns the holdings of the last Commit before the start. It returns nil before the state has been loaded, and
-// without a state.
+// Held returns the holdings of the last Commit before the start, or nil if no state has been loaded.
 func (s *Store) Held() []source.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of the proxy to it. It returns nil before the state
-// has been loaded, and without a state.
+// ServerAddrs returns the proven addresses of the API server, or of the proxy in front of it. ServerAddrs returns nil
+// if no state has been loaded.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server
 }
 
-// Recall loads the state for Held and ServerAddrs alone and changes nothing on disk.
+// Recall loads the state only for Held and ServerAddrs, and changes nothing on disk.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.Before)
 	if err == nil && st.cluster.same(s.o.Cluster()) {
@@ -131,8 +130,9 @@ func (s *Store) Recall() error {
 	return err
 }
 
-// Run implements source.Source: Load, then Record. Without a saved state it reports Synced at once. With an unusable
-// state it does not: the host then waits for the API server and keeps its rules until a new state is saved.
+// Run implements source.Source: it calls Load, then Record. Without a saved state, Run calls Synced immediately. With
+// an unusable state, Run does not call Synced: the host then waits for the API server and keeps its rules until a new
+// state is saved.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -144,8 +144,8 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	return nil
 }
 
-// Load returns the saved objects, or none if nothing was saved; ok is false if the state cannot be used. Call it once,
-// before the first Commit.
+// Load returns the saved objects, or no objects if nothing was saved. ok is false if the state cannot be used. Load
+// must be called only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()
@@ -157,7 +157,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 	case errors.Is(err, os.ErrNotExist):
 		s.loaded(&state{})
 		return nil, true
-	case errors.Is(err, errNewer), errors.Is(err, errOther): // the next write replaces it; until then it stays
+	case errors.Is(err, errNewer), errors.Is(err, errOther): // the file stays until the next write replaces it
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
@@ -211,10 +211,10 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// maxAside is the number of damaged snapshots that are kept.
+// maxAside is the maximum number of damaged snapshots that are kept.
 const maxAside = 3
 
-// setAside renames the snapshot, so that a person can examine it, and returns its new path.
+// setAside renames the snapshot for later examination, and returns the new path.
 func (s *Store) setAside() string {
 	const mark = ".damaged-"
 	path := filepath.Join(s.dir, snapshotName)
@@ -242,8 +242,8 @@ type Saved struct {
 	Held []source.Holding // see Store.Held
 }
 
-// Peek hands the state in a directory to the sink, once, and changes nothing on disk: a daemon may be running. It fails
-// if there is no state, or none that can be used.
+// Peek passes the state in a directory to the sink. Peek changes nothing on disk, because a daemon may be running.
+// Peek fails if there is no usable state.
 func Peek(dir string, sink source.Sink) (Saved, error) {
 	st, err := readState(dir, nil)
 	if err != nil {

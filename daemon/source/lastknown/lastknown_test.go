@@ -65,7 +65,7 @@ func everyKind() []source.Object {
 	}
 }
 
-// memory is a sink that keeps the objects.
+// memory is a sink that stores the objects.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object
@@ -102,7 +102,7 @@ func (m *memory) sorted() []source.Object {
 	return slices.SortedFunc(m.all(), func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
 }
 
-// syncBuffer is a bytes.Buffer for several goroutines.
+// syncBuffer is a bytes.Buffer that several goroutines can use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -122,7 +122,7 @@ func (s *syncBuffer) String() string {
 
 func server(url string) func() Cluster { return func() Cluster { return Cluster{Server: url} } }
 
-// host is a daemon's worth of a Store: what it loaded, and what the API server says now.
+// host is a Store as used in a daemon, with the loaded objects and the objects from the API server.
 type host struct {
 	*Store
 	loaded, api *memory
@@ -131,7 +131,7 @@ type host struct {
 	stop        func()
 }
 
-// boot starts a Store; it runs in a synctest bubble.
+// boot starts a Store inside a synctest bubble.
 func boot(t *testing.T, dir string) *host {
 	t.Helper()
 	h := &host{loaded: newMemory(), api: newMemory(), log: new(syncBuffer)}
@@ -150,7 +150,7 @@ func boot(t *testing.T, dir string) *host {
 	return h
 }
 
-// serve says all the objects, and that they are in the kernel.
+// serve passes on all objects and commits them.
 func (h *host) serve(objects ...source.Object) {
 	for _, o := range objects {
 		h.tee.Upsert(o)
@@ -217,8 +217,8 @@ func TestOnlyWhatWasCommittedAfterSyncIsSaved(t *testing.T) {
 	})
 }
 
-// The age follows the API server's confirmations, even when nothing changes; and it stands still
-// while the API server is away.
+// The age follows the API server's confirmations even if nothing changes, and stays the same while the API server is
+// unreachable.
 func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -255,7 +255,7 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 	})
 }
 
-// What is wrong with a manifest now is no state, and costs no writing.
+// The current fault of a manifest is not part of the state, and causes no write.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -279,7 +279,7 @@ func TestDocumentsAreNotSaved(t *testing.T) {
 	})
 }
 
-// Without a Run of its own a Store gives what it has to whoever asks, once.
+// Load returns the state of a Store that does not run.
 func TestLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {

@@ -29,8 +29,7 @@ func encode(t testing.TB, objects ...source.Object) []byte {
 	return out.Bytes()
 }
 
-// seal makes a snapshot whose checksum is right, and a journal whose checksums are right, whatever
-// the lines say.
+// seal returns a snapshot and a journal with correct checksums for any content of the lines.
 func seal(lines, changes []byte) (snapshot, journal []byte) {
 	snapshot = append(fmt.Appendf(nil, `{"format":%q,"version":1}`+"\n", snapshotFormat), lines...)
 	if len(lines) > 0 && lines[len(lines)-1] != '\n' {
@@ -57,8 +56,8 @@ func parse(snapshot, journal []byte) (*state, error) {
 	return d.result(), nil
 }
 
-// FuzzLastKnown reads arbitrary files, as they are and with all checksums made right: it never
-// panics, and never gives an object that is not valid.
+// FuzzLastKnown reads arbitrary files, unchanged and with all checksums corrected. Reading must not panic and must not
+// return an invalid object.
 func FuzzLastKnown(f *testing.F) {
 	good := encode(f, everyKind()...)
 	before, err := os.ReadFile("testdata/before/" + snapshotName)
@@ -77,7 +76,7 @@ func FuzzLastKnown(f *testing.F) {
 		var c convert.Converter
 		var svc corev1.Service
 		var slice discoveryv1.EndpointSlice
-		_ = json.Unmarshal(text, &svc) // what does not fit is left out
+		_ = json.Unmarshal(text, &svc) // fields that do not fit are left out
 		_ = json.Unmarshal(text, &slice)
 		var objects []source.Object
 		if out, ok := c.Service(&svc); ok {
@@ -108,7 +107,7 @@ func FuzzLastKnown(f *testing.F) {
 	})
 }
 
-// The kinds of objects may be more in a later program that has the same format.
+// A later version of Edgeway may have more kinds of objects in the same format.
 func TestUnknownKindsAreSkipped(t *testing.T) {
 	snapshot, journal := seal(
 		[]byte(`{"future":{"name":"x"}}`+"\n"+`{"service":{"namespace":"ns","name":"a","ports":[{"protocol":6,"port":80}]}}`+"\n"),
@@ -136,7 +135,7 @@ func BenchmarkLoad(b *testing.B) {
 	for i := range 10000 {
 		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
 	}
-	for i := range 10000 { // as they are sorted
+	for i := range 10000 { // in sorted order
 		objects = append(objects, aSlice(fmt.Sprintf("service-%05d", i), 5))
 	}
 	data := encode(b, objects...)

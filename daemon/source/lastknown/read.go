@@ -20,19 +20,19 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// state is the content of the files.
+// state is the content of a snapshot and of its journal.
 type state struct {
 	cluster  Cluster
-	at       time.Time       // when the source last confirmed it
+	at       time.Time       // when the source last confirmed the state
 	objects  []source.Object // sorted by key
 	held     []source.Holding
 	invalid  int   // the number of objects that were skipped
 	torn     bool  // the end of a journal was skipped
-	panicked error // the panic of an object, which is refused
+	panicked error // the panic of an object, which was then refused
 }
 
-// readState reads the state in a directory. The error wraps os.ErrNotExist if there is none; any other error says that
-// the snapshot cannot be trusted.
+// readState reads the state in a directory. The error wraps os.ErrNotExist if there is no state. Any other error means
+// that the snapshot cannot be trusted.
 func readState(dir string, before func(source.Key)) (*state, error) {
 	path := filepath.Join(dir, snapshotName)
 	file, info, err := files.Open(path)
@@ -48,7 +48,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.confirm sets the modification time. A time in the future is of a host whose clock was wrong.
+	// Store.confirm sets the modification time. A time in the future comes from a host whose clock was wrong.
 	now, at := time.Now(), d.state.at
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t
@@ -64,8 +64,8 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot, and of a journal after it. It never returns an object that a conversion
-// could not have made.
+// decoder collects the objects of a snapshot and of its journal. The decoder rejects every object that a conversion
+// could not have created.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object
@@ -88,7 +88,7 @@ var (
 	errNewer  = errors.New("it is of a newer version of Edgeway, and stays until the next one is saved")
 )
 
-// footerStart begins the last line and no other.
+// footerStart is the start of the last line and of no other line.
 var footerStart = []byte(`{"objects":`)
 
 // snapshot reads a snapshot to its end and returns its checksum.
@@ -126,7 +126,7 @@ func (d *decoder) snapshot(r io.Reader) (sum string, err error) {
 }
 
 func parseHeader(line []byte, format string) (h header, err error) {
-	v := 0 // the rest of a later version's line may have another form
+	v := 0 // in a later version, the rest of the line may differ
 	if n, _ := fmt.Sscanf(string(line[:min(len(line), 256)]), `{"format":"`+format+`","version":%d`, &v); n == 1 &&
 		v > version {
 		return h, errNewer
@@ -143,7 +143,7 @@ func parseHeader(line []byte, format string) (h header, err error) {
 	return h, nil
 }
 
-// add takes the record's object if it has a usable one.
+// add stores the object of a record if the object is usable.
 func (d *decoder) add(r *record) {
 	obj := r.object()
 	if obj == nil {

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A dry run learns who holds what and where the API server is, as the daemon's next start does, and leaves the files
-// alone, damaged ones too.
+// A dry run reads the holdings and the API server's addresses as the daemon's next start does, and does not change the
+// files, not even damaged files.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

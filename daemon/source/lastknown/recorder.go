@@ -8,21 +8,22 @@ import (
 	"edgeway/daemon/source"
 )
 
-// recorder passes a source's objects on to a sink and keeps the committed ones for the next snapshot.
+// recorder passes the objects of a source on to a sink and keeps the committed objects for the next snapshot.
 type recorder struct {
 	sink source.Sink
 
 	mu     sync.Mutex
 	synced bool
-	// recent has the changes since the last commit, nil for a deleted object. Both maps share the objects with the
-	// sink.
+	// recent holds the changes since the last commit; a deleted object is nil. The maps recent and committed share
+	// their objects with the sink.
 	recent    map[source.Key]source.Object
 	committed map[source.Key]source.Object // nil before the first commit
 	held      []source.Holding
-	dirty     bool // the snapshot lacks something of committed or held
+	dirty     bool // committed or held differs from the snapshot
 }
 
-// Tee returns a sink that passes everything on to the given one and records it. A later Tee replaces an earlier one.
+// Tee returns a sink that passes everything on to the given sink and records it. A second call of Tee replaces the
+// first sink.
 func (s *Store) Tee(sink source.Sink) source.Sink {
 	r := &recorder{sink: sink, recent: map[source.Key]source.Object{}}
 	s.mu.Lock()
@@ -31,9 +32,9 @@ func (s *Store) Tee(sink source.Sink) source.Sink {
 	return r
 }
 
-// Commit says that the host agrees with the recorded objects, which may be saved. It does nothing before the source has
-// listed everything. held are the sorted holdings that Held returns after the next start; the caller must not change
-// them afterwards.
+// Commit reports that the host is in sync with the recorded objects, which can now be saved. Commit does nothing until
+// the source has listed all objects. held holds the sorted holdings that Held returns after the next start; the caller
+// must not change the slice afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	s.mu.Lock()
 	r := s.rec
@@ -71,7 +72,7 @@ func (r *recorder) commit(held []source.Holding) bool {
 	return r.dirty
 }
 
-// take returns all that is to be written; ok is false if the snapshot has it already.
+// take returns the content of the next snapshot. ok is false if the snapshot on disk already has this content.
 func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,14 +84,14 @@ func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bo
 	return slices.SortedFunc(maps.Values(r.committed), compare), r.held, true
 }
 
-// again undoes a take whose write failed.
+// again reverts take after a failed write.
 func (r *recorder) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dirty = true
 }
 
-// clean reports whether the snapshot has everything that was committed.
+// clean reports whether the snapshot contains everything that was committed.
 func (r *recorder) clean() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +99,7 @@ func (r *recorder) clean() bool {
 }
 
 func (r *recorder) note(key source.Key, obj source.Object) {
-	if key.Kind == source.KindDocument { // a fault of the present
+	if key.Kind == source.KindDocument { // a Document is a fault, not state
 		return
 	}
 	r.mu.Lock()
@@ -121,7 +122,7 @@ func (r *recorder) Delete(key source.Key) {
 // Synced implements source.Sink.
 func (r *recorder) Synced() {
 	r.mu.Lock()
-	r.synced = true // before a commit of what the sink makes of it
+	r.synced = true // set before the sink is called, which may cause a commit
 	r.mu.Unlock()
 	r.sink.Synced()
 }

@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// before copies the state of the version before into a new folder and returns the journal's path and content.
+// before copies the state of the previous version into a new folder and returns the journal's path and content.
 func before(t *testing.T) (dir, journal string, content []byte) {
 	t.Helper()
 	dir = t.TempDir()
@@ -32,8 +32,8 @@ func before(t *testing.T) (dir, journal string, content []byte) {
 	return dir, journal, content
 }
 
-// A version that wrote a journal beside the snapshot leaves a state that is served after the upgrade. The journal goes
-// with the first write, and the version before could read the result.
+// The state of a version that wrote a journal next to the snapshot is served after the upgrade. The first write
+// removes the journal, and the previous version could read the result.
 func TestUpgradeReadsTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, _ := before(t)
@@ -65,7 +65,7 @@ func TestUpgradeReadsTheJournal(t *testing.T) {
 	})
 }
 
-// A power cut during the last write before the upgrade tears the journal's last line.
+// A power failure during the last write before the upgrade damages the journal's last line.
 func TestTornJournalCountsUpToTheTear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, whole := before(t)
@@ -76,7 +76,7 @@ func TestTornJournalCountsUpToTheTear(t *testing.T) {
 			h := boot(t, dir)
 			h.stop()
 			// The lines are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR, and the time.
-			// The last line may lack its newline.
+			// The newline of the last line may be missing.
 			want := []int{6, 6, 7, 7, 6, 6}[bytes.Count(append(whole[:cut:cut], '\n'), []byte("}\n"))]
 			if got := len(h.loaded.objects); !h.loaded.synced || got != want {
 				t.Errorf("cut at %d: %d objects, want %d", cut, got, want)
@@ -88,7 +88,8 @@ func TestTornJournalCountsUpToTheTear(t *testing.T) {
 	})
 }
 
-// A crash of the version before, between the renames of snapshot and journal, left the journal of an earlier snapshot.
+// If the previous version crashed between renaming the snapshot and the journal, the journal of an earlier snapshot
+// remains.
 func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, old := before(t)
@@ -136,7 +137,7 @@ func TestTheSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// A file that was copied, or a clock that was wrong, does not make the state younger than now.
+// A copied file, or a wrong clock, does not make the age of the state lie in the future.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -157,7 +158,7 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 	})
 }
 
-// A clock that was ahead during a write does not stop the age, before and after the next start.
+// A clock that was ahead during a write does not freeze the age, either before or after the next start.
 func TestAgeAfterAClockThatWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

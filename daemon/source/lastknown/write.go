@@ -22,7 +22,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The times of writing.
+// The times that control writing.
 const (
 	debounce = time.Second
 	// refresh is the time between two updates of the age while nothing else changes.
@@ -31,17 +31,18 @@ const (
 	retry = 30 * time.Second
 )
 
-// pause returns the time from one write to the next: 100 times as long as the write took, so that a slow disk is busy 1
-// % of the time, and at least as long as keeps the writes below 1 GB a day (11.5 kB/s), so that SD cards live.
+// pause returns the time from one write to the next. The pause is at least 100 times the duration of the write, so
+// that a slow disk is busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a day (11.5 kB/s),
+// to preserve SD cards.
 func pause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
 
-// Record writes the committed changes until ctx ends, and once more before it returns. Status reports its faults.
+// Record writes the committed changes until ctx ends, and once more before it returns. Status reports failed writes.
 func (s *Store) Record(ctx context.Context) {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
-	due := time.After(debounce) // a Record that panicked may have left changes
+	due := time.After(debounce) // a Record that panicked may have left unwritten changes
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,7 +67,7 @@ func (s *Store) Record(ctx context.Context) {
 	}
 }
 
-// save writes the committed changes, if there are any, and reports whether all are on disk.
+// save writes the committed changes, if any, and reports whether all of them are on disk.
 func (s *Store) save() bool {
 	s.mu.Lock()
 	rec := s.rec
@@ -92,7 +93,7 @@ func (s *Store) save() bool {
 	return saved
 }
 
-// confirmed is rounded, because people read it.
+// confirmed returns the time of the last confirmation, in whole seconds for human readers.
 func (s *Store) confirmed() time.Time {
 	at := time.Now()
 	if s.o.Confirmed != nil {
@@ -101,21 +102,21 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm notes in the snapshot's modification time that the source still agrees with the snapshot: that writes an
-// inode instead of all objects.
+// confirm stores the time of the last confirmation as the modification time of the snapshot. Setting this time writes
+// only an inode instead of all objects.
 func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec == nil || !s.rec.clean() || at.IsZero() || at.Equal(s.age) { // it is before s.age if the clock was wrong
+	if s.rec == nil || !s.rec.clean() || at.IsZero() || at.Equal(s.age) { // at precedes s.age if the clock was wrong
 		return
 	}
-	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // otherwise the age stays
+	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, the age stays
 		s.age = at
 	}
 }
 
-// written notes the outcome of a write, and logs it if it differs from the one before.
+// written records the outcome of a write, and logs an outcome that differs from the previous one.
 func (s *Store) written(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,12 +136,12 @@ func (s *Store) written(at time.Time, err error) {
 	if s.fault != "" {
 		s.log.Info("last-known state saved again")
 	}
-	s.fault, s.fix, s.age, s.synced = "", "", at, true // a state that could not be used at the start is replaced now
+	s.fault, s.fix, s.age, s.synced = "", "", at, true // the write replaces a state that could not be used at the start
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// failed leaves out the name of the temporary file, so that the same fault has the same text.
+// failed returns an error without the name of the temporary file, so that the same fault always has the same text.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -162,7 +163,7 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	if err != nil {
 		return 0, s.failed("make snapshot", err)
 	}
-	defer file.Cleanup() //nolint:errcheck // it does nothing after the file was replaced
+	defer file.Cleanup() //nolint:errcheck // Cleanup does nothing after the file was replaced
 	head := header{Format: snapshotFormat, Version: version, Cluster: s.o.Cluster(), At: at, Held: held}
 	size, err = encodeSnapshot(file, head, objects)
 	if err != nil {
@@ -181,9 +182,8 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot skips objects that Check refuses, objects that carry nothing but their faults, and lines that are too
-// long to be read again. One buffer serves all lines, because this runs soon after the start, before the first
-// collection.
+// encodeSnapshot skips Documents, objects that fail Check, and lines that are too long to be read back. encodeSnapshot
+// uses one buffer for all lines, because it runs soon after the start, before the first garbage collection.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
 	var line bytes.Buffer

@@ -1,5 +1,5 @@
-// Package sorted replaces parts of long sorted slices. A slice that was handed out is never written
-// to: snapshots and plans share what did not change.
+// Package sorted replaces parts of long sorted slices. The package never writes to an existing slice, because
+// snapshots and plans share their unchanged parts.
 package sorted
 
 import (
@@ -7,11 +7,10 @@ import (
 	"sort"
 )
 
-// Splice gives old with the run of each key replaced by what fresh gives for it; fresh sees the key's
-// index and its run in old, and must not keep or write to it. old is sorted, keys is sorted and
-// without duplicates, compare orders an element relative to a key. The cost is a binary search and
-// a call of fresh for each key, and one copy of old; none when no run differs: then the result is old
-// itself.
+// Splice returns old with the run of each key replaced by the result of fresh for that key. fresh receives the key's
+// index and its run in old, and must not keep or modify the run. old must be sorted, and keys must be sorted without
+// duplicates. compare orders an element relative to a key. Splice costs one binary search and one call of fresh for
+// each key, and one copy of old. If no run differs, Splice returns old itself without a copy.
 func Splice[T comparable, K any](old []T, keys []K, compare func(T, K) int, fresh func(i int, run []T) []T) []T {
 	var out []T
 	at, copied := 0, 0
