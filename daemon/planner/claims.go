@@ -19,7 +19,7 @@ import (
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
-	// ofHost reports whether addr is an external IP or a load-balancer address, and an address of this host.
+	// ofHost reports whether addr is an external IP or a load-balancer address that is also an address of this host.
 	ofHost bool
 }
 
@@ -30,9 +30,9 @@ var fields = [...]string{
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips returns the addresses that the Service can have, sorted by address, each once with the kind that ranks first. It
-// adds a fault to found for each address that the Service cannot have, and skips the addresses of families that are not
-// served.
+// vips returns the addresses that the Service can have, sorted by address. An address with several kinds appears
+// once, with the kind that ranks first. For each address that the Service cannot have, vips adds a fault to found. It
+// skips the addresses of families that are not served.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -225,7 +225,7 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 }
 
 // hostPort returns the reason why no Service can have a port of the address, or "" if a Service can. At an address of
-// this host, the rules of a frontend take precedence over the listeners of the host: a load balancer that checks the
+// this host, the rules of a frontend take precedence over the host's listeners: a load balancer that checks the
 // health of this host would get the answer of an endpoint.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
