@@ -31,8 +31,8 @@ func TestClusterIPOfTheAPIServer(t *testing.T) {
 		"Service ns/thief: spec.clusterIPs: 10.96.0.1 is the API server's address")
 }
 
-// Connections to unused addresses of a Service CIDR are dropped. A range of an object or of the configuration that
-// contains the address of the API server or of a gateway is left out and reported, until it no longer does.
+// Connections to unused addresses of a Service CIDR are dropped. A range of an object or of the configuration is left
+// out and reported as long as the range contains the address of the API server or of a gateway.
 func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
@@ -75,8 +75,8 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 		"connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated")
 }
 
-// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address that it contains. If this is the address of
-// the API server or of a name server, the IPv6 address is refused.
+// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address that it contains. The IPv6 address is refused
+// if the IPv4 address is that of the API server or of a name server.
 func TestTranslatedAddressesOfOthersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("::/0")

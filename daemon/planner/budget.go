@@ -21,7 +21,7 @@ const BudgetID = "services-too-big"
 // Budget holds the memory that all Services together may use and the memory that each of their parts uses, in bytes.
 // An object of 50 kB can ask for a million endpoints or addresses, because each port multiplies them.
 type Budget struct {
-	// Limit is the memory for all Services. The largest Services beyond it are left out. 0 means no limit.
+	// Limit is the memory for all Services. The largest Services beyond the limit are left out. 0 means no limit.
 	Limit int64
 	// Port is the memory of a ServicePort. Address is the memory of an address of a ServicePort, and of a source
 	// range of such an address. Endpoint is the memory of an endpoint of a ServicePort.
@@ -45,10 +45,10 @@ type budget struct {
 	// large holds the Services above largest, and total is the size of all other Services.
 	large map[tracker.Name]struct{}
 	total int64
-	// order holds the Services that are not in large, in the order in which they are left out. It is nil until the
+	// order holds the Services that are not in large, in the order in which they are left out. order is nil until the
 	// limit is exceeded for the first time.
 	order []size
-	// out holds the Services that are left out. It depends only on sizes and limit.
+	// out holds the Services that are left out. out depends only on sizes and limit.
 	out map[tracker.Name]struct{}
 }
 
@@ -143,7 +143,7 @@ func (p *Planner) resize(name tracker.Name) {
 	}
 }
 
-// size returns the size of a Service, which may be nil. It only multiplies counts and allocates no ServicePorts.
+// size computes the size of a Service, which may be nil, by multiplying counts, and allocates no ServicePorts.
 func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
@@ -215,5 +215,5 @@ func (p *Planner) leftOut() []fault.Fault {
 		"Services are left out because they take too much memory: %s", firstOf(labels)))}
 }
 
-// megabytes returns "1.5 MB".
+// megabytes formats a number of bytes as "1.5 MB".
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB" }

@@ -23,7 +23,7 @@ type vip struct {
 	ofHost bool
 }
 
-// fields are the fields of a Service that hold each kind of address.
+// fields lists the fields of a Service that hold each kind of address.
 var fields = [...]string{
 	plan.ClusterIP:      "spec.clusterIPs",
 	plan.ExternalIP:     "spec.externalIPs",
@@ -31,8 +31,8 @@ var fields = [...]string{
 }
 
 // vips returns the addresses that the Service can have, sorted by address. An address with several kinds appears
-// once, with the kind that ranks first. For each address that the Service cannot have, vips adds a fault to found. It
-// skips the addresses of families that are not served.
+// once, with the kind that ranks first. For each address that the Service cannot have, vips adds a fault to found.
+// vips skips the addresses of families that are not served.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -116,7 +116,7 @@ func (f fence) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.host || !ofHost && contains(f.ranges, a)
 }
 
-// refusal returns a Notice about an address that the key does not allow. The fix allows the address.
+// refusal returns a Notice about an address that the key does not allow. The fix of the Notice allows the address.
 func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
 	for _, r := range f.ranges {
@@ -209,7 +209,8 @@ func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the claim. If not, it adds the reason to found.
+// owned reports whether the Service owns the claim. If the Service does not own the claim, owned adds the reason to
+// found.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -308,8 +309,8 @@ func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether a is in the sorted list, or NAT64 translates it to an address in the list. With 464XLAT,
-// this host's connections to an IPv4 address go to such an IPv6 address.
+// leadsTo reports whether a is in the sorted list, or whether NAT64 translates a to an address in the list. With
+// 464XLAT, this host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))
 }

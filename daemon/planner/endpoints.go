@@ -219,7 +219,7 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 }
 
 // topology returns the condition that the hints of endpoints impose. If every usable endpoint has node hints and at
-// least one of them names this node, only the endpoints for this node fit. Otherwise the same rule applies to zone
+// least one hint names this node, only the endpoints for this node fit. Otherwise the same rule applies to zone
 // hints. If neither kind of hint applies, all endpoints fit. A single usable endpoint without a hint disables that
 // kind of hint. The hints already reflect spec.trafficDistribution of the Service.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {

@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Hints apply only if every ready endpoint has hints and at least one names this host. Node hints precede zone hints.
+// Hints apply only if every ready endpoint has hints and at least one names this host. Node hints take precedence
+// over zone hints.
 func TestTopologyHints(t *testing.T) {
 	for name, c := range map[string]struct {
 		endpoints []source.Endpoint

@@ -23,13 +23,14 @@ type environment struct {
 	zone     string
 	// localAsCluster is Options.LocalAsCluster on a host without a Node object.
 	localAsCluster bool
-	// nodeAddrs holds the host's own addresses as the cluster knows them, sorted. In each family, they come from the
-	// options, else from the Node object, else from the default route.
+	// nodeAddrs holds the host's own addresses as the cluster knows them, sorted. In each family, nodeAddrs comes
+	// from the options, else from the Node object, else from the default route.
 	nodeAddrs []netip.Addr
 	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs leaves out the addresses that are only on devices
-	// of type dummy. Both are sorted.
+	// of type dummy. hostAddrs and realAddrs are sorted.
 	hostAddrs, realAddrs []netip.Addr
-	// apiServers comes from the snapshot, and the others from the host. gateways leaves out link-local addresses.
+	// apiServers comes from the snapshot, and the other lists come from the host. gateways leaves out link-local
+	// addresses.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
 	// apiPorts holds the ports of the API servers if one of them is on this host.
 	apiPorts []uint16
@@ -217,8 +218,8 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 // loopbackDevice is the name of the loopback device in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks returns the uplink of a family, or nil if there is none or the options do not ask for it. If no default
-// route chose the address, uplinks adds the family to guessed.
+// uplinks returns the uplink of a family, or nil if the host has none or the options do not ask for uplinks. If no
+// default route chose the address, uplinks adds the family to guessed.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {

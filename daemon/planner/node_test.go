@@ -126,7 +126,7 @@ func TestPodDetection(t *testing.T) {
 	}
 }
 
-// An endpoint is local by its node name. The name in the options precedes the name of the Node object.
+// An endpoint is local by its node name. The name in the options takes precedence over the name of the Node object.
 func TestLocalByNodeName(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal = true }
 	named := ep("10.1.0.1")

@@ -23,7 +23,7 @@ const (
 // PortRange is a range of ports that includes both ends. The zero value contains all ports.
 type PortRange struct{ First, Last uint16 }
 
-// String returns "30000-32767".
+// String formats a range as "30000-32767".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 func (r PortRange) has(port uint16) bool { return r.Last == 0 || r.First <= port && port <= r.Last }
@@ -41,7 +41,7 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// countOutside counts the ports of a Service that are outside Options.NodePortRange, or uncounts them if by is -1.
+// countOutside adds a Service's ports outside Options.NodePortRange to the count, or removes them if by is -1.
 func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
@@ -94,7 +94,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portless = append(e.portless, portless{family, why})
 }
 
-// countPortless counts the ServicePorts whose NodePort no address accepts, or uncounts them if by is -1.
+// countPortless adds ServicePorts whose NodePort no address accepts to the count, or removes them if by is -1.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portless {
 		for _, sp := range ports {
@@ -106,7 +106,7 @@ func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 }
 
 // unservedFamilies returns a problem for each family whose NodePorts the host does not serve because its primary
-// address is unknown. The first is a Problem if the host serves NodePorts in no family.
+// address is unknown. The first problem has the severity Problem if the host serves NodePorts in no family.
 func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 	const setting = "proxy.nodeport_addresses"
 	for _, none := range p.env.portless {

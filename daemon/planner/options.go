@@ -8,18 +8,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the operator's decisions. They do not change during the life of a Planner: a reload creates a new
-// Planner and passes the plan of the old Planner to it.
+// Options holds the operator's decisions. The options do not change during the life of a Planner: a reload creates a
+// new Planner and passes the plan of the old Planner to it.
 type Options struct {
-	// Families lists the families to serve. If it is empty, these are the families of the host's addresses, loopback
-	// included.
+	// Families lists the families to serve. If Families is empty, the families of the host's addresses are served,
+	// loopback included.
 	Families []plan.Family
-	// NodeName is the node name of endpoints on this host. If it is empty, the name of the Node object is used.
+	// NodeName is the node name of endpoints on this host. If NodeName is empty, the name of the Node object is used.
 	NodeName string
 	// NodeAddresses lists the host's own addresses. A family that is not in the list uses the addresses of the Node
 	// object, or else the source address of its default route.
 	NodeAddresses []netip.Addr
-	// Zone is compared with topology hints. If it is empty, the zone of the Node object is used.
+	// Zone is compared with topology hints. If Zone is empty, the zone of the Node object is used.
 	Zone string
 	// LocalAsCluster treats a Local traffic policy like Cluster for a ServicePort without an endpoint on this host,
 	// if the host has no Node object. Otherwise connections to such a ServicePort are dropped.
@@ -48,7 +48,7 @@ type Options struct {
 	DenyEndpoints     []netip.Prefix
 	DenyHostEndpoints bool
 	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may
-	// come from. It protects the ports of this host's programs. Services from manifests are exempt.
+	// come from. NodePortRange protects the ports of this host's programs. Services from manifests are exempt.
 	NodePortRange PortRange
 	// Budget limits the memory that Services use. The zero value sets no limit.
 	Budget Budget
@@ -56,14 +56,14 @@ type Options struct {
 	Checks Checks
 	// LongLived lists Services that use the fast path, in addition to the Services that ask for it themselves.
 	LongLived map[tracker.Name]bool
-	// Held returns what Contested returned when the last process ended, for the first plan. A previous plan takes
-	// precedence over Held, which may be nil.
+	// Held returns the claims that Contested returned when the last process ended. Only the first plan calls Held. A
+	// previous plan takes precedence. Held may be nil.
 	Held func() []source.Holding
-	// Before, which may be nil, is called with the key of each Service before its planning. Tests make it panic.
+	// Before, which may be nil, is called with the key of each Service before its planning. Tests make Before panic.
 	Before func(source.Key)
 	// beforeClaims is called with each Service before its claims are collected. Tests use beforeClaims to cause a
-	// panic. For one version of a Service it must panic always or never; otherwise the planner removes claims that it
-	// did not add.
+	// panic. For one version of a Service, beforeClaims must panic always or never; otherwise the planner removes
+	// claims that it did not add.
 	beforeClaims func(*source.Service)
 }
 

@@ -21,7 +21,7 @@ type claim struct {
 	port     uint16
 }
 
-// String returns "192.0.2.1:80/TCP" or "port 30080/TCP".
+// String formats a claim as "192.0.2.1:80/TCP" or "port 30080/TCP".
 func (c claim) String() string {
 	if !c.addr.IsValid() {
 		return fmt.Sprintf("port %d/%s", c.port, c.protocol)
@@ -99,7 +99,7 @@ func (o *ownership) lose(c claim, b bid) {
 	o.list = nil
 }
 
-// remove reverts add. It opens the claim if s owned it.
+// remove reverts add. remove opens the claim if s owned the claim.
 func (o *ownership) remove(c claim, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -156,7 +156,7 @@ func (o *ownership) forget(c claim) {
 	o.list = nil
 }
 
-// settle closes all claims. It returns the new owners of claims whose owner changed and the remembered rivals of
+// settle closes all claims. settle returns the new owners of claims whose owner changed and the remembered rivals of
 // these claims, each Service once.
 func (o *ownership) settle() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
@@ -290,8 +290,8 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 }
 
 // restore gives contested claims back to the Services that owned them when the last process ended, and then to the
-// Services that own them in the previous plan. After a reload, both are known: the previous plan is what the kernel
-// accepted, so Services that the kernel refused are missing from it.
+// Services that own them in the previous plan. After a reload, the previous plan contains only what the kernel
+// accepted, so the saved owners decide about claims that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival returns a Service that asks for 198.51.100.10:80. It was created on this day of January, or at an unknown
-// time if day is 0.
+// rival returns a Service that asks for 198.51.100.10:80. The Service was created on this day of January, or at an
+// unknown time if day is 0.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
 		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
@@ -48,10 +48,11 @@ func TestOwnerKeepsWhatItHas(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // a change of the owner keeps its claim
+	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps its claim after a change
 	w.wantOwner("5")
 
-	// A change that affects all Services keeps the owner too, and so does another Planner after a reload.
+	// The owner also keeps the address after a change that affects all Services, and with a new Planner after a
+	// reload.
 	w.put(&source.Node{Name: hostName, Zone: "elsewhere"})
 	w.wantOwner("5")
 	w.Planner = New(testOptions())
@@ -107,8 +108,9 @@ func TestOldestOfTheNewcomers(t *testing.T) {
 
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
-// The kind of an address precedes age and current ownership: first a ClusterIP, then a load-balancer address, then an
-// external IP. So no Service can take a ClusterIP before it is allocated, or while its Service is created again.
+// The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
+// address, then an external IP. So no Service can take a ClusterIP before it is allocated, or while its Service is
+// created again.
 func TestKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -222,8 +224,8 @@ func TestOwnershipAfterARestart(t *testing.T) {
 	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner was removed
 }
 
-// After a reload, the plan in force determines the owner. If no frontend of the claim is in force, because the kernel
-// refused it, the saved owner of the claim decides.
+// After a reload, the plan in force determines the owner. If the plan in force does not contain the claim, because
+// the kernel refused the frontend, the saved owner gets the claim.
 func TestOwnershipAfterAReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

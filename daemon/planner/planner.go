@@ -34,7 +34,7 @@ type Planner struct {
 	// snap and host are arguments of the current call, and before is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
-	// plan is the last result. It is nil while a call runs, so that the call after a panic plans every Service.
+	// plan is the last result, or nil while a call runs, so that the call after a panic plans every Service.
 	plan *plan.Plan
 
 	// The following fields are derived from the arguments and kept up to date.
@@ -188,9 +188,9 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of the Services in old and adds those of the Services in fresh. The bids depend on the
-// health check ports and on the Services that are left out because of their size, so exchange updates both in
-// between.
+// exchange removes the bids of the Services in old and adds those of the Services in fresh. Between the two steps,
+// exchange updates the health check ports and the Services that are left out because of their size, because the bids
+// depend on them.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -234,7 +234,7 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 // returns the same claims. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked returns the endpoints to check, as changes since the last call. It requires Options.Checks.
+// Checked returns the endpoints to check, as changes since the last call. Checked requires Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
 // spec returns the Service with this name, or nil if there is none.
@@ -282,7 +282,7 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces each ServicePort in next by its equal in prev. Both slices are in plan order.
+// shareServices replaces each ServicePort in next by its equal in prev. prev and next are in plan order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }

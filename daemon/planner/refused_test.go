@@ -45,8 +45,8 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service gets the address of a name server of this host, because its answers lead to the API server. A name
-// server that is a ClusterIP, such as the cluster's DNS, is served.
+// No Service gets the address of a name server of this host, because the name server's answers lead to the API
+// server. A name server that is a ClusterIP, such as the cluster's DNS, is served.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("0.0.0.0/0")
@@ -105,7 +105,7 @@ func TestExternalIPsOfTheHost(t *testing.T) {
 		`Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "203.0.113.1/32", "host"]`)
 }
 
-// The address of an API server with a name is only known after a connection, and may change.
+// If the API server is configured by name, its address is only known after a connection, and may change.
 func TestAPIServerAddressBecomesKnown(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testService("other", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.11")

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// With any number of rivals, the first by precedence succeeds a removed owner, and the problems of all others name
-// it.
+// When an owner is removed, the first rival by precedence becomes the owner, and the problems of all other rivals
+// name the new owner.
 func TestEachRivalFollows(t *testing.T) {
 	const count = 3*maxRivals + 2
 	w := newWorld(t, testOptions())

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// planned is the result of planning one Service. It is the zero value for a Service that does not exist.
+// planned is the result of planning one Service. planned is zero for a Service that does not exist.
 type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
@@ -89,7 +89,8 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *sou
 	return out
 }
 
-// servicePort returns a ServicePort for one port and family, with only its frontends set, or nil if it has none.
+// servicePort returns a ServicePort for one port and family, with only its frontends set, or nil if the port has
+// none.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -171,7 +172,7 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 
 // allowFrom returns the sources that may connect to a load-balancer address, or nil if all may. If the ranges contain
 // an address of this host, the host itself may connect. On a host that has the load-balancer address on a device, the
-// kernel uses this address as the source, so allowFrom adds it to the ranges.
+// kernel uses this address as the source, so allowFrom adds the address to the ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -236,14 +237,14 @@ type routes = [3]plan.Route
 // policy decides the routes of one ServicePort.
 type policy struct {
 	cluster, local plan.Route // to each pool, without SNAT
-	detect         bool       // pods can be distinguished
+	detect         bool       // whether pods can be distinguished from other sources
 	masqueradeAll  bool
 	// masqueradeHost masquerades the host's own connections, because a route of Edgeway chose their source address.
 	masqueradeHost bool
 }
 
 // newPolicy returns a policy in which a pool without endpoints rejects connections. If only the local pool is empty,
-// it drops connections, so that a load balancer tries another host.
+// the policy drops connections, so that a load balancer tries another host.
 func newPolicy(p pools) policy {
 	out := policy{
 		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},

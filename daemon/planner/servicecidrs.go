@@ -73,7 +73,7 @@ func without(ranges []netip.Prefix, c netip.Prefix) string {
 	return fmt.Sprintf("%s = [%s]", serviceCIDRsKey, strings.Join(others, ", "))
 }
 
-// addObjects adds the ranges of ServiceCIDR objects. It ignores a range that overlaps a network of this host.
+// addObjects adds the ranges of ServiceCIDR objects. addObjects ignores a range that overlaps a network of this host.
 func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	for _, object := range objects {
 		for _, c := range object.CIDRs {

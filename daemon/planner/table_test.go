@@ -187,8 +187,8 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	}
 }
 
-// The source is rewritten for an endpoint of this host that connects to itself through its Service, and not for
-// others.
+// If an endpoint of this host connects to its own Service, the source is rewritten only when the connection reaches
+// the endpoint itself.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
 	p := packetTo("pod", "ClusterIP")

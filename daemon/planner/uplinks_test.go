@@ -72,7 +72,7 @@ func withoutDefaultRoute() *nodeinfo.Host {
 }
 
 // If Edgeway's own routes choose the source of the host's connections before the endpoint is known, the source is
-// rewritten to an address of the link. This ends when a default route appears.
+// rewritten to an address of the link. The source is no longer rewritten when a default route appears.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
 	opts.OwnRoutes, opts.Pods = true, PodDetection{}

@@ -108,7 +108,8 @@ func TestPartialWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// If another program deleted the chains that a partial sync needs, it fails as a whole, and a full sync repairs all.
+// If another program deleted the chains that a partial sync needs, the sync fails as a whole. A full sync repairs the
+// tables.
 func TestPartialOverLostChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -30,9 +30,9 @@ func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	return nil
 }
 
-// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains to which they led. If there is
-// no such rule, the chains are removed only if all of them are empty ("iptables -F"); otherwise they belong to a
-// kube-proxy. If rules of other programs also lead to the chains, a kube-proxy has taken them over.
+// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains to which they led. Without
+// Edgeway's rules, the chains belong to a kube-proxy, unless all of them are empty ("iptables -F"). If rules of other
+// programs also lead to the chains, a kube-proxy has taken over the chains.
 func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
 	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. Its chains
-// have the same names as kube-proxy's (KEP-3453), so that people and tools recognize them. Package xtables runs the
-// programs, and package watch detects changes by other programs.
+// Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. The
+// backend's chains have the same names as kube-proxy's (KEP-3453), so that people and tools recognize the chains.
+// Package xtables runs the programs, and package watch detects changes by other programs.
 //
 // In each family, the table nat chooses the endpoint, and the table filter refuses packets that nat did not forward.
-// In both tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts. With many rules they become
-// trees (see dispatch.go), so that neither a packet nor a change visits all rules.
+// In both tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts. With many rules the two chains
+// become trees (see dispatch.go), so that neither a packet nor a change visits all rules.
 //
 // The chains of a ServicePort, by the hash of its name:
 //
@@ -17,8 +17,8 @@
 //	            times as long to write 5,000 Services of 5 endpoints, and the table of iptables-legacy has
 //	            three times as many entries, all of which every change copies.
 //
-// Cleanup removes all of these chains and the rules that lead to them. It keeps the empty tables and built-in chains
-// that iptables-nft created for them, as "iptables -F" does, because other programs may be about to use them.
+// Cleanup removes all of these chains and the rules that lead to them. Cleanup keeps the empty tables and built-in
+// chains that iptables-nft created, as "iptables -F" does, because other programs may be about to use them.
 package iptables
 
 import (

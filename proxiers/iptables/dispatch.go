@@ -12,9 +12,10 @@ import (
 )
 
 // Up to leafSize frontends form a list in one chain, as in kube-proxy. More frontends are spread over sixteen chains
-// by four bits of the address, and so on. The lowest bits come first, because ClusterIPs are allocated in sequence.
-// With 10,000 Services, a packet that belongs to no Service passes about 70 rules, and a new Service rewrites one
-// small chain. NodePorts are first spread by protocol and the high byte of the port.
+// by four bits of the address, and each of these chains may be spread in the same way. The lowest bits of the address
+// come first, because ClusterIPs are allocated in sequence. With 10,000 Services, a packet that belongs to no Service
+// passes about 70 rules, and a new Service rewrites one small chain. NodePorts are first spread by protocol and the
+// high byte of the port.
 const (
 	leafSize = 64
 	// maxDepth keeps the names of chains below the 29 bytes that iptables allows.
@@ -71,7 +72,7 @@ type tree struct {
 	root  *node
 	// head and tail are the rules of the root chain before and after those of the tree itself.
 	head, tail []string
-	// dirty holds the chains that may differ from the kernel's, by name. Removed chains are nil.
+	// dirty holds the chains that may differ from the kernel's, by name. The node of a removed chain is nil.
 	dirty map[string]*node
 }
 
@@ -81,7 +82,7 @@ type node struct {
 	depth int
 	items map[place]*item
 	kids  map[int]*node
-	// sample is any place below the node: all of them have the same bits up to its depth.
+	// sample is any place below the node: all places below a node have the same bits up to the node's depth.
 	sample place
 	size   int
 }

@@ -42,12 +42,12 @@ func notRelayedChain(p plan.Protocol) string { return chainLoopback + "-" + p.St
 // servicePrefixes holds the prefixes of chains that are created and deleted with ServicePorts.
 var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
 
-// owner is in the comment of each of Edgeway's rules in a built-in chain. It distinguishes Edgeway's chains from
-// those of a kube-proxy, which have the same names.
+// owner is in the comment of each of Edgeway's rules in a built-in chain. The comment distinguishes Edgeway's chains
+// from those of a kube-proxy, which have the same names.
 const owner = "edgeway"
 
 // ours reports whether a chain with this name in nat or filter belongs to this backend or to a kube-proxy. The
-// kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) do not.
+// kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) do not count.
 func ours(chain string) bool {
 	if slices.Contains(fixedChains, chain) ||
 		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {
@@ -61,7 +61,7 @@ func ours(chain string) bool {
 	return err == nil
 }
 
-// hash returns the 16-character hash in the name of a chain. For a ServicePort, it is the same as kube-proxy's.
+// hash returns the 16-character hash in the name of a chain. For a ServicePort, the hash is the same as kube-proxy's.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "")))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
@@ -78,7 +78,7 @@ func destination(a netip.Addr) string { return "-d " + netip.PrefixFrom(a, a.Bit
 
 func source(p netip.Prefix) string { return "-s " + p.String() }
 
-// port returns a match of a destination port. With ":" and a number appended, it matches a range of ports.
+// port returns a match of a destination port. With ":" and a number appended, the match is for a range of ports.
 func port(p plan.Protocol, number uint16) string {
 	name := protocolName(p)
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)

@@ -73,7 +73,7 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 		strings.Join(missing, ", "), err)
 }
 
-// unprivileged reports whether the host may have all features, but this process cannot use them now.
+// unprivileged reports whether the host may have all features although this process cannot use them now.
 func unprivileged(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") ||

@@ -41,8 +41,8 @@ func (s *service) numbered(prefix string, i int) string {
 	return prefix + hash(s.hash, strconv.Itoa(i))
 }
 
-// routesChain returns the name of the chain that applies rt to each origin. In the nat table the chain forwards
-// packets, and in the filter table it rejects or drops packets.
+// routesChain returns the name of the chain that applies rt to each origin. The chain forwards packets in the nat
+// table, and rejects or drops packets in the filter table.
 func (s *service) routesChain(table string, rt routes) string {
 	i := slices.Index(s.routes, rt)
 	if i < 0 {

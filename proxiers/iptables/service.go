@@ -34,10 +34,10 @@ type rendered struct {
 	entries []entry
 }
 
-// renderer turns ServicePorts of one family into chains. It holds the data of the node that their rules need.
+// renderer turns ServicePorts of one family into chains. A renderer holds the data of the node that the rules need.
 type renderer struct {
 	family plan.Family
-	// pods holds one match for each way to detect packets of pods. It is empty if there is none.
+	// pods holds one match for each way to detect packets of pods. pods is empty if there is none.
 	pods []string
 	// loopback reports whether NodePorts can be reached on this family's loopback address.
 	loopback bool

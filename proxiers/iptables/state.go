@@ -35,7 +35,7 @@ func (s *state) write(in *xtables.Input, c xtables.Chain) {
 	s.sizes[c.ChainID], s.totals[c.Table] = len(c.Rules), t
 }
 
-// remove deletes a chain. It does nothing if the chain was never written.
+// remove deletes a chain. remove does nothing if the chain was never written.
 func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	if _, known := s.sizes[id]; !known {
 		return
@@ -46,11 +46,11 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// step holds the old and the new form of a ServicePort. Either may be empty.
+// step holds the old and the new form of a ServicePort. The old or the new form may be empty.
 type step struct{ before, after rendered }
 
-// replace writes what differs. partial has already removed the old entries from the trees, because another
-// ServicePort may take over their places. finish writes the trees.
+// replace writes the chains that differ between the two forms. partial has already removed the old entries from the
+// trees, because another ServicePort may take over their places. finish writes the trees.
 func (s *state) replace(in *xtables.Input, st step) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {

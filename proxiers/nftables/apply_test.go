@@ -256,8 +256,8 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Unused chains and maps are deleted a minute later, without a further change. Another ServicePort may use them again
-// before.
+// Unused chains and maps are deleted a minute later, without a further change. Another ServicePort may use the chains
+// and maps again before the deletion.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)

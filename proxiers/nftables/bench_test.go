@@ -135,8 +135,8 @@ func childCPU(b *testing.B) {
 	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "nft-cpu-ms/op") })
 }
 
-// BenchmarkElements applies Services with long lists of endpoints. The time for an endpoint must not depend on their
-// number.
+// BenchmarkElements applies Services with long lists of endpoints. The time for an endpoint must not depend on the
+// number of endpoints.
 func BenchmarkElements(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 500} {
 		b.Run(fmt.Sprint(n, ",000"), func(b *testing.B) {

@@ -26,7 +26,7 @@ type class struct {
 	guarded bool
 	// picks is indexed by origin.
 	picks [3]pick
-	// remember is a statement that causes a packet to be masqueraded, in addition to its mark.
+	// remember is a statement that, together with the mark, causes a packet to be masqueraded.
 	remember string
 	// affinity is nil without session affinity. A class with affinity belongs to one ServicePort.
 	affinity *affinity
@@ -48,7 +48,7 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff
 
 // plain returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If the
 // first rule of a chain refers to an endpoint map, the kernel (6.18) visits the whole map, so the chain of a single
-// ServicePort must not do that.
+// ServicePort must not refer to an endpoint map.
 func (c *class) plain() *class {
 	p := *c
 	p.affinity = nil

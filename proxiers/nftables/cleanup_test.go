@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A packet may be traversing the rules when they are deleted. It must not be rejected by the remaining rules after
+// A packet may be traversing the rules when they are deleted. The remaining rules must not reject such a packet after
 // the maps have been emptied, because another backend now serves its Service.
 func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	newHost(t)
@@ -67,7 +67,7 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	}
 }
 
-// If Cleanup is interrupted, it leaves disabled tables. The next full sync of the backend enables them again, also
+// An interrupted Cleanup leaves disabled tables. The next full sync of the backend enables the tables again, also
 // after a restart.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)

@@ -1,14 +1,14 @@
-// Package nftables programs Services with nftables alone. It maintains a table "edgeway" in each of the families ip
-// and ip6, whose rules choose the endpoint of a connection. The backends ipvs and ebpf build on this package: Schema
-// describes the path of a new connection through such a table, from its frontend to a verdict or to the address to
-// which the connection is sent. With ipvs that address is a virtual server, which chooses the endpoint. Package
-// nfttable makes the tables agree with the plan.
+// Package nftables programs Services with nftables alone. The package maintains a table "edgeway" in each of the
+// families ip and ip6, whose rules choose the endpoint of a connection. The backends ipvs and ebpf build on this
+// package: Schema describes the path of a new connection through such a table, from its frontend to a verdict or to
+// the address to which the connection is sent. With ipvs that address is a virtual server, which chooses the
+// endpoint. Package nfttable makes the tables agree with the plan.
 //
 // # Rules
 //
-// There is one table in each of the families ip and ip6. It holds a fixed set of chains, a fixed set of sets and
-// maps, and a few dozen class chains, independent of the number of Services: everything that belongs to a Service is
-// an element of a set or a map.
+// There is one table in each of the families ip and ip6. Each table holds a fixed set of chains, a fixed set of sets
+// and maps, and a few dozen class chains, independent of the number of Services: everything that belongs to a Service
+// is an element of a set or a map.
 //
 //	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► @classes ─► class chain
 //	                                    ├─► @nodeports            protocol . port ─► @classes ─► class chain
@@ -30,8 +30,8 @@
 // connection to a Service loses a priority that was set before.
 //
 // The elements of these two maps have the name of their ServicePort as a comment, for operators who list the maps.
-// Endpoints have the same address in their key and no comment, because they are many, and a full sync would read more
-// data.
+// Endpoints have the same address in their key and no comment, because there are many endpoints, and a full sync
+// would read more data.
 //
 // The nat hooks decide about a connection and see only its first packet, so the rules never affect an established
 // connection. Rejecting in prerouting needs Linux 5.9.

@@ -34,8 +34,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans by netlink. It compares the elements and the output of nft with new
-// tables whose elements nft wrote.
+// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and the output of nft with
+// new tables whose elements nft wrote.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with a ServicePort that has some of six endpoints, counted from number from. The endpoints
+// dnsPlan returns a plan with a ServicePort that has some of six endpoints, starting with number from. The endpoints
 // are addresses of this host.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint

@@ -46,18 +46,19 @@ const (
 type Options struct {
 	// Table is the name of the tables.
 	Table string
-	// To returns the address to which connections to a pool are sent. If To is nil, they are sent to one of the
-	// pool's endpoints.
+	// To returns the address to which connections to a pool are sent. If To is nil, connections are sent to one of
+	// the pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is a statement that causes a packet to be masqueraded, in addition to its mark. Masquerade is the rule
-	// that masquerades such packets. Both are empty if the mark alone is enough.
+	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
+	// that masquerades such packets. Remember and Masquerade are empty if the mark alone is enough.
 	Remember, Masquerade string
-	// Learn holds chains at the hooks where the endpoint of a new connection is known. They jump to the chain learn.
+	// Learn holds chains at the hooks where the endpoint of a new connection is known. The chains jump to the chain
+	// learn.
 	Learn []nfttable.Chain
 	// Sets and Chains belong to the backend alone. OwnSets is the SetID of the first of Sets.
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Service adds the backend's own needs of a ServicePort. It may be nil.
+	// Service adds the backend's own needs of a ServicePort. Service may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
@@ -94,7 +95,7 @@ func sets() []nfttable.Set {
 	with := func(key []nfttable.Field, more ...nfttable.Field) []nfttable.Field { return slices.Concat(key, more) }
 	slots := []nfttable.Field{nfttable.Addr, nfttable.Port, nfttable.Slot}
 	addr := []nfttable.Field{nfttable.Addr}
-	// A NodePort has the same key without the address.
+	// The key of a NodePort is the same without the address.
 	return []nfttable.Set{
 		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, Leads: true},
 		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, Leads: true},
@@ -161,7 +162,7 @@ func (o Options) chains() []nfttable.Chain {
 	}
 }
 
-// masquerade returns Options.Masquerade as a list, which is empty if the option is.
+// masquerade returns Options.Masquerade as a list of rules, which is empty if Options.Masquerade is "".
 func (o Options) masquerade() []string {
 	if o.Masquerade == "" {
 		return nil
@@ -183,8 +184,7 @@ func loopbackRules() (rules []string) {
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
 
-// Check returns an error if a host needs an invalid rule, because rules contain the names of its interfaces
-// unchanged.
+// Check returns an error if a host has an interface whose name is invalid in rules, which contain the name unchanged.
 func Check(n *plan.Node) error {
 	for _, name := range n.PodInterfaces {
 		if err := plan.CheckInterface(name); err != nil {

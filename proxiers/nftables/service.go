@@ -92,7 +92,8 @@ func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	return n.Chain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
-// nodeEntries implements Schema.Node. It returns the addresses that accept NodePorts, including loopback addresses.
+// nodeEntries implements Schema.Node. nodeEntries returns the addresses that accept NodePorts, including loopback
+// addresses.
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {

@@ -12,18 +12,18 @@ type Packet struct {
 	Protocol Protocol
 	Src      netip.Addr
 	Dst      netip.AddrPort
-	// InInterface is the interface on which the packet arrived. It is empty if this host sent the packet.
+	// InInterface is the interface on which the packet arrived. InInterface is empty if this host sent the packet.
 	InInterface string
 }
 
-// Decision is what must happen to a packet, and the reason.
+// Decision describes what must happen to a packet, and the reason.
 type Decision struct {
 	Verdict Verdict
 	Origin  Origin
 	// Service and Frontend are nil if no frontend matched.
 	Service  *ServicePort
 	Frontend *Frontend
-	// Pool is the pool that Endpoints come from. Both are only meaningful with Forward.
+	// Pool is the pool that Endpoints come from. Pool and Endpoints are only meaningful with Forward.
 	Pool      Pool
 	Endpoints []Endpoint
 	// SNAT reports whether the source is masqueraded for every endpoint; see SNATFor.
@@ -91,7 +91,7 @@ func (p *Plan) Decide(pkt Packet) Decision {
 }
 
 // decideMartian decides about a packet from another host whose source or destination is a loopback address. The
-// kernel drops such packets unless route_localnet is set, which Edgeway never does.
+// kernel drops such packets unless route_localnet is set, and Edgeway never sets it.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {

@@ -11,7 +11,7 @@ import (
 // ServicePortName identifies one port of one Service.
 type ServicePortName struct {
 	Namespace, Name string
-	// Port is the name of the port in the Service. It is empty if the port has no name.
+	// Port is the name of the port in the Service. Port is empty if the port has no name.
 	Port     string
 	Protocol Protocol
 }
@@ -27,7 +27,7 @@ func (n ServicePortName) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (n ServicePortName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It parses the result of String.
+// UnmarshalText implements encoding.TextUnmarshaler. UnmarshalText parses the result of String.
 func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 	parts := strings.Split(string(text), "/")
 	ok := len(parts) == 3
@@ -186,7 +186,7 @@ const (
 // String returns "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict is what happens to a new connection.
+// Verdict describes what happens to a new connection.
 type Verdict uint8
 
 // The verdicts. Pass appears only in a Decision: the packet belongs to no Service, and Edgeway does not touch it.

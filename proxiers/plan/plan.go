@@ -1,9 +1,9 @@
 // Package plan represents Kubernetes Service policy as a decision table: which packets go to which endpoints, are
 // rejected or are dropped, and whether their source is masqueraded.
 //
-// The planner in daemon/planner creates a Plan, and the proxiers translate it. A Plan already contains every policy
-// decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier makes none.
-// Plan.Decide is the executable specification of a dataplane, and every dataplane test compares with it.
+// The planner in daemon/planner creates a Plan, and the proxiers translate the Plan. A Plan already contains every
+// policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier
+// makes none. Plan.Decide is the executable specification of a dataplane, and every dataplane test compares with it.
 //
 // A Plan and everything that it points to is immutable. Successive plans share pointers to whatever did not change,
 // which makes Diff cheap.
@@ -63,7 +63,7 @@ type Uplink struct {
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
-	// Affinity is how long a client keeps its endpoint after its last new connection. 0 means no affinity.
+	// Affinity is the time for which a client keeps its endpoint after its last new connection. 0 means no affinity.
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
@@ -105,7 +105,7 @@ type Frontend struct {
 	AllowFrom []netip.Prefix `json:"allowFrom,omitzero"`
 }
 
-// Route is what happens to a new connection from one origin.
+// Route describes what happens to a new connection from one origin.
 type Route struct {
 	Verdict Verdict `json:"verdict"`
 	// Pool and SNAT are only meaningful with Forward. SNAT rewrites the source to the host's own address

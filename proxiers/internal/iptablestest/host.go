@@ -57,7 +57,7 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartOther starts a script of another program, which must succeed. wait waits for its end.
+// StartOther starts a script of another program, which must succeed. wait waits for the end of the script.
 func StartOther(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -77,7 +77,7 @@ func Program[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one table like another program. lines is the input for the table.
+// Restore changes one table in the way of another program. lines is the input for the table.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
@@ -102,7 +102,7 @@ func NFTRuleset(t testing.TB) string {
 }
 
 // OnlyPrograms sets PATH to a directory with only these programs. Each program is a script if its text is one.
-// Otherwise it is a link to the program that the text names, or to the program with the same name.
+// Otherwise the program is a link to the program that the text names, or to the program with the same name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

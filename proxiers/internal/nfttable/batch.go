@@ -9,15 +9,15 @@ import (
 )
 
 // batch collects changes and sends them. Packets see all or nothing of a transaction, so the order of its commands
-// does not matter to packets. It matters to nft, which requires that keys are deleted before they are added again,
-// and that elements of a set are together.
+// does not matter to packets. The order matters to nft, which requires that keys are deleted before they are added
+// again, and that elements of a set are together.
 type batch struct {
 	r    *renderer
 	refs *references
 	now  time.Time
-	// tx is the next transaction. Its existing commands come before the collected changes.
+	// tx is the next transaction. The existing commands of tx come before the collected changes.
 	tx *knftables.Transaction
-	// send sends a transaction. If it is nil, the batch is one transaction of any size.
+	// send sends a transaction. If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
 	// wire holds the elements that follow tx, and sendWire sends them. If wire is nil, tx holds the elements too.
 	wire     *wire

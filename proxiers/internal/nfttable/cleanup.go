@@ -24,7 +24,7 @@ var cleanupFamilies = []struct {
 	{unix.NFPROTO_INET, knftables.InetFamily},
 }
 
-// Cleanup deletes the tables with this name. It returns no error if there are none.
+// Cleanup deletes the tables with this name. Cleanup returns no error if there are no such tables.
 func Cleanup(ctx context.Context, table string) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
@@ -53,7 +53,7 @@ func Cleanup(ctx context.Context, table string) error {
 	}
 	// A packet traverses the rules of the generation with which it started, but each lookup in a map or set uses the
 	// current generation (Linux 6.18). During the deletion, a packet could miss its Service, which another backend
-	// now serves, and be rejected. So no packet may traverse the rules while they are deleted.
+	// now serves, and be rejected. So no packet may traverse the rules while the tables are deleted.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}

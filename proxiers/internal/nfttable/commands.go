@@ -23,7 +23,7 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.nft.feed(ctx, commands, "-f", "-")
 }
 
-// Check has nft and the kernel check the commands without executing them. It returns the same errors as Probe.
+// Check has nft and the kernel check the commands without executing them. Check returns the same errors as Probe.
 func (p *Program) Check(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

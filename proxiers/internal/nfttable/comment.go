@@ -23,7 +23,7 @@ func commentOf(n plan.ServicePortName) comment {
 	}
 	b = b[:min(len(b), 2+maxComment)]
 	for i, c := range b[2:] {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > ':') { // from - to : are . and / and the digits
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > ':') { // '-' to ':' has . and / and digits
 			b[2+i] = '_'
 		}
 	}

@@ -104,8 +104,8 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes the elements by which the differing sets differ from the plan, and empties differing. It
-// adds ranges last, because the kernel (6.18) refuses a range that overlaps another range.
+// reconcile adds and deletes the elements by which the differing sets differ from the plan, and empties differing.
+// reconcile adds ranges last, because the kernel (6.18) refuses a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil
@@ -141,7 +141,7 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element that is missing from have, the contents of its set, or has another value there. It removes
+// align adds an element that is missing from have, the contents of its set, or has another value there. align removes
 // the element from have. later is true if the element is a range that the caller must add later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]

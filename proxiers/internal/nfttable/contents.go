@@ -45,8 +45,8 @@ type ClientMap struct {
 const pruneAttempts = 5
 
 // sureClients is the number of clients that certainly fit into one datagram. A list of several datagrams may lack
-// clients, because clients come and go during the read or because of the kernel's behavior that reread describes.
-// Such a list is read again.
+// clients, because clients come and go during the read or because of the kernel's behavior that reread describes. A
+// list of several datagrams is read again.
 const sureClients = 40
 
 // Prune deletes the clients that are mapped to an invalid address from the maps. Call Prune after the Apply that

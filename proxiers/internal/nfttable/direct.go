@@ -20,8 +20,8 @@ func (r *refusedElement) Error() string { return fmt.Sprintf("%s: %s", r.text, r
 func (r *refusedElement) Unwrap() error { return r.cause }
 
 // commitWire sends the elements in t.wire. If strict is set and a transaction of another program touched the table
-// before, commitWire sends nothing (netlink.ErrTouched). Otherwise it only reports that transaction, which later
-// causes a full sync.
+// before, commitWire sends nothing (netlink.ErrTouched). Otherwise commitWire only reports that transaction, which
+// later causes a full sync.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (t *Table) commitWire(ctx context.Context, strict bool) error {
 // delete deletes elements of one set.
 func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
 	for chunk := range slices.Chunk(list, t.chunk) {
-		t.wire.reset() // an error may have left messages
+		t.wire.reset() // an earlier error may have left messages in wire
 		t.wire.write(t.Table, span{set, chunk, true})
 		if err := t.commitWire(ctx, false); err != nil {
 			return err

@@ -7,19 +7,19 @@
 //
 // # Transactions
 //
-// A transaction contains only what changed. The nft program creates chains, rules, sets and maps. Elements are sent
-// by netlink, on a socket that stays open, so most changes run no program. Nothing refers to an object before its
-// elements exist, so they may be sent in a separate transaction. nft writes elements only when tables are replaced as
-// a whole, in one transaction.
+// A transaction contains only what changed. The nft program creates chains, rules, sets and maps. The package sends
+// elements by netlink, on a socket that stays open, so most changes run no program. Nothing refers to an object
+// before its elements exist, so elements may be sent in a separate transaction. nft writes elements only when tables
+// are replaced as a whole, in one transaction.
 //
-// The kernel accepts a batch by netlink only if its generation is that of the last transaction. If another
-// transaction came first, its netlink notices show what it changed. If that transaction did not touch the tables, the
-// batch is sent again. Otherwise a full sync compares the tables with the plan.
+// The kernel accepts a netlink batch only if the batch has the generation of the last transaction. If another
+// transaction came first, the netlink notices show what that transaction changed. If that transaction did not touch
+// the tables, the batch is sent again. Otherwise a full sync compares the tables with the plan.
 //
 // If the state of the kernel is unknown, for example after a start, the package reads its own tables by netlink. Then
-// it rewrites the rules and the elements that differ. Elements that packets added to maps are kept. Tend deletes
-// unused objects with a delay: they may be needed again, and kernels before 6.2 refuse to delete a chain in the same
-// transaction as the map element that led to the chain.
+// the package rewrites the rules and the elements that differ. Elements that packets added to maps are kept. Tend
+// deletes unused objects with a delay: they may be needed again, and kernels before 6.2 refuse to delete a chain in
+// the same transaction as the map element that led to the chain.
 //
 // # Numbers
 //

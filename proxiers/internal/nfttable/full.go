@@ -17,8 +17,8 @@ import (
 // maxReplaced is the maximum number of elements to replace in one transaction, for which nft uses 220 MB.
 const maxReplaced = 100_000
 
-// full makes tables of unknown content agree with the plan. It repairs existing tables in place, so that connections
-// to unchanged Services are not interrupted.
+// full makes tables of unknown content agree with the plan. full repairs existing tables in place, so that
+// connections to unchanged Services are not interrupted.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
@@ -61,8 +61,8 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces the tables as a whole. If there are too many elements for one transaction, it uses several, and
-// Services are not served for a moment. Elements that packets added to maps are lost.
+// recreate replaces the tables as a whole. If there are too many elements for one transaction, recreate uses several,
+// and Services are not served for a moment. Elements that packets added to maps are lost.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -79,7 +79,7 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 	return b.refs, nil
 }
 
-// syncError adds the kind of sync that failed to an error, and ErrRefused if the kernel refused the content.
+// syncError wraps an error with the kind of sync that failed, and with ErrRefused if the kernel refused the content.
 func syncError(what string, err error) error {
 	if refused(err) {
 		return fmt.Errorf("%s: %w: %w", what, proxiers.ErrRefused, err)

@@ -26,7 +26,7 @@ const (
 	runLimit = 10 * time.Minute
 )
 
-// tool is the nft program. Its input is a transaction of knftables, which renders it.
+// tool is the nft program. The input of nft is a transaction, which knftables renders.
 type tool struct{ path string }
 
 // findNFT returns the nft program.

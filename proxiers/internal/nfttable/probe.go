@@ -19,7 +19,7 @@ import (
 const probeLimit = 3 * time.Minute
 
 // Probe has nft and the kernel check a transaction with everything in a sample plan, which contains every kind of
-// rule and element. Probe changes nothing. Its rules use an arbitrary masquerade bit.
+// rule and element. Probe changes nothing. The rules use an arbitrary masquerade bit.
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -32,12 +32,12 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	}
 	s.Table += "-probe"
 	b := newBatch(newRenderer(s, kernelFamilies(), 0), newReferences(), time.Time{})
-	_ = b.whole(sample, baseOptions{}, nil) // it does not send
+	_ = b.whole(sample, baseOptions{}, nil) // the batch sends nothing
 	return checked(nft.check(ctx, b.tx))
 }
 
 // checked interprets the error of a check. If nft was killed or found no memory, nothing was checked. Edgeway must
-// not fall back to another backend in that case, because that backend would serve until the next reload.
+// not fall back to another backend if nothing was checked, because that backend would serve until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {

@@ -156,7 +156,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern returns the string in names that equals text, which it adds if necessary.
+// intern returns the string in names that equals text, and adds the text if there is none.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {
@@ -199,7 +199,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 		verdict := netlink.Attr(b, unix.NFTA_DATA_VERDICT)
 		name := netlink.Text(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
 		if int32(netlink.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
-			name = []byte("?") // not a chain of Edgeway, so it differs from what is wanted
+			name = []byte("?") // not a chain of Edgeway: differs from every wanted chain
 		}
 		v.Chain = intern(names, name)
 	case ToNumber:

@@ -15,7 +15,7 @@ type references struct {
 	// numbers holds the numbers of the chains in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
-	// idle holds objects that nothing needs and to which nothing leads any more. They are still in the kernel.
+	// idle holds objects that are still in the kernel although nothing needs them or leads to them any more.
 	idle map[ObjectID]idleness
 }
 
@@ -38,8 +38,8 @@ func newReferences() *references {
 	}
 }
 
-// number returns the number of a chain. It is derived from the name, so that a chain has the same number after a
-// restart unless the numbers of two names collide.
+// number returns the number of a chain. The number is derived from the name, so that a chain has the same number
+// after a restart unless the numbers of two names collide.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {

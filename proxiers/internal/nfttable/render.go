@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// renderer turns plans into transactions. It does not depend on the kernel's state.
+// renderer turns plans into transactions. A renderer does not depend on the kernel's state.
 type renderer struct {
 	Schema
 	families []plan.Family
@@ -38,7 +38,7 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 
 func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
 
-// needs calls visit with the needs of each ServicePort of the plan. It reuses the same Needs for each call.
+// needs calls visit with the needs of each ServicePort of the plan. needs reuses one Needs for all calls.
 func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {

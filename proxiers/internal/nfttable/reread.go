@@ -17,10 +17,10 @@ const readings = 10
 // of a set (Linux 6.16).
 const attrSetCount = 20
 
-// reread returns the elements of a set whose first reading, with the checksum before, differs from the plan. It reads
-// the set until the kernel's count of elements or a second reading confirms the list. After a transaction, the kernel
-// (6.18) may move a set to a hash table of another size. During the move, a list of several datagrams repeats some
-// elements and silently omits as many others. (A list that equals the plan is always right.)
+// reread returns the elements of a set whose first reading, with the checksum before, differs from the plan. reread
+// reads the set until the kernel's count of elements or a second reading confirms the list. After a transaction, the
+// kernel (6.18) may move a set to a hash table of another size. During the move, a list of several datagrams repeats
+// some elements and silently omits as many others. (A list that equals the plan is always right.)
 func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]
 	for range readings {

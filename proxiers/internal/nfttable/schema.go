@@ -53,7 +53,7 @@ type Set struct {
 	// Named reports whether each element has the name of its ServicePort as a comment.
 	Named bool
 	// Leads reports whether the elements lead packets to elements of other sets. A change of several transactions
-	// adds such elements after the elements of the other sets, and deletes them before.
+	// adds the leading elements after the elements of the other sets, and deletes the leading elements first.
 	Leads bool
 }
 
@@ -88,7 +88,7 @@ type Range struct {
 	Name string
 	// Of returns the prefixes of both families, in the form of plan.Minimal.
 	Of func(n *plan.Node) []netip.Prefix
-	// Last reports whether the set takes packets from other backends. In a takeover it is filled with the last chunk.
+	// Last reports whether the set takes packets from other backends. In a takeover, the last chunk fills the set.
 	Last bool
 }
 
@@ -169,7 +169,7 @@ func (c *Chain) add(tx *knftables.Transaction, table string, f plan.Family) {
 	chain := &knftables.Chain{Family: nftFamily(f), Table: table, Name: c.Name}
 	if c.Hook != "" {
 		chain.Type, chain.Hook, chain.Priority = &c.Type, &c.Hook, &c.Priority
-		chain.Policy = knftables.PtrTo(knftables.AcceptPolicy) // another program may have changed it
+		chain.Policy = knftables.PtrTo(knftables.AcceptPolicy) // another program may have changed the policy
 	}
 	tx.Add(chain)
 }

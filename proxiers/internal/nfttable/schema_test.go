@@ -121,7 +121,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Ports of one Service are written in one chunk, because other ports of the ClusterIP are rejected.
+// Ports of one Service are written in one chunk, because the remaining ports of its ClusterIP are rejected in
+// between.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -146,7 +147,8 @@ func TestRemovalsOfMoreThanAChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, they get different numbers. A number that is no longer used is free again.
+// If the numbers of two names collide, the names get different numbers. A number that is no longer used is free
+// again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}
@@ -161,7 +163,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	}
 }
 
-// If another ServicePort still needs an object, it is not deleted. An idle object is not written again.
+// An object that another ServicePort still needs is not deleted. An idle object is not written again.
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()

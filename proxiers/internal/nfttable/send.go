@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the number of elements at which a transaction is sent before more are added. It is large enough
-// that the start of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB for each
-// element.
+// chunkElements is the number of elements at which a transaction is sent before more are added. The number is large
+// enough that the start of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB
+// for each element.
 const chunkElements = 10_000
 
 // step is a change of some ServicePorts, in plan order.
@@ -19,21 +19,21 @@ type step struct {
 	list []*plan.ServicePort
 	// of returns the old and the new state of a ServicePort of the list, or nil if there is none.
 	of func(*plan.ServicePort) (old, next *plan.ServicePort)
-	// done is called with the number of ServicePorts written so far. It may be nil.
+	// done is called with the number of ServicePorts written so far. done may be nil.
 	done func(int)
-	// moves reports whether an element moves between ServicePorts of the list. If moves is nil, none does.
+	// moves reports whether an element moves between ServicePorts of the list. If moves is nil, no element moves.
 	moves func() bool
 }
 
-// errMoves reports that elements move between ServicePorts in a change of several transactions. Then the transaction
-// that adds an element may come before the transaction that deletes the element of its last owner.
+// errMoves reports that elements move between ServicePorts in a change of several transactions. The transaction that
+// adds an element may then come before the transaction that deletes the element of its last owner.
 var errMoves = errors.New("elements move between ServicePorts of several transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step and sends the batch whenever it is too large. The ports of one Service stay together unless
-// there are too many of them, because the other ports of a ClusterIP are rejected between the transactions.
+// take collects a step and sends the batch whenever the batch is too large. The ports of one Service stay together
+// unless there are too many of them, because the other ports of a ClusterIP are rejected between the transactions.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -70,9 +70,9 @@ func (b *batch) spill() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends it. Packets see all of the changes or nothing, unless
-// they are too many for one transaction. With wire, the elements follow in a transaction of their own, and nothing
-// leads to the objects before.
+// flush adds the collected changes to the transaction and sends the transaction. Packets see all of the changes or
+// nothing, unless there are too many changes for one transaction. With wire, the elements follow in a transaction of
+// their own, and nothing leads to the objects until then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)

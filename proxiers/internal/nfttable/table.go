@@ -24,7 +24,7 @@ const elementRoom = 1600
 // bigTransaction is the number of operations above which the watcher leaves its multicast group.
 const bigTransaction = 1000
 
-// Table is a table in each family. It implements proxiers.Proxier and proxiers.Tender.
+// Table is a table in each family. A Table implements proxiers.Proxier and proxiers.Tender.
 type Table struct {
 	*renderer
 	env      proxiers.Env
@@ -40,8 +40,8 @@ type Table struct {
 	byNetlink, byProgram atomic.Uint64
 }
 
-// New opens sockets to change and to watch the tables, in the network namespace of the calling thread. It changes
-// nothing.
+// New opens sockets to change and to watch the tables, in the network namespace of the calling thread. New changes
+// nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := findNFT()
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *Table) Close() error {
 	return err
 }
 
-// Due implements proxiers.Tender. It returns when the first idle object must be deleted.
+// Due implements proxiers.Tender. Due returns the time at which the first idle object must be deleted.
 func (t *Table) Due() (due time.Time) {
 	if t.refs == nil {
 		return due
@@ -139,7 +139,7 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 // strict, see commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
-	t.wire.reset() // an error may have left messages
+	t.wire.reset() // an earlier error may have left messages in wire
 	b.wire = &t.wire
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
 	b.sendWire = func() error { return t.commitWire(ctx, strict) }
@@ -160,7 +160,8 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 }
 
 // Transactions returns the number of transactions that succeeded by netlink, the number that succeeded by nft, and
-// the number of netlink transactions that came too late and were sent again. It may be called from any goroutine.
+// the number of netlink transactions that came too late and were sent again. Transactions may be called from any
+// goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }

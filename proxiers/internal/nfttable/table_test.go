@@ -225,7 +225,7 @@ func TestProgramThatLeavesAChild(t *testing.T) {
 	}
 }
 
-// If nft hangs, it ends with the context, whatever its task.
+// An nft that hangs is killed when the context ends, regardless of its task.
 func TestHungProgram(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)

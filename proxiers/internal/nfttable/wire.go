@@ -34,7 +34,7 @@ func (w *wire) reset() {
 		return
 	}
 	w.Reset()
-	clear(w.spans) // they refer to the lists
+	clear(w.spans) // the spans refer to the lists
 	w.spans = w.spans[:0]
 }
 
@@ -70,8 +70,8 @@ func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	return s.set, s.list[i]
 }
 
-// elementAt returns the index of the element at an offset in a message, or -1 if there is none. The message must be
-// one of wire.write: its headers are followed by the names of the table and the set, and then the list.
+// elementAt returns the index of the element at an offset in a message, or -1 if there is none. The message must come
+// from wire.write: its headers are followed by the names of the table and the set, and then by the list.
 func elementAt(message []byte, offset int) (i int) {
 	size := func(at int) int {
 		if at+4 > len(message) {
@@ -92,8 +92,8 @@ func elementAt(message []byte, offset int) (i int) {
 	return -1
 }
 
-// appendElements appends the attributes of a message about elements of one set. It appends as many elements of the
-// list as fit into an attribute, and returns their number.
+// appendElements appends the attributes of a message about elements of one set. appendElements appends as many
+// elements of the list as fit into an attribute, and returns their number.
 func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)
@@ -156,7 +156,7 @@ func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte 
 	return b
 }
 
-// maskTail sets all bits after the first bits to 0, or to 1 if ones is set.
+// maskTail sets the bits that follow the prefix of this length to 0, or to 1 if ones is set.
 func maskTail(b []byte, bits int, ones bool) {
 	for i := range b {
 		mask := byte(0xff >> min(max(bits-8*i, 0), 8))

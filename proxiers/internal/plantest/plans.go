@@ -85,8 +85,8 @@ func Many(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of the plan in which one ServicePort has another cluster pool. If the new pool is
-// empty, connections to it are rejected.
+// WithEndpoints returns a copy of the plan in which one ServicePort has another cluster pool. Connections to an empty
+// pool are rejected.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]
 	svc.Pools[0] = list

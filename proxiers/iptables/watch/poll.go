@@ -37,7 +37,7 @@ type observation struct {
 	settled bool
 }
 
-// poll is the Watcher for iptables-legacy, where the kernel sends no notices. It compares each table's number of
+// poll is the Watcher for iptables-legacy, where the kernel sends no notices. poll compares each table's number of
 // entries, size and positions of built-in chains with their values after Edgeway's last restore. The kernel copies no
 // rules for that: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). Only if these values
 // differ does poll read the table (0.11 s of CPU for nat).
@@ -52,7 +52,7 @@ type poll struct {
 	closed chan struct{}
 
 	mu sync.Mutex
-	// socket stays in the network namespace of the thread that created it. It is -1 after Close.
+	// socket stays in the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
 	// known holds the state of each table when it was last as Edgeway wrote it, or when a full sync began. A table
 	// that did not exist then and that Edgeway has not written since is not in known and is not polled, because the
@@ -63,7 +63,7 @@ type poll struct {
 }
 
 func newPoll(o Options) (*poll, error) {
-	// An IPv6 socket that is not raw also accepts the options of IPv4. Its protocol does not matter.
+	// An IPv6 socket that is not raw also accepts the options of IPv4. The protocol of the socket does not matter.
 	domain := unix.AF_INET
 	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
 		domain = unix.AF_INET6
@@ -153,7 +153,7 @@ func (p *poll) observe(t Table) (plausible bool) {
 	return true
 }
 
-// changed returns the tables whose state is not the known one. A table that no longer exists always differs.
+// changed returns the tables whose state differs from the known state. A table that no longer exists always differs.
 func (p *poll) changed() (suspects []Table) {
 	if p.reported || p.socket < 0 {
 		return nil
@@ -166,8 +166,8 @@ func (p *poll) changed() (suspects []Table) {
 	return suspects
 }
 
-// inspect reads the contents of suspects. For an intact table, it records the state before the reading as known, so
-// that a later change is detected. A table that is not settled remains suspect.
+// inspect reads the contents of suspects. For an intact table, inspect records the state before the reading as known,
+// so that a later change is detected. A table that is not settled remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -184,7 +184,7 @@ func (p *poll) inspect(suspects []Table) (reason string) {
 	return ""
 }
 
-// Forget implements Watcher. It records the current state of the tables, which the full sync is about to read.
+// Forget implements Watcher. Forget records the current state of the tables, which the full sync is about to read.
 func (p *poll) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

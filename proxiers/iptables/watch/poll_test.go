@@ -54,7 +54,7 @@ func TestPollReadsATableOnceForAChange(t *testing.T) {
 	}
 }
 
-// Querying a table makes the kernel load and register it.
+// A query for a table would make the kernel load and register the table.
 func TestPollMakesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true

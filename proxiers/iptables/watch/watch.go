@@ -1,5 +1,5 @@
-// Package watch detects when another program changes or removes Edgeway's rules in the tables of iptables. For
-// iptables-nft it receives the kernel's notices, and for iptables-legacy it polls the tables.
+// Package watch detects when another program changes or removes Edgeway's rules in the tables of iptables. The
+// package receives the kernel's notices for iptables-nft, and polls the tables for iptables-legacy.
 package watch
 
 import (
@@ -16,7 +16,7 @@ import (
 // Watcher watches the tables of one variant. All methods may be called from any goroutine.
 type Watcher interface {
 	// Own runs one of Edgeway's restores, which changes this number of tables, and reports the changes of other
-	// programs before and during the restore. big means that it changes more than about a thousand rules.
+	// programs before and during the restore. big means that the restore changes more than about a thousand rules.
 	Own(tables int, big bool, commit func() error) error
 	// Forget discards all changes detected and reported so far, because a full sync begins.
 	Forget()
@@ -29,9 +29,9 @@ type Watcher interface {
 type Options struct {
 	// Tables lists the tables in which Edgeway has rules.
 	Tables []Table
-	// Ours reports whether a chain with this name is Edgeway's. Builtin reports whether it is a built-in chain.
+	// Ours reports whether a chain with this name is Edgeway's. Builtin reports whether a chain is built in.
 	Ours, Builtin func(chain string) bool
-	// Notify is called without any lock held. It is not called again until Forget.
+	// Notify is called without any lock held. Notify is not called again until Forget.
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules have in a table of iptables-legacy: one
 	// for each rule, and two for each chain. settled is false if the number is unknown. Only the poll calls Entries
@@ -70,10 +70,10 @@ const (
 // newEvents subscribes to the kernel's notices.
 //
 // iptables-nft-restore sends one transaction for each table in its input, which also creates the chains that the
-// kernel lacks (1.8.9). It sends none for a table in which nothing changes.
+// kernel lacks (1.8.9). iptables-nft-restore sends no transaction for a table in which nothing changes.
 //
 // The watcher does not detect that one of Edgeway's chains was renamed, because the notice only contains the new
-// name. The next full sync, or the next change of that chain, corrects it.
+// name. The next full sync, or the next change of that chain, restores the name.
 func newEvents(o Options) (*netlink.Watcher, error) {
 	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
 	if err != nil {

@@ -40,7 +40,7 @@ type watched struct {
 	reports chan string
 
 	mu sync.Mutex
-	// wrote is the output of iptables-save after the last restore, by table. It is nil during a full sync.
+	// wrote is the output of iptables-save after the last restore, by table. wrote is nil during a full sync.
 	wrote map[Table]string
 	// inspected counts the times that a table was read.
 	inspected int
@@ -97,7 +97,7 @@ func newWatched(t *testing.T, v xtables.Variant) *watched {
 	return w
 }
 
-// save returns a table without counters. It may be called from any thread.
+// save returns a table without counters. save may be called from any thread.
 func (w *watched) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func (w *watched) save(table Table) (string, error) {
 	return iptablestest.WithoutDetails(string(out)), err
 }
 
-// intact implements Options.Intact. It compares only Edgeway's chains and rules.
+// intact implements Options.Intact. intact compares only Edgeway's chains and rules.
 func (w *watched) intact(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// lockPath is the default path of the lock of the iptables-legacy programs. They need a lock because a change
-	// reads the whole table and writes it back.
+	// lockPath is the default path of the lock of the iptables-legacy programs. The programs need a lock, because a
+	// change reads the whole table and writes it back.
 	lockPath = "/run/xtables.lock"
 	// lockBound is the maximum time that a program waits for the lock.
 	lockBound = 5 * time.Second

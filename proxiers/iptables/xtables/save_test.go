@@ -74,8 +74,7 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// FuzzSave reads random output in two pieces. The pieces must not matter, and every result must be part of the
-// output.
+// FuzzSave reads random output in two pieces. The split must not matter, and every result must be part of the output.
 func FuzzSave(f *testing.F) {
 	f.Add([]byte("# made by\n*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n-A DOCKER\nCOMMIT\n"), 30)
 	f.Add([]byte(":\n-A \n-A  x\n: \n\n\r\n"), 1)

@@ -23,7 +23,8 @@ const (
 // allTables holds the tables of iptables. Other tables of nftables do not belong to iptables.
 var allTables = []string{"raw", "mangle", NAT, Filter, "security"}
 
-// Tables returns the existing tables of iptables. The error is fs.ErrPermission if this process may not list them.
+// Tables returns the existing tables of iptables. The error is fs.ErrPermission if this process may not list the
+// tables.
 func Tables(v Variant, f plan.Family) ([]string, error) {
 	if v == Legacy {
 		return legacyTables(f)
@@ -32,7 +33,8 @@ func Tables(v Variant, f plan.Family) ([]string, error) {
 }
 
 // legacyTables reads the list in the calling thread's network namespace. The list does not exist until the kernel has
-// loaded ip_tables. Only root may read it, and only processes with CAP_NET_RAW may read the contents of the tables.
+// loaded ip_tables. Only root may read the list, and only processes with CAP_NET_RAW may read the contents of the
+// tables.
 func legacyTables(f plan.Family) ([]string, error) {
 	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
 	text, err := os.ReadFile("/proc/thread-self/net/" + name)

@@ -1,5 +1,5 @@
-// Package xtables runs the programs of iptables, of either variant. It finds the programs, reads tables with
-// iptables-save, writes tables with iptables-restore, and describes errors. It is independent of Services.
+// Package xtables runs the programs of iptables, of either variant. The package finds the programs, reads tables with
+// iptables-save, writes tables with iptables-restore, and describes errors. The package is independent of Services.
 //
 // Each run has a time limit. The programs of iptables-legacy share a lock, for which each of them waits for a limited
 // time: without --wait, version 1.8.9 gives up immediately, or waits forever ("iptables -S").
@@ -18,8 +18,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Tools represents the programs of one variant and family. They run in the network namespace of the calling thread.
-// Tools may be used from any goroutine.
+// Tools represents the programs of one variant and family. The programs run in the network namespace of the calling
+// thread. Tools may be used from any goroutine.
 type Tools struct {
 	Variant  Variant
 	Family   plan.Family
@@ -28,7 +28,7 @@ type Tools struct {
 	lock *lock
 }
 
-// Open finds the programs. Unless the error is transient, it wraps proxiers.ErrUnsupported.
+// Open finds the programs. An error that is not transient wraps proxiers.ErrUnsupported.
 func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	p, err := findPrograms(ctx, v, f)
 	if err != nil {
@@ -70,7 +70,7 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 }
 
 // LockWait returns the number of times that Restore took the lock of the iptables programs, and the total time that
-// it waited. Both are 0 for iptables-nft.
+// it waited. The number and the time are 0 for iptables-nft.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
 }

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Variant is an implementation of iptables. The names of its programs contain its name.
+// Variant is an implementation of iptables. The names of the programs contain the name of the variant.
 type Variant string
 
 // The variants.
@@ -36,7 +36,7 @@ func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[
 // variant NFT have at least version 1.8.0.
 var oldest = version{1, 6, 2}
 
-// HostFamilies returns the families that the kernel supports. The file is missing if the kernel runs with
+// HostFamilies returns the families that the kernel supports. /proc/net/if_inet6 is missing if the kernel runs with
 // ipv6.disable=1.
 func HostFamilies() []plan.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
@@ -45,10 +45,10 @@ func HostFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// Choose returns the variant that the host uses. This is the variant of the program iptables, which on Debian is a
-// link that the host's other programs follow. If there are only programs with long names, it is NFT. If only the
-// programs of the other variant are usable, Choose returns that variant. Without usable programs, the error wraps
-// proxiers.ErrUnsupported.
+// Choose returns the variant that the host uses. The host uses the variant of the program iptables, which on Debian
+// is a link that the host's other programs follow. If there are only programs with long names, Choose returns NFT. If
+// only the programs of the other variant are usable, Choose returns that variant. Without usable programs, the error
+// wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
 	if err != nil {
@@ -77,7 +77,7 @@ func checkPrograms(ctx context.Context, v Variant) error {
 type programs struct{ restore, save string }
 
 // findPrograms looks for iptables-nft or iptables-legacy, and then for programs with plain names of the same variant.
-// Unless the error is transient, it wraps proxiers.ErrUnsupported.
+// An error that is not transient wraps proxiers.ErrUnsupported.
 func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
 	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
 	name := plain + "-" + string(v)
@@ -132,7 +132,7 @@ func parseVersion(line string) (Variant, version, error) {
 	}
 	var number version
 	for i := range number {
-		number[i], _ = strconv.Atoi(m[i+1]) // digits, or empty for 0
+		number[i], _ = strconv.Atoi(m[i+1]) // digits, or "" for 0
 	}
 	if m[4] != "" {
 		return NFT, number, nil

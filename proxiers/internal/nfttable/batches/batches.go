@@ -86,7 +86,7 @@ type service struct {
 	name  string
 	addrs []int
 	ports []int
-	// names is the version of the port names. A rename increases it.
+	// names is the version of the port names. A rename increases the version.
 	names int
 }
 
@@ -205,7 +205,7 @@ func text(v any) string {
 	return string(raw)
 }
 
-// difference describes the first difference. It ignores unused chains and maps, which stay for a while.
+// difference describes the first difference. difference ignores unused chains and maps, which stay for a while.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {
