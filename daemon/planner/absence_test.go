@@ -47,7 +47,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 	}
 }
 
-// Absent agrees with the plan: connections to a port are rejected exactly if Absent reports a reason.
+// Absent agrees with the plan: connections to a port are rejected if and only if Absent reports a reason.
 func TestAbsentAgreesWithThePlan(t *testing.T) {
 	for name, slices := range map[string][]source.Object{
 		"none": nil, "ready": {testSlice("web", ep(epThere))}, "not ready": {testSlice("web", ep(epThere, "unready"))},
@@ -86,7 +86,7 @@ func TestUnservedPortsOfAService(t *testing.T) {
 	}
 }
 
-// Each family of a port may have its own reason.
+// Each family of a port can lack endpoints for a different reason.
 func TestUnservedPortOfTwoFamilies(t *testing.T) {
 	svc := testService("web")
 	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:96::10"))

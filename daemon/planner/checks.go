@@ -16,8 +16,8 @@ import (
 // Checks selects the endpoints that are checked and provides the results. The zero value checks no endpoint.
 //
 // A dead endpoint is treated as not ready while another endpoint of the same port answers. If no endpoint answers,
-// all of them stay in use, because the fault may as well be on the path of the checks. The local pool also keeps its
-// last endpoint, but a health check port does not count that endpoint, so that load balancers use other hosts.
+// all of them stay in use, because the path of the checks is just as likely to be at fault. The local pool also keeps
+// its last endpoint, but a health check port does not count that endpoint, so that load balancers use other hosts.
 // Endpoints that are not ready are not checked.
 type Checks struct {
 	// Manifests and API select the EndpointSlices whose endpoints are checked, by their source.

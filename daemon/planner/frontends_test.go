@@ -36,7 +36,8 @@ func TestFrontendsOfAService(t *testing.T) {
 	w.wantProblems()
 }
 
-// A Service uses the fast path if the Service or the operator asks for it. SCTP has no fast path, which is reported.
+// A Service uses the fast path if the Service or the operator asks for it. A fast path for SCTP, which does not
+// exist, is reported as a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
 	opts.LongLived = map[tracker.Name]bool{{Namespace: "ns", Name: "named"}: true, {Namespace: "ns", Name: "nobody"}: true}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A problem of the host must not make every change copy all problems of Services.
+// While the host has a problem, a change must not copy the problems of all Services.
 func TestProblemOfTheHostCostsNothing(t *testing.T) {
 	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
 	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {

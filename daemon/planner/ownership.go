@@ -36,14 +36,14 @@ type bid struct {
 }
 
 // ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates it, while a tenant
-// can choose any external IP before that ClusterIP is allocated. A load-balancer address comes before an external IP,
-// because a controller assigns it, and because its source ranges must apply if a Service lists one address as both
-// kinds.
+// can choose an address as an external IP before the address is allocated as a ClusterIP. A load-balancer address
+// comes before an external IP, because a controller assigns it, and because its source ranges must apply if a Service
+// lists one address as both kinds.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b bid) rank() int { return ranks[b.kind] }
 
-// ownership records the owner of each claim. A Service bids for each claim once.
+// ownership records the owner of each claim. A Service bids at most once for each claim.
 //
 // A bid with a better kind of address takes a claim at any time. Within a kind, the owner keeps a claim for as long
 // as the owner bids for it. A claim that has no owner, or that its owner gave up, is open until settle is called. The

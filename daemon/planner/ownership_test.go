@@ -23,7 +23,7 @@ func rival(name string, day int, change ...func(*source.Service)) *source.Servic
 	}}, change...)...)
 }
 
-// wantOwner checks which of the rivals owns the address.
+// wantOwner checks that this rival, and no other, owns the address.
 func (w *world) wantOwner(want string) {
 	w.Helper()
 	var got []string

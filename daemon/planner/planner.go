@@ -213,8 +213,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault of a setting. The fault affects no client, because connections to what the setting
-// leaves out have no rules.
+// ofSetting returns f as a fault of a setting. The fault breaks no connection that has rules, because whatever the
+// setting leaves out has no rules.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }
@@ -282,7 +282,8 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces each ServicePort in next by its equal in prev. prev and next are in plan order.
+// shareServices replaces each ServicePort in next by the pointer in prev if both are equal. prev and next are in plan
+// order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }

@@ -47,7 +47,7 @@ var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"
 const owner = "edgeway"
 
 // ours reports whether a chain with this name in nat or filter belongs to this backend or to a kube-proxy. The
-// kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) do not count.
+// kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) belong to neither.
 func ours(chain string) bool {
 	if slices.Contains(fixedChains, chain) ||
 		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {

@@ -118,7 +118,7 @@ func (c *class) Rules(n *plan.Node) []string {
 	return append(rules, c.pickRules("", outside)...)
 }
 
-// pickRules returns the rules for the packets of one origin, which match the condition.
+// pickRules returns the rules for the packets of one origin. The condition matches these packets.
 func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
@@ -149,8 +149,8 @@ func (c *class) pickRules(condition string, p pick) []string {
 		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr returns the beginning of a key. The key of a NodePort has no address, because all addresses share its
-// NodePorts.
+// daddr returns the beginning of a key. The key of a NodePort has no address, because a NodePort is the same at all
+// addresses.
 func (c *class) daddr() string {
 	if c.nodePort {
 		return ""

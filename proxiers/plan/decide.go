@@ -105,7 +105,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	)}, true
 }
 
-// whyPass returns the reason why a packet is not for a Service, or why a NodePort does not accept it.
+// whyPass returns the reason why a packet is not for a Service, or why a NodePort does not accept the packet.
 func (p *Plan) whyPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)

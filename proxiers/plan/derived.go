@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// The verdicts for packets that no frontend matches. Like Routes they are policy, and they are the same on every
-// host.
+// The verdicts for packets that no frontend matches. Like Routes, the verdicts are policy, and they are the same on
+// every host.
 const (
 	// OtherPort applies to the ports of a ClusterIP that no Service uses.
 	OtherPort = Reject
@@ -52,8 +52,8 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal returns the prefixes masked, sorted and without prefixes that another prefix contains, as a Plan holds
-// them.
+// Minimal returns the prefixes in the form that a Plan holds: masked, sorted and without prefixes that another prefix
+// contains.
 func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -88,7 +88,7 @@ func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	return out
 }
 
-// rejects reports whether the ServicePort rejects every connection, and forwards or drops none.
+// rejects reports whether the ServicePort rejects every connection, instead of forwarding or dropping some.
 func (s *ServicePort) rejects() bool {
 	for i := range s.Frontends {
 		if slices.ContainsFunc(s.Frontends[i].Routes[:], func(r Route) bool { return r.Verdict != Reject }) {

@@ -44,8 +44,9 @@ type Node struct {
 	// and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
-	// ServiceCIDRs holds the ranges from which ClusterIPs are allocated. Packets to an address in a range that is no
-	// active ClusterIP are dropped. ServiceCIDRs and PodSources have the form that Minimal returns.
+	// ServiceCIDRs holds the ranges from which ClusterIPs are allocated. Packets to an address in these ranges are
+	// dropped unless the address is an active ClusterIP. ServiceCIDRs and PodSources have the form that Minimal
+	// returns.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// Uplinks holds the sources of the host's own connections to Services to which the host has no route: at most one
 	// for each family, IPv4 first. If Uplinks is empty, Edgeway maintains no routes to Services.

@@ -118,7 +118,8 @@ func (b *batch) diff(old, next []Entry) {
 	}
 }
 
-// elementsPerCommand bounds the length of a command. More than a few hundred elements do not make nft faster.
+// elementsPerCommand bounds the length of a command. A command with more than a few hundred elements saves no more
+// time.
 const elementsPerCommand = 200
 
 // elementLength is the approximate length of an IPv4 element with its value.

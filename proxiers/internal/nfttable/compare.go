@@ -104,8 +104,8 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes the elements by which the differing sets differ from the plan, and empties differing.
-// reconcile adds ranges last, because the kernel (6.18) refuses a range that overlaps another range.
+// reconcile adds and deletes elements until the differing sets agree with the plan, and empties differing. reconcile
+// adds ranges last, because the kernel (6.18) refuses a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil

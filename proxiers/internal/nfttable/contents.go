@@ -49,7 +49,7 @@ const pruneAttempts = 5
 // list of several datagrams is read again.
 const sureClients = 40
 
-// Prune deletes the clients that are mapped to an invalid address from the maps. Call Prune after the Apply that
+// Prune deletes from the maps the clients that are mapped to an invalid address. Call Prune after the Apply that
 // removed the address, so that no more such clients are added.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {

@@ -46,8 +46,8 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	return refs, again
 }
 
-// build fills new tables in chunks, each of which is complete in itself. Until a Service is written, the ranges apply
-// to its packets, such as the range of addresses that are dropped because no Service has them. Clients respond to a
+// build fills new tables in chunks, each of which is complete in itself. Until a Service is written, its packets are
+// subject to the ranges, such as the range of unused addresses, to which packets are dropped. Clients respond to a
 // drop by trying again. In a takeover, the ranges with Range.Last are written last, so the other backend serves the
 // remaining Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {

@@ -42,7 +42,7 @@ type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds everything that a ServicePort needs in the table of its family. Schema.Service fills a Needs.
+// Needs holds everything that a ServicePort needs in the table of its family. Schema.Service adds the needs.
 type Needs struct {
 	refs *references
 	sets []Set

@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts the users of elements and objects that several ServicePorts can need. Everything else follows
-// from the plan.
+// references counts the users of elements and objects that several ServicePorts can need. Everything else in the
+// tables follows from the plan.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32

@@ -130,8 +130,9 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// untouched reports whether a table cannot have received so many of Edgeway's entries from the restore that just
-// succeeded. A suspect table, which another program changed before, may have returned to its known state.
+// untouched reports whether the restore that just succeeded cannot have changed the table, in which Edgeway must now
+// have this number of entries. A suspect table, which another program changed before, may have returned to its known
+// state.
 func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo

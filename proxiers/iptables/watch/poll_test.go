@@ -167,7 +167,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
-// A program that succeeds without writing its input has failed.
+// A program that exits successfully without writing its input has failed.
 func TestPollRestoreWithoutEffect(t *testing.T) {
 	iptablestest.NewHost(t)
 	o := testOptions()

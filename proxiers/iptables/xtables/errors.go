@@ -21,7 +21,7 @@ const (
 var (
 	// greeting matches the beginning of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the name.
 	greeting = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
-	// lineNumber matches in "Error occurred at line: 3", "line 4: RULE_INSERT failed" and "line 2 failed".
+	// lineNumber matches the number in "Error occurred at line: 3", "line 4: RULE_INSERT failed" and "line 2 failed".
 	lineNumber = regexp.MustCompile(`\bline:? (\d+)`)
 )
 
@@ -48,8 +48,8 @@ func (c call) failure(err error, exit int, messages []byte) error {
 }
 
 // refused reports whether input was refused, as opposed to not delivered. Exit code 1 stands for errors without
-// another code, and for rules that the kernel refuses to iptables-legacy. Exit code 2 stands for parameters, and 4
-// for resources and for rules that the kernel refuses to iptables-nft. Other codes mean an unsuitable version or
+// another code, and for rules of iptables-legacy that the kernel refuses. Exit code 2 stands for parameters, and 4
+// for resources and for rules of iptables-nft that the kernel refuses. Other codes mean an unsuitable version or
 // kernel.
 func refused(exit int, messages []byte) bool {
 	if slices.ContainsFunc(transport, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {

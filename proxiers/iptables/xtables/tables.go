@@ -14,7 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The tables that Edgeway uses. An Input is in this order, because a new Service works as soon as nat contains it.
+// The tables that Edgeway uses. An Input contains the tables in this order, because a new Service works as soon as
+// nat contains it.
 const (
 	NAT    = "nat"
 	Filter = "filter"
