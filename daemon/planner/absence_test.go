@@ -69,7 +69,7 @@ func TestUnservedPortsOfAService(t *testing.T) {
 	two.Ports = append(two.Ports, source.ServicePort{Name: "metrics", Protocol: plan.TCP, Port: 9000})
 	for name, c := range map[string]struct {
 		endpoint source.Endpoint
-		want     string // "" for none
+		want     string // "" if there is no fault
 	}{
 		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: its EndpointSlices have no port \"metrics\"/TCP, but TCP without a name"},
 		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: Edgeway refuses its endpoints"},

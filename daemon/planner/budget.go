@@ -23,15 +23,15 @@ const BudgetID = "services-too-big"
 type Budget struct {
 	// Limit is the memory for all Services. The largest Services beyond the limit are left out. 0 means no limit.
 	Limit int64
-	// Port is the memory of a ServicePort. Address is the memory of an address of a ServicePort, and of a source
-	// range of such an address. Endpoint is the memory of an endpoint of a ServicePort.
+	// Port is the memory that a ServicePort uses. Address is the memory that an address or a source range of a
+	// ServicePort uses. Endpoint is the memory that an endpoint of a ServicePort uses.
 	Port, Address, Endpoint int64
 }
 
 // maxEndpoints is the size of the largest Service that is served, in endpoints x ports. Ports and addresses count as
 // the number of endpoints that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that
 // writes this many endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint
-// uses twenty times more memory with iptables than with nftables.
+// uses twenty times as much memory with iptables as with nftables.
 const maxEndpoints = 170_000
 
 // largest is the size of the largest Service that is served.
@@ -95,7 +95,7 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services that are too large, and the largest others that must go to meet the limit.
+// excess returns the Services above largest, and the largest other Services that do not fit into limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.large)
 	if b.limit == 0 || b.total <= b.limit {

@@ -53,9 +53,9 @@ func addresses(base string, n int) (out []netip.Addr) {
 	return out
 }
 
-// The planner leaves out and reports the largest Services until the others are within the limit. A Service may be
-// large because of endpoints, addresses or source ranges. A Service that is left out claims nothing, and it is served
-// again as soon as it fits.
+// The planner leaves out and reports the largest Services until the other Services are within the limit. A Service
+// may be large because of endpoints, addresses or source ranges. A Service that is left out claims nothing, and it is
+// served again as soon as it fits.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -283,8 +283,8 @@ func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	}
 }
 
-// BenchmarkUpdateBeyondTheBudget changes one Service while others are left out. The change must not sort all 10,000
-// Services.
+// BenchmarkUpdateBeyondTheBudget changes one Service while other Services are left out. The change must not sort all
+// 10,000 Services.
 func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 	for _, limit := range []int64{1e9, 1e6} {
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {

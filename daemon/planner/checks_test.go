@@ -41,7 +41,7 @@ func newCheckedWorld(t *testing.T, opts Options, objects ...source.Object) *chec
 	return w
 }
 
-// die makes exactly these endpoints dead and plans again.
+// die marks exactly these endpoints as dead and plans again.
 func (w *checkedWorld) die(list ...string) {
 	w.Helper()
 	w.dead = deadSet(ports(list...)...)

@@ -66,9 +66,9 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal returns the reason why the Service cannot have the address, whatever the configuration says, or "" if there
-// is none. An address on a device of type dummy can be a ClusterIP, because some programs, such as IPVS, bind all
-// ClusterIPs to such a device.
+// refusal returns the reason why the Service cannot have the address under any configuration, or "" if there is none.
+// An address on a device of type dummy can be a ClusterIP, because some programs, such as IPVS, bind all ClusterIPs
+// to such a device.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -170,7 +170,7 @@ func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	}
 }
 
-// claimed is a claim with the bid for it.
+// claimed is a claim with its bid.
 type claimed struct {
 	claim
 	bid

@@ -132,7 +132,7 @@ func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
 	return sortAddrs(all)
 }
 
-// serves reports whether the family is to be served. hostAddrs may contain addresses of both families.
+// serves reports whether Edgeway must serve the family. hostAddrs may contain addresses of both families.
 func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	if len(o.Families) > 0 {
 		return slices.Contains(o.Families, family)

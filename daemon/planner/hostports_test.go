@@ -17,8 +17,7 @@ func onHost(ports ...uint16) func(*source.Service) {
 	}
 }
 
-// Root writes the manifests, so Services from manifests may have the host's addresses, whatever the configuration
-// allows.
+// Root writes the manifests, so Services from manifests may have the host's addresses under any configuration.
 func TestHostAddressesOfManifests(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowLoadBalancers = nil, nil

@@ -51,8 +51,8 @@ func TestNodePortRange(t *testing.T) {
 	w.wantProblems()
 }
 
-// No NodePort or health check port is a port on which the daemon or an API server on this host listens, whatever the
-// range is, not even in a manifest. UDP ports with these numbers are free.
+// No NodePort or health check port is a port on which the daemon or an API server on this host listens, regardless of
+// the range, and even in a manifest. UDP ports with these numbers are free.
 func TestNodePortsOfTheDaemon(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

@@ -213,8 +213,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault of a setting. The fault breaks no connection that has rules, because whatever the
-// setting leaves out has no rules.
+// ofSetting returns f as a fault of a setting. The fault breaks no connection that has rules, because the objects
+// that the setting leaves out have no rules.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }

@@ -67,7 +67,7 @@ func TestRivalsAreTheFirst(t *testing.T) {
 }
 
 // 300 Services of 6 kB ask for the same 15,000 addresses and ports, and their owner is removed. The planner does not
-// remember their 4.5 million bids, which took 1,200 MB.
+// remember the 4.5 million bids of these Services, which took 1,200 MB.
 func TestManyRivalsTakeLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
@@ -82,8 +82,8 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 		}
 		return s
 	}
-	// cost returns the bytes that two plans of count Services allocate, the second after the owner was removed, and
-	// the bytes that stay allocated.
+	// cost returns the bytes that two plans for count Services allocate in total, and the bytes that stay allocated.
+	// The owner is removed between the plans.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")

@@ -264,7 +264,7 @@ func newPolicy(p pools) policy {
 }
 
 // internal returns the routes of a ClusterIP. If pods can be distinguished from other sources, connections of all
-// other sources are masqueraded, because the endpoint's answer might not find the way back. Without a default route,
+// other sources are masqueraded, because the endpoint may have no route back to the source. Without a default route,
 // the host's own connections are masqueraded too, because the endpoint may be on another link than their source
 // address.
 func (p policy) internal(local bool) (r routes) {

@@ -54,7 +54,7 @@ func outcome(d plan.Decision) string {
 }
 
 // Traffic policies determine the endpoints and whether the source is rewritten. The columns are the settings: pods
-// can be detected or not, first without and then with masquerade_all.
+// can be detected or not, both without and with masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}

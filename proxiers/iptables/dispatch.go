@@ -14,8 +14,8 @@ import (
 // Up to leafSize frontends form a list in one chain, as in kube-proxy. More frontends are spread over sixteen chains
 // by four bits of the address, and each of these chains may be spread in the same way. The lowest bits of the address
 // come first, because ClusterIPs are allocated in sequence. With 10,000 Services, a packet that belongs to no Service
-// passes about 70 rules, and a new Service rewrites one small chain. NodePorts are first spread by protocol and the
-// high byte of the port.
+// passes about 70 rules instead of 10,000, and a new Service rewrites one small chain. NodePorts are first spread by
+// protocol and the high byte of the port.
 const (
 	leafSize = 64
 	// maxDepth keeps the names of chains below the 29 bytes that iptables allows.

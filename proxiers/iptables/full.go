@@ -13,7 +13,7 @@ import (
 // lead to chains come last. Chunks limit the time and memory that the programs use, and show progress.
 const chunkLines = 50_000
 
-// applyFull makes tables of unknown content agree with the plan, without an interruption of Services.
+// applyFull makes tables of unknown content agree with the plan, without interrupting Services.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	for _, pattern := range next.Node.PodInterfaces {
 		if err := plan.CheckInterface(pattern); err != nil {

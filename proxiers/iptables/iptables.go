@@ -33,7 +33,7 @@ type proxier struct {
 // family is one address family of the backend.
 type family struct {
 	*xtables.Tools
-	state *state // what the last Apply wrote
+	state *state // the state that the last Apply wrote
 
 	mu                        sync.Mutex
 	kernel                    map[string]total // the totals in the kernel, by table; nil while unknown

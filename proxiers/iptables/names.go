@@ -30,7 +30,7 @@ const (
 )
 
 // fixedChains holds the chains that belong to Edgeway in any table. dispatch.go adds chains below KUBE-SERVICES and
-// others, whose names consist of the fixed name, a dash and hexadecimal digits.
+// other fixed chains. The name of an added chain consists of the fixed name, a dash and hexadecimal digits.
 var fixedChains = []string{
 	chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainPostrouting, chainMarkMasq,
 	chainLoopback, notRelayedChain(plan.UDP), notRelayedChain(plan.SCTP),

@@ -22,7 +22,7 @@ const newConnection = "-m conntrack --ctstate NEW"
 // hooks returns the built-in chains with the rules that lead packets to Edgeway's chains, in order. External
 // addresses come before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses of a
 // Service CIDR. The daemon's own connections (see proxiers.OwnMark) bypass these rules when they leave the host, and
-// when they arrive at the host again on the interface lo.
+// when they come back to the host on the interface lo.
 func hooks(masqueradeBit int) []xtables.Chain {
 	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")

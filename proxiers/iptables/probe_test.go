@@ -63,7 +63,7 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// If the rules of iptables-legacy cannot be read, as in the service of the package, the choice of a variant still
+// If the rules of iptables-legacy cannot be read, as in the packaged systemd service, the choice of a variant still
 // works.
 func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 	iptablestest.NewHost(t)

@@ -37,7 +37,7 @@ type rendered struct {
 // renderer turns ServicePorts of one family into chains. A renderer holds the data of the node that the rules need.
 type renderer struct {
 	family plan.Family
-	// pods holds one match for each way to detect packets of pods. pods is empty if there is none.
+	// pods holds one match for each way to detect packets of pods. pods is empty if pods cannot be detected.
 	pods []string
 	// loopback reports whether NodePorts can be reached on this family's loopback address.
 	loopback bool

@@ -55,7 +55,7 @@ type Options struct {
 	// Learn holds chains at the hooks where the endpoint of a new connection is known. The chains jump to the chain
 	// learn.
 	Learn []nfttable.Chain
-	// Sets and Chains belong to the backend alone. OwnSets is the SetID of the first of Sets.
+	// Sets and Chains are specific to the backend. OwnSets is the SetID of the first of Sets.
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
 	// Service adds the backend's own needs of a ServicePort. Service may be nil.

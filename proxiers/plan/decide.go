@@ -128,8 +128,7 @@ func (p *Plan) whyPass(pkt Packet) string {
 	return fmt.Sprintf("%s, accepted at %s only: proxy.nodeport_addresses", owner, strings.Join(accepting, ", "))
 }
 
-// nodePortAt returns the ServicePort whose NodePort is the packet's port, at whatever address, or nil if there is
-// none.
+// nodePortAt returns the ServicePort whose NodePort is the packet's port at any address, or nil if there is none.
 func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
@@ -181,9 +180,9 @@ func (s *ServicePort) whyNotRelayed() string {
 		s.Name)
 }
 
-// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. These connections get the
-// endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
-// LoopbackPool returns false if f is not served on loopback. Only TCP can be relayed.
+// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback get
+// the endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local applies, without a
+// short-circuit). LoopbackPool returns false if f is not served on loopback. Only TCP can be relayed.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0

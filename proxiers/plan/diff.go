@@ -6,8 +6,8 @@ import (
 )
 
 // Diff returns the ServicePorts of next that are new or changed and the ServicePorts of prev that are not in next,
-// both in plan order. Diff compares pointers, because plans share what did not change: with 10,000 ServicePorts it
-// takes about 30 µs. A nil prev is an empty plan.
+// both in plan order. Diff compares pointers, because plans share the ServicePorts that did not change: with 10,000
+// ServicePorts it takes about 30 µs. A nil prev is an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	var old []*ServicePort
 	if prev != nil {

@@ -3,10 +3,11 @@
 //
 // The planner in daemon/planner creates a Plan, and the proxiers translate the Plan. A Plan already contains every
 // policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier
-// makes none. Plan.Decide is the executable specification of a dataplane, and every dataplane test compares with it.
+// makes no policy decisions. Plan.Decide is the executable specification of a dataplane, and every dataplane test
+// compares with it.
 //
-// A Plan and everything that it points to is immutable. Successive plans share pointers to whatever did not change,
-// which makes Diff cheap.
+// A Plan and everything that it points to is immutable. Successive plans share pointers to the parts that did not
+// change, which makes Diff cheap.
 //
 // The command edgeway plan prints a Plan as JSON, and programs may rely on this form.
 package plan

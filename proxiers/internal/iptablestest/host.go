@@ -77,7 +77,7 @@ func Program[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one table in the way of another program. lines is the input for the table.
+// Restore changes one table on behalf of another program. lines is the input for the table.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))

@@ -141,8 +141,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element that is missing from have, the contents of its set, or has another value there. align removes
-// the element from have. later is true if the element is a range that the caller must add later.
+// align adds an element if have, the contents of its set, lacks the element or holds another value for it. align
+// removes the element from have. later is true if the element is a range that the caller must add later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)

@@ -7,7 +7,7 @@
 //
 // # Transactions
 //
-// A transaction contains only what changed. The nft program creates chains, rules, sets and maps. The package sends
+// A transaction contains only changes. The nft program creates chains, rules, sets and maps. The package sends
 // elements by netlink, on a socket that stays open, so most changes run no program. Nothing refers to an object
 // before its elements exist, so elements may be sent in a separate transaction. nft writes elements only when tables
 // are replaced as a whole, in one transaction.

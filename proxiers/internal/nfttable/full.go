@@ -122,8 +122,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, to which nothing leads any more. sweep may have to keep the chains in the
-// kernel for a while, and one of them may be a base chain of an older version or of another program.
+// silence deletes the rules of idle chains, to which no element or rule refers. sweep may have to keep the chains in
+// the kernel for a while, and one of them may be a base chain of an older version or of another program.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {

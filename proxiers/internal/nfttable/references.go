@@ -15,7 +15,8 @@ type references struct {
 	// numbers holds the numbers of the chains in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
-	// idle holds objects that are still in the kernel although nothing needs them or leads to them any more.
+	// idle holds objects that are still in the kernel although no ServicePort needs the objects and no element refers
+	// to them.
 	idle map[ObjectID]idleness
 }
 

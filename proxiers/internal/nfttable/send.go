@@ -72,7 +72,7 @@ func (b *batch) spill() error {
 
 // flush adds the collected changes to the transaction and sends the transaction. Packets see all of the changes or
 // nothing, unless there are too many changes for one transaction. With wire, the elements follow in a transaction of
-// their own, and nothing leads to the objects until then.
+// their own, and no element refers to the objects until then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -88,7 +88,7 @@ func (b *batch) flush() error {
 // writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each of its
 // lookups uses the current elements (Linux 6.18). An element to which a packet was led must therefore still exist at
 // its next lookup. By netlink, where a transaction costs little, a second transaction deletes the elements to which
-// nothing leads any more.
+// no other element leads.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.wire != nil {
@@ -104,7 +104,7 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeGone removes from b.deleted, and returns, the elements that are not added again and whose sets lead nowhere.
+// takeGone removes from b.deleted, and returns, the elements of sets without Leads that are not added again.
 func (b *batch) takeGone() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))

@@ -151,7 +151,7 @@ func TestTendSweepsWhatIsIdle(t *testing.T) {
 	}
 }
 
-// A change of the way in which the host detects pods changes the rules, so it causes a full sync.
+// A change of the setting with which the host detects pods changes the rules and therefore causes a full sync.
 func TestOtherRulesAreAFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node
@@ -180,8 +180,8 @@ func standIn(t *testing.T, script string) {
 }
 
 // If the kernel kills nft for lack of memory, or nft finds no memory, the probe does not report the backend as
-// unsupported. Otherwise another backend would serve until the next reload. If nft refuses a rule or fails an
-// assertion, the backend is unsupported.
+// unsupported. If the backend counted as unsupported, another backend would serve until the next reload. If nft
+// refuses a rule or fails an assertion, the backend is unsupported.
 func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {

@@ -173,8 +173,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// If the kernel kills a program for lack of memory, the variant is not reported as unsupported. Otherwise another
-// backend would serve until the next reload.
+// If the kernel kills a program for lack of memory, the variant is not reported as unsupported. If the variant
+// counted as unsupported, another backend would serve until the next reload.
 func TestAProgramThatIsKilledIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",
