@@ -39,7 +39,7 @@ type Planner struct {
 
 	// The following fields are derived from the arguments and kept up to date.
 	env      *environment
-	problems []fault.Fault // of Services
+	problems []fault.Fault // the problems of Services
 	joined   joined
 	owners   ownership
 	budget   budget
