@@ -22,7 +22,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		slices    []*source.EndpointSlice
 		port      string
-		seen, fix string // parts; empty: there is an endpoint
+		seen, fix string // substrings; empty if there is an endpoint
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
 		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4 for it, only of IPv6", "IPv4"},
@@ -47,7 +47,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 	}
 }
 
-// What Absent says and what the planner does agree: a port is rejected where it is absent.
+// Absent agrees with the plan: connections to a port are rejected if and only if Absent reports a reason.
 func TestAbsentAgreesWithThePlan(t *testing.T) {
 	for name, slices := range map[string][]source.Object{
 		"none": nil, "ready": {testSlice("web", ep(epThere))}, "not ready": {testSlice("web", ep(epThere, "unready"))},
@@ -63,13 +63,13 @@ func TestAbsentAgreesWithThePlan(t *testing.T) {
 	}
 }
 
-// The reason is also there if no EndpointSlice has it.
+// Unserved reports a reason even if no EndpointSlice shows it.
 func TestUnservedPortsOfAService(t *testing.T) {
 	two := testService("web")
 	two.Ports = append(two.Ports, source.ServicePort{Name: "metrics", Protocol: plan.TCP, Port: 9000})
 	for name, c := range map[string]struct {
 		endpoint source.Endpoint
-		want     string // "" for none
+		want     string // "" if there is no fault
 	}{
 		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: its EndpointSlices have no port \"metrics\"/TCP, but TCP without a name"},
 		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: Edgeway refuses its endpoints"},
@@ -86,7 +86,7 @@ func TestUnservedPortsOfAService(t *testing.T) {
 	}
 }
 
-// Each family of a port has its own reason.
+// Each family of a port can lack endpoints for a different reason.
 func TestUnservedPortOfTwoFamilies(t *testing.T) {
 	svc := testService("web")
 	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:96::10"))

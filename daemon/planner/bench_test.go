@@ -65,7 +65,7 @@ func BenchmarkPlanFromScratch(b *testing.B) {
 	}
 }
 
-// benchmarkChange plans after each change; the snapshots are made outside of the measured time.
+// benchmarkChange measures the plan after each change, without the time to create the snapshot.
 func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -85,12 +85,12 @@ func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	}
 }
 
-// One EndpointSlice that changes.
+// BenchmarkPlanOneSlice changes one EndpointSlice.
 func BenchmarkPlanOneSlice(b *testing.B) {
 	benchmarkChange(b, func(i int) source.Object { return crowdSlice(50, 4+i%2) })
 }
 
-// One Service that changes, with its claims.
+// BenchmarkPlanOneService changes one Service, including its claims.
 func BenchmarkPlanOneService(b *testing.B) {
 	benchmarkChange(b, func(i int) source.Object {
 		s := crowdService(50)

@@ -15,44 +15,44 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// BudgetID is the ID of the problem of a host that has too little memory for all Services.
+// BudgetID is the ID of the problem of a host with too little memory for all Services.
 const BudgetID = "services-too-big"
 
-// Budget is the memory that all Services together may take, and what their parts take, in bytes. An object of 50 kB
-// can ask for a million endpoints of ports, or addresses of ports.
+// Budget holds the memory that all Services together may use and the memory that each of their parts uses, in bytes.
+// An object of 50 kB can ask for a million endpoints or addresses, because each port multiplies them.
 type Budget struct {
-	// Limit is for all Services: the biggest beyond it are left out. 0 means that there is no limit.
+	// Limit is the memory for all Services. The largest Services beyond the limit are left out. 0 means no limit.
 	Limit int64
-	// Port is what a ServicePort takes, Address an address of a ServicePort or a source range of such an address, and
-	// Endpoint an endpoint of a ServicePort.
+	// Port is the memory that a ServicePort uses. Address is the memory that an address or a source range of a
+	// ServicePort uses. Endpoint is the memory that an endpoint of a ServicePort uses.
 	Port, Address, Endpoint int64
 }
 
-// maxEndpoints is the size of the largest Service that is served, in endpoints x ports: ports and addresses count as
-// many endpoints as they take memory. With nftables 20,000 ports have this size. A full sync that has to write so many
-// takes 10 s, and no other change is made meanwhile. It is not a number of bytes, because an endpoint takes twenty
-// times as many with iptables.
+// maxEndpoints is the size of the largest Service that is served, in endpoints x ports. Ports and addresses count as
+// the number of endpoints that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that
+// writes this many endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint
+// uses twenty times as much memory with iptables as with nftables.
 const maxEndpoints = 170_000
 
 // largest is the size of the largest Service that is served.
 func (b Budget) largest() int64 { return maxEndpoints * b.Endpoint }
 
-// budget is the sizes of all Services, and the Services that are left out because of it.
+// budget holds the sizes of all Services, and the Services that are left out because of their size.
 type budget struct {
-	// limit is for all Services, and largest for one.
+	// limit applies to all Services together, and largest applies to each Service.
 	limit, largest int64
 	sizes          map[tracker.Name]size
-	// large are the Services above largest, and total is the size of the others.
+	// large holds the Services above largest, and total is the size of all other Services.
 	large map[tracker.Name]struct{}
 	total int64
-	// order has the Services that are not in large, in the order in which they are left out. It is nil until the limit
-	// is exceeded for the first time.
+	// order holds the Services that are not in large, in the order in which they are left out. order is nil until the
+	// limit is exceeded for the first time.
 	order []size
-	// out are the Services that are left out. It depends on sizes and limit alone.
+	// out holds the Services that are left out. out depends only on sizes and limit.
 	out map[tracker.Name]struct{}
 }
 
-// size is what a Service takes. spec decides between Services of one size.
+// size is the memory that a Service uses. spec breaks ties between Services of the same size.
 type size struct {
 	spec  *source.Service
 	bytes int64
@@ -70,7 +70,7 @@ func (b *budget) leavesOut(name tracker.Name) bool {
 	return out
 }
 
-// set notes the size of a Service, or forgets a Service of no size.
+// set records the size of a Service, or deletes the Service if its size is 0.
 func (b *budget) set(name tracker.Name, s size) {
 	if old := b.sizes[name]; old.bytes > 0 && old.bytes <= b.largest {
 		b.total -= old.bytes
@@ -95,13 +95,13 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services that are too large, and the largest others without which the rest is within the limit.
+// excess returns the Services above largest, and the largest other Services that do not fit into limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.large)
 	if b.limit == 0 || b.total <= b.limit {
 		return out
 	}
-	if b.order == nil { // later changes cost no sort of all Services
+	if b.order == nil { // later changes need not sort all Services
 		for _, s := range b.sizes {
 			if s.bytes <= b.largest {
 				b.order = append(b.order, s)
@@ -116,15 +116,15 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 	return out
 }
 
-// compareSizes orders Services as they are left out: the largest first and, of those of about the same size, the
-// youngest first. So a new Service does not displace one that is served, and two Services that change a little do not
-// displace each other again and again. Sizes are about the same if they need the same number of bits.
+// compareSizes orders Services for removal: the largest first and, among Services of about the same size, the
+// youngest first. So a new Service does not displace a Service that is served, and two Services whose sizes change a
+// little do not displace each other repeatedly. Two sizes are about the same if they need the same number of bits.
 func compareSizes(x, y size) int {
 	magnitude := func(s size) int { return bits.Len64(uint64(s.bytes)) }
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
 }
 
-// moves returns the Services that are left out now or with out, but not both.
+// moves returns the Services that are in either b.out or out, but not in both.
 func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	for _, pair := range [][2]map[tracker.Name]struct{}{{b.out, out}, {out, b.out}} {
 		for name := range pair[0] {
@@ -136,19 +136,19 @@ func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	return names
 }
 
-// resize notes the size of a Service.
+// resize updates the size of a Service.
 func (p *Planner) resize(name tracker.Name) {
 	if p.opts.Budget != (Budget{}) {
 		p.budget.set(name, p.size(p.snap.Find(name)))
 	}
 }
 
-// size returns the size of a Service, which may be nil. It multiplies, and builds nothing.
+// size computes the size of a Service, which may be nil, by multiplying counts, and allocates no ServicePorts.
 func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
 	}
-	// A panic is the Service's: service refuses it.
+	// If the Service causes a panic, the method service refuses the Service.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
 			p.opts.Budget.Address*p.addresses(svc.Spec)}
@@ -162,7 +162,7 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	return out
 }
 
-// addresses returns the number of addresses of all ports of a Service, and of the source ranges of these addresses.
+// addresses returns the number of addresses of all ports of a Service plus the number of their source ranges.
 func (p *Planner) addresses(s *source.Service) (n int64) {
 	ranges := [...]int64{plan.IPv4: 0, plan.IPv6: 0}
 	for _, r := range s.SourceRanges {
@@ -183,7 +183,7 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 	return n
 }
 
-// tooBig returns the reason why a Service is left out because of its size, and "" if it is not.
+// tooBig returns the reason why a Service is left out because of its size, or "" if it is not left out.
 func (p *Planner) tooBig(name tracker.Name) string {
 	const what = "its endpoints x ports and addresses x ports take %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
@@ -215,5 +215,5 @@ func (p *Planner) leftOut() []fault.Fault {
 		"Services are left out because they take too much memory: %s", firstOf(labels)))}
 }
 
-// megabytes returns "1.5 MB".
+// megabytes formats a number of bytes as "1.5 MB".
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB" }

@@ -22,7 +22,7 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// wide gives a Service n ports, p0 and so on.
+// wide returns a change that gives a Service n ports, p0 and so on.
 func wide(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
@@ -32,7 +32,7 @@ func wide(n int) func(*source.Service) {
 	}
 }
 
-// wideSlice has n ports and the endpoints that are numbered from first on.
+// wideSlice returns a slice with n ports and with endpoints that are numbered from first.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -53,8 +53,9 @@ func addresses(base string, n int) (out []netip.Addr) {
 	return out
 }
 
-// The biggest Services are left out and named until the others are within the limit, whatever makes them big:
-// endpoints, addresses or source ranges. They claim nothing, and come back when there is room.
+// The planner leaves out and reports the largest Services until the other Services are within the limit. A Service
+// may be large because of endpoints, addresses or source ranges. A Service that is left out claims nothing, and it is
+// served again as soon as it fits.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -87,7 +88,7 @@ func TestBudget(t *testing.T) {
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
-			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) })) // it claims an address of the big one
+			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) })) // claims an address of big
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
 			w.put(testService("big", at(1), wide(10)))
@@ -99,7 +100,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Of Services of one size the oldest is served, whatever their names are and in whatever order they come.
+// Among Services of the same size the oldest is served, independent of their names and the order in which they
+// arrive.
 func TestBudgetOfEqualServices(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
@@ -121,8 +123,9 @@ func TestBudgetOfEqualServices(t *testing.T) {
 	}
 }
 
-// A Service that grows makes others that it displaces free their addresses, and gives way itself when it is the
-// biggest. Of two of about the same size, the same one always gives way.
+// If a Service grows and displaces another Service, the addresses of the displaced Service become free. If the
+// growing Service is the largest, it is left out itself. Of two Services of about the same size, the same one is
+// always left out.
 func TestBudgetOfSeveral(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -163,7 +166,7 @@ func TestBudgetOfSeveral(t *testing.T) {
 	}
 }
 
-// A Service cannot fill the list of problems.
+// The number of problems of one Service is limited.
 func TestFaultsOfAServiceAreBounded(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = nil
@@ -173,7 +176,7 @@ func TestFaultsOfAServiceAreBounded(t *testing.T) {
 	}
 }
 
-// cost gives the processor time and the memory that planning takes.
+// cost returns the processor time and the memory that planning takes.
 func cost(snap *tracker.Snapshot, opts Options) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -203,7 +206,7 @@ func snapshotOf(objects ...source.Object) *tracker.Snapshot {
 	return snap
 }
 
-// widest is a Service with n ports and 5 slices that have all of them.
+// widest returns a Service with n ports and 5 slices that each contain all of the ports.
 func widest(n int) []source.Object {
 	objects := []source.Object{testService("wide", wide(n))}
 	for i := range 5 {
@@ -212,7 +215,7 @@ func widest(n int) []source.Object {
 	return objects
 }
 
-// Ten times the ports take ten times the time, more or less, not a hundred times.
+// With ten times as many ports, planning takes about ten times as long, and not a hundred times.
 func TestPlanningIsLinearInPorts(t *testing.T) {
 	few, _ := cost(snapshotOf(widest(500)...), testOptions())
 	many, _ := cost(snapshotOf(widest(5000)...), testOptions())
@@ -221,8 +224,8 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// What exceeds the budget is not built first: 2,000 ports with 10,000 endpoints, or 2,000 addresses, would take
-// gigabytes.
+// The planner refuses a Service above the budget before it builds the ServicePorts: 2,000 ports with 10,000
+// endpoints, or with 2,000 addresses, would take gigabytes.
 func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
@@ -252,7 +255,7 @@ func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
 	}
 }
 
-// One Service, all of its ports in each of 5 slices.
+// BenchmarkPlanManyPorts plans one Service whose 5 slices each contain all of its ports.
 func BenchmarkPlanManyPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -265,8 +268,8 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 	}
 }
 
-// The largest Service that is served has 170,000 endpoints x ports with each backend, however much memory an endpoint
-// takes with it. A Service of that size takes 1 GB with iptables.
+// The largest Service that is served has 170,000 endpoints x ports with each backend, independent of the memory that
+// the backend needs for an endpoint. With iptables, a Service of this size takes 1 GB.
 func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()
@@ -280,8 +283,8 @@ func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	}
 }
 
-// While Services are left out, a change of one Service costs no more than before: 10,000 Services are not sorted each
-// time.
+// BenchmarkUpdateBeyondTheBudget changes one Service while other Services are left out. The change must not sort all
+// 10,000 Services.
 func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 	for _, limit := range []int64{1e9, 1e6} {
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {
@@ -307,7 +310,7 @@ func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 	}
 }
 
-// While Services are left out, a change of one does not sort all of them, which took 44 ms.
+// While Services are left out, a change of one Service does not sort all of them. Sorting took 44 ms.
 func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})
@@ -328,7 +331,7 @@ func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
 	}
 }
 
-// Whatever changes, the Services that are left out are those that a new budget leaves out.
+// After any sequence of changes, the same Services are left out as with a new budget.
 func TestBudgetDependsOnTheSizesAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	limits := Budget{Limit: 3000, Endpoint: 1}

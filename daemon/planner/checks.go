@@ -13,16 +13,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Checks says which endpoints are checked, and which of them are dead. The zero value checks none.
+// Checks selects the endpoints that are checked and provides the results. The zero value checks no endpoint.
 //
-// A dead endpoint is like one that is not ready, while another endpoint of its port answers. If none does, all stay:
-// the fault is as likely in the way of the checks. The local pool does not lose its last endpoint either; but a
-// health check port, which has load balancers use other hosts, does not count it. What is not ready by itself is not
-// checked.
+// A dead endpoint is treated as not ready while another endpoint of the same port answers. If no endpoint answers,
+// all of them stay in use, because the path of the checks is just as likely to be at fault. The local pool also keeps
+// its last endpoint, but a health check port does not count that endpoint, so that load balancers use other hosts.
+// Endpoints that are not ready are not checked.
 type Checks struct {
-	// Manifests and API say whose EndpointSlices are checked.
+	// Manifests and API select the EndpointSlices whose endpoints are checked, by their source.
 	Manifests, API bool
-	// Dead returns the endpoints that do not answer. Each plan asks it. It may be nil.
+	// Dead returns the endpoints that do not answer. Each plan calls Dead, which may be nil.
 	Dead func() *endpointcheck.Dead
 }
 
@@ -41,8 +41,8 @@ func (c *Checks) include(s *source.EndpointSlice) bool {
 	return c.API
 }
 
-// Out says of each dead endpoint of a ServicePort of the plan what is wrong with it, and whether it is in use
-// nevertheless.
+// Out describes each dead endpoint of a ServicePort of the plan: why the endpoint is dead, and whether it is still in
+// use.
 func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
 	dead := c.dead()
 	if dead.Len() == 0 {
@@ -72,7 +72,7 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 	return out
 }
 
-// reason returns since when and how an endpoint of a slice fails, and "" if it does not.
+// reason returns when and how an endpoint of a slice began to fail, or "" if the endpoint answers.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
@@ -98,7 +98,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// gone reports whether the slice has TCP ports that are checked, and none of them answers at the address.
+// gone reports whether the slice has TCP ports that are checked and none of them answers at the address.
 func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
@@ -114,7 +114,7 @@ func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, check
 	return found
 }
 
-// targets returns the endpoints to check, sorted: the ready ones of the TCP ports of a Service.
+// targets returns the endpoints to check, sorted: the ready endpoints of a Service's TCP ports.
 func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.AddrPort) {
 	if !p.opts.Checks.Manifests && !p.opts.Checks.API {
 		return nil
@@ -138,8 +138,8 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 	return slices.Compact(out)
 }
 
-// isDead reports whether an endpoint of the Service that is being planned does not answer at a port. One of UDP or
-// SCTP cannot be asked, and goes with the TCP ports of its slice.
+// isDead reports whether an endpoint of the Service that is being planned does not answer at a port. An endpoint of
+// UDP or SCTP cannot be checked, so the TCP ports of its slice decide.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):
@@ -150,7 +150,7 @@ func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protoco
 	return p.isGone(c.slice, e)
 }
 
-// isGone reports whether an endpoint of the Service that is being planned does not answer at any port.
+// isGone reports whether an endpoint of the Service that is being planned answers at no port.
 func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 	if p.dead.Len() == 0 || !p.opts.Checks.include(s) {
 		return false
@@ -158,12 +158,12 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 	return gone(s, e.Addr, p.dead, func(at netip.AddrPort) bool { return hasAddrPort(p.checked, at) })
 }
 
-// checkIndex knows which Services have an endpoint that is checked. They alone are planned anew when it dies.
+// checkIndex maps checked endpoints to their Services. When an endpoint dies, only its Services are planned again.
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched has the endpoints whose Services changed since the last call of take, and whether they had a Service
-	// then.
+	// touched holds the endpoints whose Services changed since the last call of take, and whether each of them had a
+	// Service before the change.
 	touched map[netip.AddrPort]bool
 	all     bool
 }
@@ -175,7 +175,7 @@ func newCheckIndex() checkIndex {
 	}
 }
 
-// set notes the targets of a Service, sorted. A Service that is gone has none.
+// set records the sorted targets of a Service. A Service that was deleted has no targets.
 func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	old := x.targets[name]
 	if slices.Equal(old, fresh) {
@@ -200,7 +200,7 @@ func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	}
 }
 
-// except returns the elements of a list that a sorted list does not have.
+// except returns the elements of list that are not in the slice sorted.
 func except(list, sorted []netip.AddrPort) (out []netip.AddrPort) {
 	for _, at := range list {
 		if !hasAddrPort(sorted, at) {
@@ -222,7 +222,7 @@ func (x *checkIndex) touch(at netip.AddrPort) {
 	}
 }
 
-// take returns the endpoints to check from now on, and those to check no longer.
+// take returns the endpoints whose checks must start and those whose checks must stop.
 func (x *checkIndex) take() endpointcheck.Targets {
 	out := endpointcheck.Targets{All: x.all}
 	for at, had := range x.touched {
@@ -237,7 +237,7 @@ func (x *checkIndex) take() endpointcheck.Targets {
 	return out
 }
 
-// concerned returns the Services that have one of the endpoints.
+// concerned returns the Services that have at least one of the endpoints.
 func (x *checkIndex) concerned(list []netip.AddrPort) (names []tracker.Name) {
 	for _, at := range list {
 		names = append(names, x.services[at]...)

@@ -19,20 +19,20 @@ import (
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
-	// ofHost reports whether addr is an external IP or a load-balancer address, and an address of this host.
+	// ofHost reports whether addr is an external IP or a load-balancer address that is also an address of this host.
 	ofHost bool
 }
 
-// fields are the fields of a Service that hold each kind of address.
+// fields lists the fields of a Service that hold each kind of address.
 var fields = [...]string{
 	plan.ClusterIP:      "spec.clusterIPs",
 	plan.ExternalIP:     "spec.externalIPs",
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips returns the addresses that the Service can have, sorted by address, each once with the kind that ranks first. It
-// adds a fault to found for each address that the Service cannot have, and skips the addresses of families that are not
-// served.
+// vips returns the addresses that the Service can have, sorted by address. An address with several kinds appears
+// once, with the kind that ranks first. For each address that the Service cannot have, vips adds a fault to found.
+// vips skips the addresses of families that are not served.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -66,9 +66,9 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal returns the reason why the Service cannot have the address, whatever the configuration says, or "" if there
-// is none. An address on a device of type dummy can be a ClusterIP, because some programs, such as IPVS, bind all
-// ClusterIPs to such a device.
+// refusal returns the reason why the Service cannot have the address under any configuration, or "" if there is none.
+// An address on a device of type dummy can be a ClusterIP, because some programs, such as IPVS, bind all ClusterIPs
+// to such a device.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -116,7 +116,7 @@ func (f fence) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.host || !ofHost && contains(f.ranges, a)
 }
 
-// refusal returns a Notice about an address that the key does not allow. The fix allows the address.
+// refusal returns a Notice about an address that the key does not allow. The fix of the Notice allows the address.
 func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
 	for _, r := range f.ranges {
@@ -170,7 +170,7 @@ func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	}
 }
 
-// claimed is a claim with the bid for it.
+// claimed is a claim with its bid.
 type claimed struct {
 	claim
 	bid
@@ -209,7 +209,8 @@ func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the claim. If not, it adds the reason to found.
+// owned reports whether the Service owns the claim. If the Service does not own the claim, owned adds the reason to
+// found.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -225,7 +226,7 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 }
 
 // hostPort returns the reason why no Service can have a port of the address, or "" if a Service can. At an address of
-// this host, the rules of a frontend take precedence over the listeners of the host: a load balancer that checks the
+// this host, the rules of a frontend take precedence over the host's listeners: a load balancer that checks the
 // health of this host would get the answer of an endpoint.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
@@ -308,8 +309,8 @@ func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether a is in the sorted list, or NAT64 translates it to an address in the list. With 464XLAT,
-// this host's connections to an IPv4 address go to such an IPv6 address.
+// leadsTo reports whether a is in the sorted list, or whether NAT64 translates a to an address in the list. With
+// 464XLAT, this host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))
 }

@@ -8,7 +8,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// A Service whose claims or whose planning panic is left out and named, also when only another one changes.
+// If the claims or the planning of a Service panic, the Service is left out and reported, also when only another
+// Service changes.
 func TestAServiceThatPanics(t *testing.T) {
 	for name, tune := range map[string]func(*Options){
 		"plan": func(o *Options) {

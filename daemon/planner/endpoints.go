@@ -12,26 +12,26 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// endpoint is one endpoint of one port.
+// endpoint is an endpoint of one port.
 type endpoint struct {
 	*source.Endpoint
 	addr  netip.AddrPort
 	local bool
-	// dead says that it does not answer, though it is ready.
+	// dead reports whether the endpoint is ready but does not answer.
 	dead   bool
 	weight uint16
 }
 
-// alive is the condition to be chosen.
+// alive reports whether the endpoint is ready and not dead.
 func (e *endpoint) alive() bool { return e.Ready && !e.dead }
 
-// ready is the condition to be chosen where none is alive.
+// ready reports whether the endpoint can be chosen if no endpoint is alive.
 func (e *endpoint) ready() bool { return e.Ready }
 
-// draining is an endpoint that stops, but still serves.
+// draining reports whether the endpoint is terminating but still serves.
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
 
-// admit returns the Service without the endpoints that it may not have, and notes those.
+// admit returns the Service without the endpoints that it may not have, and adds a fault for each of these endpoints.
 func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Service {
 	out := svc
 	for i, s := range svc.Slices {
@@ -56,7 +56,7 @@ func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Ser
 	return out
 }
 
-// endpointRefusal returns the reason why no Service may lead to the address, and "" if it may.
+// endpointRefusal returns the reason why no Service may lead to the address, or "" if a Service may.
 func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string {
 	a = source.Translated(a)
 	switch {
@@ -70,7 +70,7 @@ func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string 
 	return ""
 }
 
-// portKey is what a port of a Service has in common with the ports of its EndpointSlices.
+// portKey identifies a port of a Service and the matching ports of its EndpointSlices.
 type portKey struct {
 	name     string
 	protocol plan.Protocol
@@ -79,20 +79,20 @@ type portKey struct {
 
 func keyOf(sp *plan.ServicePort) portKey { return portKey{sp.Name.Port, sp.Name.Protocol, sp.Family} }
 
-// candidates are the endpoints of one slice at one of its ports.
+// candidates holds the endpoints of one slice at one of its ports.
 type candidates struct {
 	slice *source.EndpointSlice
 	port  uint16
 }
 
-// backends maps the ports of a Service to the endpoints that its slices have for them.
+// backends maps the ports of a Service to the endpoints that its slices provide for them.
 type backends map[portKey][]candidates
 
-// maxIndex is the number of ports up to which the index of a Service is used for the next one too: to clear a map
-// costs as much as the map once held.
+// maxIndex is the largest number of ports for which the next Service reuses the index, because clearing a map takes
+// time in proportion to the largest size that the map ever had.
 const maxIndex = 64
 
-// index looks at each port of each slice once. The result is valid until the next call.
+// index maps a Service's ports to endpoints in one pass over its slices. The result is valid until the next call.
 func (p *Planner) index(svc *tracker.Service) backends {
 	if len(p.ports) > maxIndex || p.ports == nil {
 		p.ports = make(map[portKey][]candidates, len(svc.Spec.Ports))
@@ -116,8 +116,9 @@ func (p *Planner) index(svc *tracker.Service) backends {
 	return p.ports
 }
 
-// endpoints returns the endpoints of one port, sorted by address and port. Where several slices have an endpoint, one
-// that is not terminating wins, then the last one. The result is valid until the next call.
+// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, an
+// entry that is not terminating takes precedence, then the last entry. The result is valid until the next call of
+// endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b[key] {
@@ -143,7 +144,7 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	return unique
 }
 
-// weigh sets the weights that the Service has for its endpoints.
+// weigh sets the weights of the endpoints to those that the Service specifies.
 func weigh(endpoints []endpoint, weights []source.Weight) {
 	if len(weights) == 0 {
 		return
@@ -156,22 +157,22 @@ func weigh(endpoints []endpoint, weights []source.Weight) {
 	}
 }
 
-// isLocal reports whether an endpoint is on this host. Only its node name tells; an endpoint without one is on no
-// host.
+// isLocal reports whether an endpoint is on this host. Only the node name of the endpoint decides: an endpoint
+// without a node name is on no host.
 func (e *environment) isLocal(ep *source.Endpoint) bool {
 	return ep.NodeName != "" && ep.NodeName == e.nodeName
 }
 
-// pools are the endpoints to choose from. reachable says that there is an endpoint anywhere, in a pool or not.
+// pools holds the endpoints to choose from. reachable reports whether any host has an endpoint.
 type pools struct {
 	cluster, local []plan.Endpoint
 	reachable      bool
 }
 
 // choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are
-// alive. If there are none, it holds all that are ready, or else those that still serve while they stop. So one pool
-// can have ready endpoints while the other has stopping ones. Topology concerns the ready endpoints of the cluster
-// pool alone.
+// alive. If no endpoint is alive, the pool holds all ready endpoints or, without any, the terminating endpoints that
+// still serve. So one pool can hold ready endpoints while the other holds terminating ones. Topology applies only to
+// the ready endpoints of the cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready
@@ -194,7 +195,7 @@ func (e *environment) choosePools(endpoints []endpoint) pools {
 	return out
 }
 
-// collect returns the endpoints that fit, or nil if there are none.
+// collect returns the endpoints for which fits returns true, or nil if there are none.
 func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	n := 0
 	for i := range endpoints {
@@ -217,10 +218,10 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	return pool
 }
 
-// topology returns the condition that the hints of endpoints set. If every usable endpoint has hints for nodes and
-// one of them is for this node, only the endpoints for this node fit; otherwise the same holds for zones; otherwise
-// all fit. A single endpoint without a hint switches this kind of hint off. The hints already contain what the
-// Service asks for (spec.trafficDistribution).
+// topology returns the condition that the hints of endpoints impose. If every usable endpoint has node hints and at
+// least one hint names this node, only the endpoints for this node fit. Otherwise the same rule applies to zone
+// hints. If neither kind of hint applies, all endpoints fit. A single usable endpoint without a hint disables that
+// kind of hint. The hints already reflect spec.trafficDistribution of the Service.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
@@ -249,8 +250,8 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving returns all endpoints that connections may still have. A dead endpoint is one of them if a pool of sp has
-// it. Mostly the result is one of the pools.
+// serving returns all endpoints that may still have connections. A dead endpoint is included only if a pool of sp
+// contains it. If the result equals one of the pools, serving returns that pool.
 func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -268,9 +269,9 @@ func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.End
 	return slices.Clone(out)
 }
 
-// Absent returns the reason why a port of a Service has no endpoint in a family. ok is false if it has one that is
-// ready or still serves. Absent knows the sources alone: an endpoint that the planner refuses is named by a problem
-// of the Service.
+// Absent returns the reason why a port of a Service has no endpoint in a family. ok is false if the port has an
+// endpoint that is ready or still serves. Absent only looks at the sources: if the planner refuses an endpoint, a
+// problem of the Service names it.
 func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice
@@ -305,7 +306,7 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	return unready(svc.Spec, named)
 }
 
-// unready is Absent for slices that have the port.
+// unready implements Absent for slices that have the port.
 func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
@@ -336,7 +337,7 @@ func hasPort(s *source.EndpointSlice, port plan.ServicePortName) bool {
 	})
 }
 
-// portsOf names what the slices have, each once.
+// portsOf lists the distinct ports of the slices.
 func portsOf(list []*source.EndpointSlice) string {
 	var out []string
 	for _, s := range list {
@@ -358,7 +359,7 @@ func quotedPort(name string, protocol plan.Protocol) string {
 	return fmt.Sprintf("%q/%s", name, protocol)
 }
 
-// firstOf lists the first few.
+// firstOf lists the first few elements.
 func firstOf[T any](list []T) string {
 	const few = 3
 	var out []string
@@ -372,7 +373,8 @@ func firstOf[T any](list []T) string {
 	return text
 }
 
-// absence returns the reason why a ServicePort has no endpoint. The message follows its name and a colon.
+// absence returns a fault for a ServicePort without an endpoint. The message follows the name of the ServicePort and
+// a colon.
 func absence(message, fix string) fault.Fault {
 	return fault.Fault{ID: NoEndpointID, Severity: fault.Notice, Message: message, Fix: fix}
 }

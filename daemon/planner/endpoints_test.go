@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Row 14: hints count only when every ready endpoint has them and one is for us; nodes before zones.
+// Hints apply only if every ready endpoint has hints and at least one names this host. Node hints take precedence
+// over zone hints.
 func TestTopologyHints(t *testing.T) {
 	for name, c := range map[string]struct {
 		endpoints []source.Endpoint
@@ -48,7 +49,7 @@ func TestTopologyHints(t *testing.T) {
 	}
 }
 
-// Row 12: the local pool does not look at hints.
+// The local pool ignores hints.
 func TestLocalPoolIgnoresHints(t *testing.T) {
 	opts := testOptions()
 	opts.Zone = "z1"
@@ -60,7 +61,7 @@ func TestLocalPoolIgnoresHints(t *testing.T) {
 	wantAddrs(t, "local pool", sp.Pools[plan.LocalPool], epHere)
 }
 
-// Row 15: a zone that the Node object gets later is acted upon, other changes of it are not.
+// A zone that the Node object gets later takes effect, but other changes of the Node object do not change the plan.
 func TestZoneOfNodeObject(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")))
 	wantAddrs(t, "without a Node", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
@@ -75,7 +76,7 @@ func TestZoneOfNodeObject(t *testing.T) {
 	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 }
 
-// Row 8: the same endpoint in two slices is one endpoint; the one that does not terminate wins, else the last.
+// An endpoint in two slices is one endpoint. An entry that is not terminating takes precedence, then the last entry.
 func TestDuplicateEndpoints(t *testing.T) {
 	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
 	second.Name = "svc-2"
@@ -83,7 +84,7 @@ func TestDuplicateEndpoints(t *testing.T) {
 		testSlice("svc", ep("10.1.0.1"), ep("10.1.0.2"), ep("10.1.0.3", "here")), second)
 	sp := w.find("svc", plan.IPv4)
 	want := []plan.Endpoint{
-		{Addr: netip.MustParseAddrPort("10.1.0.1:8080"), Local: true}, // both ready: the last
+		{Addr: netip.MustParseAddrPort("10.1.0.1:8080"), Local: true}, // both entries are ready
 		{Addr: netip.MustParseAddrPort("10.1.0.2:8080")},
 		{Addr: netip.MustParseAddrPort("10.1.0.3:8080"), Local: true},
 	}
@@ -95,7 +96,7 @@ func TestDuplicateEndpoints(t *testing.T) {
 	}
 }
 
-// The first weight that fits an endpoint is its own, and a new weight is a change of the ServicePort.
+// An endpoint has the first weight that fits it. A new weight changes the ServicePort.
 func TestWeightsOfEndpoints(t *testing.T) {
 	slice := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2"), ep("10.1.0.3", "here"), ep("10.2.0.1"))
 	weights := func(of ...source.Weight) func(*source.Service) { return func(s *source.Service) { s.Weights = of } }
@@ -118,7 +119,7 @@ func TestWeightsOfEndpoints(t *testing.T) {
 	}
 }
 
-// Row 6: ports meet by name and protocol; the number is the slice's, and slices may differ in it.
+// Ports match by name and protocol. The slice determines the port number, which may differ between slices.
 func TestPortsMeetByNameAndProtocol(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) {
 		s.Ports = []source.ServicePort{
@@ -144,7 +145,7 @@ func TestPortsMeetByNameAndProtocol(t *testing.T) {
 	}
 }
 
-// Row 5: a slice serves its own family only.
+// A slice provides endpoints only for its own family.
 func TestFamiliesOfSlices(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") })
 	six := testSlice("svc", ep("fd00:2::1"))
@@ -154,7 +155,7 @@ func TestFamiliesOfSlices(t *testing.T) {
 	wantAddrs(t, "IPv6", w.find("svc", plan.IPv6).Pools[0], "fd00:2::1")
 }
 
-// Serving is what connections may still have, chosen or not.
+// Serving holds all endpoints that connections may still use, chosen or not.
 func TestServing(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc",
 		ep("10.2.0.4"), ep("10.2.0.1", "stopping"), ep("10.2.0.2", "gone"), ep("10.2.0.3", "unready")))
@@ -167,7 +168,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// Row 16: a list that nothing leads to is not there.
+// A pool to which no route leads is nil.
 func TestUnusedPoolsAreNil(t *testing.T) {
 	internal := testService("svc", func(s *source.Service) { s.InternalLocal = true })
 	w := newWorld(t, testOptions(), internal, testSlice("svc", ep(epHere, "here"), ep(epThere)))

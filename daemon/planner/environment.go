@@ -13,36 +13,37 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// environment is all that the plan of a Service depends on besides the options and the Service
-// itself. When it changes, every Service is planned anew; so it leaves out what changes with every
-// pod, the link-local addresses of the host.
+// environment holds everything that the plan of a Service depends on, except the options and the Service itself. When
+// the environment changes, every Service is planned again. The environment therefore leaves out the host's link-local
+// addresses, which change with every pod.
 type environment struct {
-	families []plan.Family // to serve
-	detect   []plan.Family // those in which pods can be told
+	families []plan.Family // families to serve
+	detect   []plan.Family // families in which pods can be distinguished from other sources
 	nodeName string
 	zone     string
 	// localAsCluster is Options.LocalAsCluster on a host without a Node object.
 	localAsCluster bool
-	// nodeAddrs are the host's own addresses in the cluster's eyes, per family: the options', else the
-	// Node object's, else those of the default route. Sorted.
+	// nodeAddrs holds the host's own addresses as the cluster knows them, sorted. In each family, nodeAddrs comes
+	// from the options, else from the Node object, else from the default route.
 	nodeAddrs []netip.Addr
-	// hostAddrs are the host's addresses and nodeAddrs; realAddrs are those of them that are not on a device of type
-	// dummy alone. Both are sorted.
+	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs leaves out the addresses that are only on devices
+	// of type dummy. hostAddrs and realAddrs are sorted.
 	hostAddrs, realAddrs []netip.Addr
-	// apiServers are those of the snapshot; the others are those of the host, but for link-local ones.
+	// apiServers comes from the snapshot, and the other lists come from the host. gateways leaves out link-local
+	// addresses.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
-	// apiPorts are the ports of API servers, if one of them is on this host.
+	// apiPorts holds the ports of the API servers if one of them is on this host.
 	apiPorts []uint16
-	// serviceCIDRs are the ranges that ClusterIPs come from.
+	// serviceCIDRs holds the ranges that ClusterIPs come from.
 	serviceCIDRs []netip.Prefix
-	// denyHost says that endpoints at hostAddrs are left out.
+	// denyHost reports whether endpoints at hostAddrs are left out.
 	denyHost bool
-	// guessed are the families in which Edgeway's own routes choose the source of the host's connections to
-	// ClusterIPs, before it is known through which device the endpoint is reached.
+	// guessed holds the families in which Edgeway's own routes choose the source of the host's connections to
+	// ClusterIPs before the device to the endpoint is known.
 	guessed []plan.Family
-	// portless are the families in which "primary" stands for no address although the host has one, with the reasons.
+	// portless holds the families in which "primary" selects no address although the host has one, with the reasons.
 	portless []portless
-	// problems are the parts of the snapshot's ServiceCIDRs that are left out.
+	// problems lists the parts of the snapshot's ServiceCIDRs that are left out.
 	problems []fault.Fault
 }
 
@@ -59,7 +60,7 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 		apiServers: snap.APIServers, broadcasts: host.Broadcasts, nameServers: host.NameServers,
 	}
 	for _, a := range host.Gateways {
-		if !a.IsLinkLocalUnicast() { // no Service may have such an address, and routers with IPv6 have many
+		if !a.IsLinkLocalUnicast() { // no Service may have such an address, and IPv6 routers have many
 			env.gateways = append(env.gateways, a)
 		}
 	}
@@ -131,7 +132,7 @@ func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
 	return sortAddrs(all)
 }
 
-// serves reports whether the family is wanted; hostAddrs may be of either.
+// serves reports whether Edgeway must serve the family. hostAddrs may contain addresses of both families.
 func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	if len(o.Families) > 0 {
 		return slices.Contains(o.Families, family)
@@ -139,8 +140,8 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs returns the host's own addresses of a family, and the one that "primary" stands for, which is invalid if
-// that is not known.
+// nodeAddrs returns the host's own addresses of a family and the address that "primary" selects. primary is invalid
+// if no address is known.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -162,7 +163,7 @@ func (o *Options) nodeAddrs(
 		return own, onHost(own)
 	}
 	own = addrsOfFamily(node.Addresses, family)
-	// The Node object may be behind the host: then the host is right.
+	// The Node object may be outdated, so the addresses of the host take precedence.
 	if primary = onHost(own); !primary.IsValid() {
 		primary = onHost(byRoute)
 	}
@@ -172,7 +173,7 @@ func (o *Options) nodeAddrs(
 	return own, primary
 }
 
-// nodePortAddrs resolves Options.NodePorts in one family; the result is sorted.
+// nodePortAddrs returns the addresses of one family that Options.NodePorts selects, sorted.
 func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddrs []netip.Addr) (out []netip.Addr) {
 	for _, a := range addrsOfFamily(hostAddrs, family) {
 		if a.IsLoopback() {
@@ -185,14 +186,14 @@ func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddr
 	return out
 }
 
-// loopback reports whether NodePorts are wanted on the loopback address of a family.
+// loopback reports whether the loopback address of a family accepts NodePorts.
 func (n *NodePortAddresses) loopback(family plan.Family) bool {
 	return n.Localhost || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
 		return plan.FamilyOf(p.Addr()) == family && p.Addr().IsLoopback() && p.Bits() >= loopbackBits(family)
 	})
 }
 
-// loopback returns the one loopback address that NodePorts can have in a family.
+// loopback returns the only loopback address of a family that can accept NodePorts.
 func loopback(family plan.Family) netip.Addr {
 	if family == plan.IPv4 {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -200,7 +201,7 @@ func loopback(family plan.Family) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// loopbackBits returns the length of the prefix of all loopback addresses.
+// loopbackBits returns the prefix length of the range of all loopback addresses.
 func loopbackBits(family plan.Family) int {
 	if family == plan.IPv4 {
 		return 8
@@ -208,17 +209,17 @@ func loopbackBits(family plan.Family) int {
 	return 128
 }
 
-// sameEnvironment reports whether two snapshots have the same environment, on one host.
+// sameEnvironment reports whether two snapshots of one host have the same environment.
 func sameEnvironment(a, b *tracker.Snapshot) bool {
 	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) &&
 		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)
 }
 
-// loopbackDevice is the kernel's name for it in every network namespace.
+// loopbackDevice is the name of the loopback device in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks returns the uplink of a family, if there is one and the options ask for it. It notes whether the address is
-// a guess because no default route has chosen it.
+// uplinks returns the uplink of a family, or nil if the host has none or the options do not ask for uplinks. If no
+// default route chose the address, uplinks adds the family to guessed.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {
@@ -231,9 +232,10 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 	return []plan.Uplink{up}
 }
 
-// uplink returns the source and the device of connections that an own route leads. ok is false if the host has no
-// address or no device for them. own are the host's own addresses in the cluster's eyes, the first one preferred. Of
-// the others the address of the default route comes first, and the addresses of dummy devices last.
+// uplink returns the source address and the device for connections that use a route of Edgeway. ok is false if the
+// host has no address or no device for these connections. own lists the host's own addresses as the cluster knows
+// them, in order of preference. Of the other addresses, the default route's comes first and those of dummy devices
+// come last.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {
@@ -266,7 +268,7 @@ func rank(list []netip.Addr, a netip.Addr) int {
 	return len(list)
 }
 
-// first orders what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Rows 4 and 18 to 23: each frontend of each family, and none in a family without a ClusterIP.
+// A Service has all of its frontends in each family with a ClusterIP, and none in other families.
 func TestFrontendsOfAService(t *testing.T) {
 	svc := testService("svc", everywhere, func(s *source.Service) {
 		s.ExternalIPs = append(s.ExternalIPs, ip("2001:db8:1::10"))
@@ -36,7 +36,8 @@ func TestFrontendsOfAService(t *testing.T) {
 	w.wantProblems()
 }
 
-// A Service takes the fast path because it says so, or because the operator does. SCTP has none, which is told.
+// A Service uses the fast path if the Service or the operator asks for it. A fast path for SCTP, which does not
+// exist, is reported as a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
 	opts.LongLived = map[tracker.Name]bool{{Namespace: "ns", Name: "named"}: true, {Namespace: "ns", Name: "nobody"}: true}
@@ -53,7 +54,7 @@ func TestLongLived(t *testing.T) {
 	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
 }
 
-// A family that is not wanted, or that the host does not have, is left out.
+// A family that is not configured, or that the host does not have, is not served.
 func TestFamilies(t *testing.T) {
 	both := func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") }
 	opts := testOptions()
@@ -66,7 +67,7 @@ func TestFamilies(t *testing.T) {
 	if w.find("svc", plan.IPv4) == nil || w.find("svc", plan.IPv6) == nil {
 		t.Error("a host with both families")
 	}
-	w.host.Addrs = w.host.Addrs[:2] // IPv4 alone
+	w.host.Addrs = w.host.Addrs[:2] // only IPv4
 	w.Planner, w.plan = New(testOptions()), nil
 	w.replan()
 	if w.find("svc", plan.IPv4) == nil || w.find("svc", plan.IPv6) != nil {
@@ -74,7 +75,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// One address in two fields of one Service is no clash: the field whose limits must hold wins.
+// An address in two fields of one Service is no conflict: the field whose restrictions must apply takes precedence.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")
@@ -85,7 +86,7 @@ func TestAddressTwiceInOneService(t *testing.T) {
 	w.wantProblems()
 }
 
-// Row 24: source ranges hold for load-balancer addresses alone, family by family.
+// Source ranges apply only to load-balancer addresses, separately for each family.
 func TestSourceRanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranges []netip.Prefix
@@ -117,7 +118,7 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// Section 2.3 of the semantics: distinct addresses of ready endpoints on this host.
+// A health check counts the distinct addresses of ready endpoints on this host.
 func TestHealthChecks(t *testing.T) {
 	lb := testService("lb", everywhere, func(s *source.Service) {
 		s.ExternalLocal, s.HealthCheckNodePort = true, 32000

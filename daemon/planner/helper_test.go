@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The cast of the tests: this host, its pods, and the rest of the world.
+// The addresses of the tests: this host, its pods, and an address outside.
 const (
 	hostName  = "here"
 	hostIP    = "192.0.2.1"
@@ -39,7 +39,7 @@ func cidrs(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// testHost has one interface with a default route in each family.
+// testHost returns a host that has one interface with a default route in each family.
 func testHost() *nodeinfo.Host {
 	return &nodeinfo.Host{Addrs: []nodeinfo.Addr{
 		{Addr: ip("127.0.0.1"), Interface: "lo"},
@@ -50,7 +50,7 @@ func testHost() *nodeinfo.Host {
 	}}
 }
 
-// testOptions are kube-proxy's defaults on a host that has pods.
+// testOptions returns kube-proxy's defaults for a host with pods.
 func testOptions() Options {
 	return Options{
 		NodeName:         hostName,
@@ -60,7 +60,7 @@ func testOptions() Options {
 	}
 }
 
-// testService has a ClusterIP and one port, "80/TCP".
+// testService returns a Service with a ClusterIP and one port, "80/TCP".
 func testService(name string, change ...func(*source.Service)) *source.Service {
 	s := &source.Service{
 		Namespace: "ns", Name: name, UID: "uid-" + name,
@@ -74,15 +74,16 @@ func testService(name string, change ...func(*source.Service)) *source.Service {
 	return s
 }
 
-// everywhere gives a Service every kind of frontend.
+// everywhere gives a Service frontends of every kind.
 func everywhere(s *source.Service) {
 	s.ExternalIPs = ips("198.51.100.10")
 	s.LoadBalancerIPs = ips("198.51.100.20")
 	s.Ports[0].NodePort = 30080
 }
 
-// ep is an endpoint in words: "10.1.0.1", and then any of "here" (on this host), "there", "stopping"
-// (terminating and serving), "gone" (terminating and not serving), "unready", "zone=X", "node=X" (hints).
+// ep returns an endpoint that is described by words: its address, and then any of "here" (on this host), "there",
+// "nowhere" (no node name), "stopping" (terminating and serving), "gone" (terminating and not serving), "unready",
+// "zone=X" and "node=X" (hints).
 func ep(addr string, words ...string) source.Endpoint {
 	e := source.Endpoint{Addr: ip(addr), Ready: true, Serving: true, NodeName: "there"}
 	var hints source.Hints
@@ -122,7 +123,7 @@ func cut(s, prefix string) (string, bool) {
 	return "", false
 }
 
-// testSlice has port 8080/TCP.
+// testSlice returns a slice with the port 8080/TCP.
 func testSlice(service string, endpoints ...source.Endpoint) *source.EndpointSlice {
 	s := &source.EndpointSlice{
 		Namespace: "ns", Name: service + "-1", Service: service, Family: plan.IPv4,
@@ -134,7 +135,7 @@ func testSlice(service string, endpoints ...source.Endpoint) *source.EndpointSli
 	return s
 }
 
-// world is what a plan is made of.
+// world holds a Planner, its arguments and its results.
 type world struct {
 	*testing.T
 	opts Options
@@ -178,12 +179,12 @@ func (w *world) replan() {
 	w.plan, w.problems = w.Plan(snap, w.host, w.plan)
 }
 
-// find gives the plan of a Service's unnamed TCP port.
+// find returns the ServicePort of a Service's unnamed TCP port.
 func (w *world) find(service string, family plan.Family) *plan.ServicePort {
 	return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: service, Protocol: plan.TCP}, family)
 }
 
-// frontends renders those of a Service's IPv4 port: "ClusterIP 10.96.0.10:80", "NodePort 30080".
+// frontendsOf formats the frontends of a Service's IPv4 port: "ClusterIP 10.96.0.10:80", "NodePort port 30080/TCP".
 func (w *world) frontendsOf(service string) []string {
 	out := []string{}
 	if sp := w.find(service, plan.IPv4); sp != nil {
@@ -220,7 +221,7 @@ func (w *world) wantProblems(want ...string) {
 	}
 }
 
-// addrsOf renders a pool.
+// addrsOf formats the addresses of a pool.
 func addrsOf(pool []plan.Endpoint) []string {
 	out := []string{}
 	for _, e := range pool {

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// onHost has an address of the host as its load-balancer address, at these TCP ports.
+// onHost gives a Service an address of the host as its load-balancer address, with these TCP ports.
 func onHost(ports ...uint16) func(*source.Service) {
 	return func(s *source.Service) {
 		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
@@ -17,7 +17,7 @@ func onHost(ports ...uint16) func(*source.Service) {
 	}
 }
 
-// Root writes the manifests: their Services may have the host's addresses, whatever the operator allows others.
+// Root writes the manifests, so Services from manifests may have the host's addresses under any configuration.
 func TestHostAddressesOfManifests(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowLoadBalancers = nil, nil
@@ -31,8 +31,8 @@ func TestHostAddressesOfManifests(t *testing.T) {
 	w.wantProblems()
 }
 
-// No Service gets a port of the host that the daemon listens on, nor that of an API server on this host; not with
-// "host", and not from a manifest.
+// At the host's addresses, no Service gets a port that the daemon or an API server on this host listens on, even if
+// the configuration contains "host" or the Service is from a manifest.
 func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers, opts.AllowHostIPs = true, true
@@ -50,20 +50,20 @@ func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
 		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 
-		// Others may have these ports: other addresses, other protocols.
+		// Services may have these ports at other addresses or with other protocols.
 		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256", "LoadBalancerIP 198.51.100.1:10256")
 		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))
 		w.wantProblems()
 
-		// An API server elsewhere says nothing about this host's ports.
+		// An API server on another host does not reserve a port of this host.
 		w.put(apiServer("203.0.113.1"), testService("svc", onHost(6443)))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443", "LoadBalancerIP 192.0.2.1:6443")
 		w.wantProblems()
 	}
 }
 
-// A health check port goes to the daemon as soon as a Service has it, and back when none has it any more.
+// A health check port at a host address belongs to the daemon as long as at least one Service uses it.
 func TestHealthCheckPortAtAHostAddress(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true

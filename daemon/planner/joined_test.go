@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A problem of the host does not make every change cost as much as all problems of Services.
+// While the host has a problem, a change must not copy the problems of all Services.
 func TestProblemOfTheHostCostsNothing(t *testing.T) {
 	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
 	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {
@@ -26,7 +26,7 @@ func planBesideProblems(t *testing.T, ofHost bool) uint64 {
 	}
 	opts, host := testOptions(), testHost()
 	opts.AllowExternalIPs = nil
-	for i := range host.Addrs { // without one, "primary" stands for no address
+	for i := range host.Addrs { // without a primary address, "primary" selects no address
 		host.Addrs[i].Primary = host.Addrs[i].Primary && !ofHost
 	}
 	planner := New(opts)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Rows 20 and 21, and row 1 of section 3: which addresses accept NodePorts.
+// The setting NodePortAddresses determines the addresses that accept NodePorts.
 func TestNodePortAddrs(t *testing.T) {
 	primary := NodePortAddresses{Primary: true}
 	noRoute := func(h *nodeinfo.Host) {
@@ -88,7 +88,7 @@ func TestPlanNode(t *testing.T) {
 	}
 }
 
-// Row 37: each way to tell pods works, each family by itself.
+// Each method to detect pods works, separately for each family.
 func TestPodDetection(t *testing.T) {
 	for name, c := range map[string]struct {
 		pods    PodDetection
@@ -126,7 +126,7 @@ func TestPodDetection(t *testing.T) {
 	}
 }
 
-// Row 9: local is by node name; the options' name wins over the Node object's.
+// An endpoint is local by its node name. The name in the options takes precedence over the name of the Node object.
 func TestLocalByNodeName(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal = true }
 	named := ep("10.1.0.1")
@@ -142,7 +142,7 @@ func TestLocalByNodeName(t *testing.T) {
 	wantAddrs(t, "the options' name", w.find("svc", plan.IPv4).Pools[plan.LocalPool], "10.1.0.2")
 }
 
-// Row 5 of section 3: a changed address is a changed Node of the plan, and no Service changes.
+// A changed host address changes the Node of the plan, but no Service.
 func TestHostAddressChange(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testSlice("svc", ep(epThere)))
 	before, node := w.find("svc", plan.IPv4), w.plan.Node

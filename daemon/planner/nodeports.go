@@ -20,15 +20,15 @@ const (
 	NodePortRangeID     = "nodeport-range"
 )
 
-// PortRange is a range of ports that includes both ends. The zero value is the range of all ports.
+// PortRange is a range of ports that includes both ends. The zero value contains all ports.
 type PortRange struct{ First, Last uint16 }
 
-// String returns "30000-32767".
+// String formats a range as "30000-32767".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 func (r PortRange) has(port uint16) bool { return r.Last == 0 || r.First <= port && port <= r.Last }
 
-// portRefusal returns the reason why the Service may not have a port of the host, and "" if it may.
+// portRefusal returns the reason why the Service may not have a port of the host, or "" if it may.
 func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	switch key := p.opts.OwnPorts[c.port]; {
 	case c.protocol == plan.TCP && key != "":
@@ -41,7 +41,7 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// countOutside counts the ports of a Service that are not in Options.NodePortRange, or removes them if by is -1.
+// countOutside adds a Service's ports outside Options.NodePortRange to the count, or removes them if by is -1.
 func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
@@ -62,7 +62,7 @@ func add(ports map[uint16]int, port uint16, by int) {
 	}
 }
 
-// outOfRange returns the problem of a host that does not serve NodePorts because they are not in the range.
+// outOfRange returns a problem if the host does not serve some NodePorts because they are outside the range.
 func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 	if len(p.outside) == 0 || len(node.NodePortAddrs) == 0 && len(node.LoopbackAddrs) == 0 {
 		return nil
@@ -80,8 +80,8 @@ type portless struct {
 	why    string
 }
 
-// notePortless notes a family in which no address accepts NodePorts, if the host has one that could. ports are the
-// addresses that accept them.
+// notePortless records a family in which no address accepts NodePorts although the host has an address that could.
+// ports holds the addresses that accept NodePorts.
 func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
 	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
 	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
@@ -94,7 +94,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portless = append(e.portless, portless{family, why})
 }
 
-// countPortless adds the ServicePorts with a NodePort that no address accepts, or removes them if by is -1.
+// countPortless adds ServicePorts whose NodePort no address accepts to the count, or removes them if by is -1.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portless {
 		for _, sp := range ports {
@@ -105,8 +105,8 @@ func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	}
 }
 
-// unservedFamilies returns the problems of a host that does not serve the NodePorts of a family because it cannot
-// tell which of its addresses is the primary one. The first is a Problem if the host serves NodePorts in no family.
+// unservedFamilies returns a problem for each family whose NodePorts the host does not serve because its primary
+// address is unknown. The first problem has the severity Problem if the host serves NodePorts in no family.
 func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 	const setting = "proxy.nodeport_addresses"
 	for _, none := range p.env.portless {
@@ -125,8 +125,9 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 	return out
 }
 
-// proposeAddresses returns a setting with an address of each family, and the others in a comment: Edgeway cannot know
-// which of them the clients use. It is seldom one that only the pods or this host itself can reach.
+// proposeAddresses returns a setting with one address of each family and lists the other addresses in a comment,
+// because Edgeway cannot know which address the clients use. Addresses that only pods or this host can reach come
+// last, because clients seldom use them.
 func proposeAddresses(held []nodeinfo.Addr, pods []netip.Prefix) string {
 	var proposed, others []string
 	seen := map[plan.Family]bool{}

@@ -15,8 +15,8 @@ func healthPort(port uint16) func(*source.Service) {
 	return func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, port }
 }
 
-// A Service from the API server gets no port outside the range, and the host has a problem with a fix until there is no
-// such port. Root wrote the manifests: their Services get any port.
+// A Service from the API server gets no port outside the range, and the host has a problem with a fix as long as
+// there is such a port. Root writes the manifests, so Services from manifests may use any port.
 func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
 	opts.NodePortRange = PortRange{30000, 32767}
@@ -41,7 +41,7 @@ func TestNodePortRange(t *testing.T) {
 	w.remove(testService("low"))
 	w.wantProblems()
 
-	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePort at all has no problem with any
+	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePorts has no problem with them
 	w.Planner = New(opts)
 	w.put(testService("low", onPort(22)))
 	w.wantProblems("Service ns/low: spec.ports[0].nodePort: port 22 is not in proxy.nodeport_range (30000-32767)")
@@ -51,8 +51,8 @@ func TestNodePortRange(t *testing.T) {
 	w.wantProblems()
 }
 
-// No NodePort or health check port is one that the daemon or an API server on this host listens on, whatever the range
-// is, not even in a manifest. Their UDP ports are free.
+// No NodePort or health check port is a port on which the daemon or an API server on this host listens, regardless of
+// the range, and even in a manifest. UDP ports with these numbers are free.
 func TestNodePortsOfTheDaemon(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

@@ -8,86 +8,89 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options are the operator's decisions. They do not change in the life of a Planner: a reload makes a new one and
-// passes the plan of the old one to it.
+// Options holds the operator's decisions. The options do not change during the life of a Planner: a reload creates a
+// new Planner and passes the plan of the old Planner to it.
 type Options struct {
-	// Families are the ones to serve. Empty: those that the host has an address of, loopback included.
+	// Families lists the families to serve. If Families is empty, the families of the host's addresses are served,
+	// loopback included.
 	Families []plan.Family
-	// NodeName is the name that endpoints on this host carry. Empty: that of the Node object.
+	// NodeName is the node name of endpoints on this host. If NodeName is empty, the name of the Node object is used.
 	NodeName string
-	// NodeAddresses are the host's own addresses. A family without one has those of the Node object,
-	// else the source of its default route.
+	// NodeAddresses lists the host's own addresses. A family that is not in the list uses the addresses of the Node
+	// object, or else the source address of its default route.
 	NodeAddresses []netip.Addr
-	// Zone is compared with topology hints. Empty: that of the Node object.
+	// Zone is compared with topology hints. If Zone is empty, the zone of the Node object is used.
 	Zone string
-	// LocalAsCluster says what a Local traffic policy does on a host without a Node object, for
-	// a ServicePort that has no endpoint here: the same as Cluster. Otherwise it drops.
+	// LocalAsCluster treats a Local traffic policy like Cluster for a ServicePort without an endpoint on this host,
+	// if the host has no Node object. Otherwise connections to such a ServicePort are dropped.
 	LocalAsCluster bool
 	// MasqueradeAll rewrites the source of every connection to a ClusterIP.
 	MasqueradeAll bool
-	// Pods says how pods of this host are told from other sources.
+	// Pods configures how pods of this host are distinguished from other sources.
 	Pods PodDetection
-	// NodePorts says which addresses accept NodePorts.
+	// NodePorts selects the addresses that accept NodePorts.
 	NodePorts NodePortAddresses
-	// ServiceCIDRs are added to those of the ServiceCIDR objects.
+	// ServiceCIDRs are added to the ranges of the ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
-	// OwnRoutes says that the plan is to have uplinks, for routes to Services.
+	// OwnRoutes adds uplinks to the plan, for routes to Services.
 	OwnRoutes bool
 	// AllowExternalIPs and AllowLoadBalancers are the only ranges that the external IPs and the load-balancer
 	// addresses of Services from the API server may come from. An address of this host needs AllowHostIPs or
-	// AllowHostLoadBalancers, whatever the ranges say (CVE-2020-8554). Services from manifests are exempt.
+	// AllowHostLoadBalancers, even if a range contains it (CVE-2020-8554). Services from manifests are exempt.
 	AllowExternalIPs, AllowLoadBalancers []netip.Prefix
 	AllowHostIPs, AllowHostLoadBalancers bool
-	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No Service takes
-	// them from an address of this host.
+	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No Service gets one
+	// of these ports at an address of this host.
 	OwnPorts map[uint16]string
-	// DenyEndpoints are the ranges that no endpoint may be in. DenyHostEndpoints leaves out the host's own addresses
-	// in EndpointSlices that are no manifests, while the host has no Node object: on a Node they are those of pods in
-	// the host's network.
+	// DenyEndpoints lists the ranges that no endpoint may be in. DenyHostEndpoints refuses the host's own addresses
+	// in EndpointSlices from the API server, as long as the host has no Node object. On a Node, such addresses belong
+	// to pods in the host's network.
 	DenyEndpoints     []netip.Prefix
 	DenyHostEndpoints bool
 	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may
-	// come from: it keeps them from the ports of this host's programs. Services from manifests are exempt.
+	// come from. NodePortRange protects the ports of this host's programs. Services from manifests are exempt.
 	NodePortRange PortRange
-	// Budget bounds the memory that Services take. Its zero value bounds nothing.
+	// Budget limits the memory that Services use. The zero value sets no limit.
 	Budget Budget
-	// Checks are those of endpoints.
+	// Checks configures the checks of endpoints.
 	Checks Checks
-	// LongLived are Services that take the fast path, beside those that say so themselves.
+	// LongLived lists Services that use the fast path, in addition to the Services that ask for it themselves.
 	LongLived map[tracker.Name]bool
-	// Held returns what Contested returned when the last process ended. The first plan asks it; a previous plan, if
-	// there is one, has precedence. It may be nil.
+	// Held returns the claims that Contested returned when the last process ended. Only the first plan calls Held. A
+	// previous plan takes precedence. Held may be nil.
 	Held func() []source.Holding
-	// Before is called with the key of each Service before it is planned. Tests make it panic. It may be nil.
+	// Before, which may be nil, is called with the key of each Service before its planning. Tests make Before panic.
 	Before func(source.Key)
-	// beforeClaims is called with each Service before its claims are collected. Tests make it panic, always or never
-	// for one version of a Service: otherwise the claims that are removed are not those that were added.
+	// beforeClaims is called with each Service before its claims are collected. Tests use beforeClaims to cause a
+	// panic. For one version of a Service, beforeClaims must panic always or never; otherwise the planner removes
+	// claims that it did not add.
 	beforeClaims func(*source.Service)
 }
 
-// PodDetection says how pods of this host are told from other sources. In a family that none of it
-// covers no source is a pod: ClusterIP traffic keeps its source, and nothing is short-circuited.
+// PodDetection configures how pods of this host are distinguished from other sources. In a family without any
+// setting, no source counts as a pod: connections to ClusterIPs keep their source address, and no connection is
+// short-circuited.
 type PodDetection struct {
-	// CIDRs are the ranges that pods get their addresses from.
+	// CIDRs lists the ranges that pods get their addresses from.
 	CIDRs []netip.Prefix
 	// NodeCIDRs adds the pod ranges of the Node object.
 	NodeCIDRs bool
-	// Interfaces are those that packets of pods come in by: "cni0", or "veth*" for a prefix.
+	// Interfaces lists the devices on which packets of pods arrive: "cni0", or "veth*" for a prefix.
 	Interfaces []string
 }
 
-// NodePortAddresses says which of the host's addresses accept NodePorts.
+// NodePortAddresses selects the host's addresses that accept NodePorts.
 //
-// Only what is listed accepts: unlike kube-proxy, a list that has ranges of one family alone leaves
-// the other family without NodePorts, and the zero value accepts none. Loopback must be asked for
-// by name (KEP-6032): no range that is wider than it includes it.
+// Only the listed addresses accept NodePorts. Unlike with kube-proxy, ranges of one family leave the other family
+// without NodePorts, and the zero value selects no address. Loopback must be listed explicitly (KEP-6032): a wider
+// range does not include it.
 type NodePortAddresses struct {
-	// Primary is one address of each family: the first of NodeAddresses or of the Node object that is
-	// on the host, else the source of the default route. None when that cannot be told.
+	// Primary selects one address of each family: the first of NodeAddresses or of the Node object that is on the
+	// host, or else the source address of the default route. If no such address is known, Primary selects none.
 	Primary bool
-	// Localhost is 127.0.0.1 and ::1.
+	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
-	// Prefixes select by range; 0.0.0.0/0 and ::/0 stand for all addresses but loopback. A range within
-	// 127.0.0.0/8 or ::1/128 stands for Localhost in its family.
+	// Prefixes selects addresses by range; 0.0.0.0/0 and ::/0 select all addresses except loopback. A range within
+	// 127.0.0.0/8 or ::1/128 has the effect of Localhost in its family.
 	Prefixes []netip.Prefix
 }

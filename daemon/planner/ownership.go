@@ -13,15 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// claim names something that only one Service can own: an address and port or, if the address is invalid, a port of
-// the host (NodePort, healthCheckNodePort).
+// claim identifies something that only one Service can own: an address and a port or, if the address is invalid, a
+// port of the host (NodePort, healthCheckNodePort).
 type claim struct {
 	addr     netip.Addr
 	protocol plan.Protocol
 	port     uint16
 }
 
-// String returns "192.0.2.1:80/TCP" or "port 30080/TCP".
+// String formats a claim as "192.0.2.1:80/TCP" or "port 30080/TCP".
 func (c claim) String() string {
 	if !c.addr.IsValid() {
 		return fmt.Sprintf("port %d/%s", c.port, c.protocol)
@@ -29,45 +29,46 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// bid is the request of one Service for a claim. kind is the kind of the address; it is NodePort for a port of the
-// host.
+// bid is the request of one Service for a claim. kind is the kind of the address, or NodePort for a port of the host.
 type bid struct {
 	service *source.Service
 	kind    plan.FrontendKind
 }
 
-// ranks order the kinds of addresses. A ClusterIP comes first: the API server allocates it, while a tenant chooses
-// its external IPs freely and before the ClusterIP is allocated. A load-balancer address comes before an external IP,
-// because a controller assigns it, and because its source ranges must hold where a Service lists one address as both.
+// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates it, while a tenant
+// can choose an address as an external IP before the address is allocated as a ClusterIP. A load-balancer address
+// comes before an external IP, because a controller assigns it, and because its source ranges must apply if a Service
+// lists one address as both kinds.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b bid) rank() int { return ranks[b.kind] }
 
-// ownership records the owner of each claim. A Service bids for each claim once.
+// ownership records the owner of each claim. A Service bids at most once for each claim.
 //
-// A better kind of address takes a claim at any time. Within a kind, the owner keeps a claim for as long as it bids
-// for it. A claim that has no owner, or that its owner has left, is open until settle: then the first bid by
-// precedence gets it, and an older Service that comes later does not take it away.
+// A bid with a better kind of address takes a claim at any time. Within a kind, the owner keeps a claim for as long
+// as the owner bids for it. A claim that has no owner, or that its owner gave up, is open until settle is called. The
+// first bid by precedence gets an open claim, and an older Service that bids after settle does not take the claim
+// away.
 type ownership struct {
 	owner map[claim]bid
-	// rivals are the bids for claims that another Service owns; no entry is empty.
+	// rivals holds the bids for claims that another Service owns. No entry is empty.
 	rivals map[claim]*rivals
-	// open maps each open claim to its last owner; the name is empty if there was none. If allOpen is set, all claims
-	// are open.
+	// open maps each open claim to the name of its last owner, which is empty if the claim had no owner. If allOpen
+	// is set, all claims are open.
 	open    map[claim]tracker.Name
 	allOpen bool
-	// limit is the number of rivals that are remembered for each claim.
+	// limit is the maximum number of rivals that are remembered for each claim.
 	limit int
-	// list is what contested returns; nil if that must be computed again.
+	// list caches the result of contested; nil means that it must be computed again.
 	list []source.Holding
 }
 
-// newOwnership returns an ownership with all claims open.
+// newOwnership returns an ownership in which all claims are open.
 func newOwnership(limit int) ownership {
 	return ownership{owner: map[claim]bid{}, rivals: map[claim]*rivals{}, allOpen: true, limit: limit}
 }
 
-// add enters a bid.
+// add adds a bid for a claim.
 func (o *ownership) add(c claim, b bid) {
 	owner := o.owner[c]
 	holder, open := o.open[c]
@@ -87,7 +88,7 @@ func (o *ownership) add(c claim, b bid) {
 	o.lose(c, b)
 }
 
-// lose adds a bid to the rivals.
+// lose adds a losing bid to the rivals.
 func (o *ownership) lose(c claim, b bid) {
 	r := o.rivals[c]
 	if r == nil {
@@ -98,7 +99,7 @@ func (o *ownership) lose(c claim, b bid) {
 	o.list = nil
 }
 
-// remove undoes add. It opens a claim that s owned.
+// remove reverts add. remove opens the claim if s owned the claim.
 func (o *ownership) remove(c claim, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -121,8 +122,8 @@ func (o *ownership) remove(c claim, s *source.Service) {
 	}
 }
 
-// restore returns a claim to the Service that had it, which bids for it now. An address of a better kind stays with
-// its Service.
+// restore gives a claim back to its previous owner, which now bids for it with b. If another bid has a better kind of
+// address, that bid keeps the claim.
 func (o *ownership) restore(c claim, b bid) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -133,8 +134,8 @@ func (o *ownership) restore(c claim, b bid) {
 	o.lose(c, owner)
 }
 
-// unsure returns the open claims that have a new owner, or none, and rivals that are not remembered: such a rival may
-// be the true owner, and all of them must learn who is.
+// unsure returns the open claims that have a new owner, or no owner, and whose rivals are not all remembered. One of
+// the forgotten rivals may be the rightful owner, and all rivals must be planned again with the new owner.
 func (o *ownership) unsure() map[claim]struct{} {
 	out := map[claim]struct{}{}
 	for c, holder := range o.open {
@@ -148,15 +149,15 @@ func (o *ownership) unsure() map[claim]struct{} {
 	return out
 }
 
-// forget removes all bids for a claim, which must be open.
+// forget removes all bids for a claim. The claim must be open.
 func (o *ownership) forget(c claim) {
 	delete(o.owner, c)
 	delete(o.rivals, c)
 	o.list = nil
 }
 
-// settle closes all claims. It returns the Services, each once, that own a claim which another Service owned before,
-// and their remembered rivals.
+// settle closes all claims. settle returns the new owners of claims whose owner changed and the remembered rivals of
+// these claims, each Service once.
 func (o *ownership) settle() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
 	for c, holder := range o.open {
@@ -178,7 +179,7 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 	return disturbed
 }
 
-// contested returns the claims that several Services bid for, with their owners. The caller must not change it.
+// contested returns the claims that several Services bid for, with their owners. Callers must not modify the result.
 func (o *ownership) contested() []source.Holding {
 	if o.list != nil || len(o.rivals) == 0 {
 		return o.list
@@ -195,8 +196,8 @@ func (o *ownership) contested() []source.Holding {
 	return o.list
 }
 
-// precedes reports whether a gets a claim rather than b. If the claim is open, holder is its last owner; otherwise b
-// owns it.
+// precedes reports whether bid a takes the claim from bid b. If the claim is open, holder is its last owner;
+// otherwise b owns the claim.
 func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
@@ -214,8 +215,8 @@ func compareBids(a, b bid) int {
 	return cmp.Or(a.rank()-b.rank(), comparePrecedence(a.service, b.service))
 }
 
-// comparePrecedence orders by age, the oldest first, then by UID and name. A Service without a creation time, such as
-// one from a manifest, is the youngest.
+// comparePrecedence orders Services by age, the oldest first, then by UID and name. A Service without a creation
+// time, such as a Service from a manifest, counts as the youngest.
 func comparePrecedence(a, b *source.Service) int {
 	age := a.Created.Compare(b.Created)
 	if a.Created.IsZero() || b.Created.IsZero() {
@@ -224,20 +225,20 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-// maxRivals is the number of rivals that are remembered for each claim. 300 Services with the same 15,000 claims
-// would otherwise need 4.5 million entries (an object of 6 kB makes 15,000 claims). When the list runs dry,
-// Planner.recount fills it from the snapshot.
+// maxRivals is the maximum number of rivals that are remembered for each claim. Without a limit, 300 Services with
+// the same 15,000 claims would need 4.5 million entries (an object of 6 kB can make 15,000 claims). When a list no
+// longer contains the next owner, Planner.recount fills it from the snapshot.
 const maxRivals = 16
 
-// rivals are the bids that lost a claim. best holds the first of them by precedence, in this order; more counts the
-// others, which all come after those in best.
+// rivals holds the bids that lost a claim. best holds the first bids by precedence, in order. more is the number of
+// other bids, which all come after the bids in best.
 type rivals struct {
 	best []bid
 	more int
 }
 
-// add adds a bid. A bid that follows those in best is not added to it while there are others: one of them may precede
-// it.
+// add adds a bid. While more is not 0, a bid that comes after all bids in best is only counted, because another bid
+// that was only counted may precede it.
 func (r *rivals) add(b bid, limit int) {
 	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
 	if i == len(r.best) && (r.more > 0 || i >= limit) {
@@ -251,7 +252,7 @@ func (r *rivals) add(b bid, limit int) {
 	}
 }
 
-// remove removes a bid that was added. r may be nil: then there is none.
+// remove removes a bid that was added. r may be nil if there are no rivals.
 func (r *rivals) remove(s *source.Service) {
 	if r == nil {
 		return
@@ -265,7 +266,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
 
-// recount collects the bids for some claims from all Services again, and returns the Services that bid.
+// recount collects the bids for some claims from all Services again and returns the Services that bid for them.
 func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -288,9 +289,9 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	return bidders
 }
 
-// restore lets the Services keep the claims that they owned when the last process ended, and those that the previous
-// plan gave them. After a reload there are both: the previous plan is what the kernel accepted, and it lacks what the
-// kernel refused.
+// restore gives contested claims back to the Services that owned them when the last process ended, and then to the
+// Services that own them in the previous plan. After a reload, the previous plan contains only what the kernel
+// accepted, so the saved owners decide about claims that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
@@ -316,7 +317,7 @@ func (p *Planner) restore(prev *plan.Plan) {
 	p.give(planned)
 }
 
-// holders are the contested claims that each Service had.
+// holders maps each Service to the contested claims that it had.
 type holders map[tracker.Name]map[claim]struct{}
 
 func (h holders) note(o *ownership, c claim, name tracker.Name) {
@@ -329,7 +330,7 @@ func (h holders) note(o *ownership, c claim, name tracker.Name) {
 	h[name][c] = struct{}{}
 }
 
-// give restores the claims to the Services that had them and still bid for them.
+// give restores the claims to their previous owners that still bid for them.
 func (p *Planner) give(had holders) {
 	for name, claims := range had {
 		if s := p.spec(name); s != nil {

@@ -10,7 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival wants 198.51.100.10:80. It was made on this day of January; 0: nobody knows.
+// rival returns a Service that asks for 198.51.100.10:80. The Service was created on this day of January, or at an
+// unknown time if day is 0.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
 		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
@@ -22,7 +23,7 @@ func rival(name string, day int, change ...func(*source.Service)) *source.Servic
 	}}, change...)...)
 }
 
-// wantOwner says which of the rivals has the address.
+// wantOwner checks that this rival, and no other, owns the address.
 func (w *world) wantOwner(want string) {
 	w.Helper()
 	var got []string
@@ -36,7 +37,8 @@ func (w *world) wantOwner(want string) {
 	}
 }
 
-// Who is served keeps its address and port: against an older Service, one that changes, one without an age.
+// The owner of an address and port keeps it against an older Service, a changed Service, and a Service without an
+// age.
 func TestOwnerKeepsWhatItHas(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.wantOwner("5")
@@ -46,17 +48,18 @@ func TestOwnerKeepsWhatItHas(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // its own change costs it nothing
+	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps its claim after a change
 	w.wantOwner("5")
 
-	// A change of what concerns all Services costs nothing either, nor does another Planner after a reload.
+	// The owner also keeps the address after a change that affects all Services, and with a new Planner after a
+	// reload.
 	w.put(&source.Node{Name: hostName, Zone: "elsewhere"})
 	w.wantOwner("5")
 	w.Planner = New(testOptions())
 	w.replan()
 	w.wantOwner("5")
 
-	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // gives it up, and the oldest has it
+	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // the owner gives up its claim
 	w.wantOwner("1")
 	w.put(rival("5", 5))
 	w.wantOwner("1")
@@ -67,12 +70,13 @@ func TestOwnerKeepsWhatItHas(t *testing.T) {
 	w.wantProblems()
 
 	other := rival("3", 3, func(s *source.Service) { s.Ports[0].Protocol = plan.UDP })
-	w.put(other) // another protocol is another thing
+	w.put(other) // another protocol is another claim
 	w.wantProblems()
 }
 
-// Of several that come at once the oldest has it, then the one with the lowest UID, then by name; one without an
-// age comes last. Those that have waited count as they come.
+// Of several Services that ask for an address in the same plan, the oldest gets it, then the one with the lowest UID,
+// then the first by name. A Service without an age comes last. Services that have waited compete under the same
+// rules.
 func TestOldestOfTheNewcomers(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -87,11 +91,11 @@ func TestOldestOfTheNewcomers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			newWorld(t, testOptions(), c.list...).wantOwner(c.want)
 			w := newWorld(t, testOptions())
-			w.put(c.list...) // with a plan before
+			w.put(c.list...) // with a previous plan
 			w.wantOwner(c.want)
 			w = newWorld(t, testOptions(), rival("4", 1, uid("zz")))
 			w.sink.Delete(rival("4", 1).Key())
-			w.put(c.list...) // it goes as they come
+			w.put(c.list...) // the owner is removed in the same plan
 			w.wantOwner(c.want)
 		})
 	}
@@ -104,8 +108,9 @@ func TestOldestOfTheNewcomers(t *testing.T) {
 
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
-// The kind of an address comes before age and before who is served: a ClusterIP, then a load-balancer address, then an
-// external IP. So nobody takes a ClusterIP before it is allocated, or while its Service is made again.
+// The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
+// address, then an external IP. So no Service can take a ClusterIP before it is allocated, or while its Service is
+// created again.
 func TestKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -127,10 +132,10 @@ func TestKindPrecedesAge(t *testing.T) {
 		}
 	}
 	all := []source.Object{external, balancer, cluster}
-	wantOwner(newWorld(t, testOptions(), all...), "3") // at once
+	wantOwner(newWorld(t, testOptions(), all...), "3") // in one plan
 
 	w := newWorld(t, testOptions())
-	for i, s := range all { // one after the other, each younger than the Service that is served
+	for i, s := range all { // in separate plans, each younger than the current owner
 		w.put(s)
 		wantOwner(w, string("123"[i]))
 	}
@@ -138,10 +143,10 @@ func TestKindPrecedesAge(t *testing.T) {
 		"Service ns/2: status.loadBalancer.ingress: 10.96.0.55:80/TCP belongs to Service ns/3")
 	w.remove(cluster)
 	wantOwner(w, "2")
-	w.put(cluster) // made again
+	w.put(cluster) // created again
 	wantOwner(w, "3")
 
-	// Neither a reload nor a restart gives it back to a Service that had it as another kind.
+	// Neither a reload nor a restart gives the address back to a Service that had it as another kind.
 	before := newWorld(t, testOptions(), external)
 	for what, held := range map[string]tracker.Name{
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
@@ -158,14 +163,14 @@ func TestKindPrecedesAge(t *testing.T) {
 		wantOwner(w, "3")
 	}
 
-	// Within a kind the Service that is served keeps it, whatever other kinds want.
+	// Within a kind, the current owner keeps the address, even if Services ask for it as other kinds.
 	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	w = newWorld(t, testOptions(), cluster)
 	w.put(external, other)
 	wantOwner(w, "3")
 }
 
-// Row 20: a NodePort is the host's, whatever the family; a healthCheckNodePort is one too.
+// A NodePort belongs to the host in all families, and so does a healthCheckNodePort.
 func TestOwnershipOfNodePorts(t *testing.T) {
 	check := testService("check", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080
@@ -188,7 +193,7 @@ func TestOwnershipOfNodePorts(t *testing.T) {
 		"Service ns/six: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/check")
 }
 
-// A Service that no family of the host serves holds no NodePort.
+// A Service without a ClusterIP in a family of the host owns no NodePort.
 func TestNodePortOfAnotherFamily(t *testing.T) {
 	opts := testOptions()
 	opts.Families = []plan.Family{plan.IPv4}
@@ -198,7 +203,8 @@ func TestNodePortOfAnotherFamily(t *testing.T) {
 	w.wantProblems()
 }
 
-// What was contested when the process ended decides at the next start; later plans do not ask.
+// The owners of contested claims when the process ended keep their claims at the next start. Later plans do not use
+// Held.
 func TestOwnershipAfterARestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))
@@ -215,11 +221,11 @@ func TestOwnershipAfterARestart(t *testing.T) {
 	w.put(&source.Node{Name: hostName, Zone: "elsewhere"}, rival("5", 5))
 	w.wantOwner("1")
 
-	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // who had it is gone
+	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner was removed
 }
 
-// A reload has both: what is in force decides, and what was contested decides where nothing is in force, because the
-// kernel refuses it.
+// After a reload, the plan in force determines the owner. If the plan in force does not contain the claim, because
+// the kernel refused the frontend, the saved owner gets the claim.
 func TestOwnershipAfterAReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

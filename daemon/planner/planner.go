@@ -1,13 +1,14 @@
-// Package planner decides Kubernetes Service policy: it turns the objects of the sources and the state of the host
+// Package planner implements Kubernetes Service policy: it turns the objects of the sources and the state of the host
 // into the plan that the proxiers translate.
 //
-// From outside a Planner is a pure function of its arguments: the previous plan decides only which Service keeps an
-// address that several ask for. Inside it is incremental: if the previous plan is its own last one and only some
-// Services changed, it plans these alone, and the Services that gain or lose an address because of them.
+// To its caller, a Planner is a pure function of its arguments: the previous plan only decides which Service keeps an
+// address that several Services ask for. Internally, a Planner is incremental. If the previous plan is its own last
+// plan and only some Services changed, the Planner plans only these Services and the Services that gain or lose an
+// address because of them.
 //
-// The files, from the top: planner.go (which Services are planned anew), options.go, environment.go (this host),
+// The files, from the top: planner.go (which Services to plan again), options.go, environment.go (this host),
 // claims.go and nodeports.go (the addresses and ports that a Service asks for), ownership.go (which Service gets
-// them), budget.go (which Services are too big), service.go (the ServicePorts and their routes), endpoints.go (the
+// them), budget.go (which Services are too large), service.go (the ServicePorts and their routes), endpoints.go (the
 // pools) and checks.go (endpoints that do not answer).
 package planner
 
@@ -26,34 +27,34 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Planner makes plans. It is for one goroutine.
+// Planner computes plans. A Planner is not safe for concurrent use.
 type Planner struct {
 	opts Options
 
-	// The arguments of the call, and the snapshot of the call before.
+	// snap and host are arguments of the current call, and before is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
-	// plan is the result of the last call. It is nil while a call runs: after a panic the next call plans everything.
+	// plan is the last result, or nil while a call runs, so that the call after a panic plans every Service.
 	plan *plan.Plan
 
-	// What follows from the arguments. It is kept up to date.
+	// The following fields are derived from the arguments and kept up to date.
 	env      *environment
-	problems []fault.Fault // of Services
+	problems []fault.Fault // the problems of Services
 	joined   joined
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside counts the Services with each port that is not in Options.NodePortRange.
+	// outside counts the requests of Services for each port outside Options.NodePortRange.
 	outside map[uint16]int
-	// portless counts the ServicePorts with a NodePort in the families of environment.portless.
+	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int
-	// dead are the endpoints that do not answer, and checks knows their Services.
+	// dead holds the endpoints that do not answer, and checks maps endpoints to their Services.
 	dead   *endpointcheck.Dead
 	checks checkIndex
-	// rivals is the number of rivals that owners remembers for each claim.
+	// rivals is the maximum number of rivals that owners remembers for each claim.
 	rivals int
 
-	// Memory that is used again for each Service.
+	// The following buffers are reused for each Service.
 	checked []netip.AddrPort // see targets
 	scratch []endpoint       // see endpoints
 	claimed []claimed        // see claims
@@ -65,9 +66,9 @@ type Planner struct {
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
 // Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares its unchanged parts
-// with prev, which may be nil or of another Planner. The problems name what the planner left out, those of Services
-// last and sorted. They do not include the problems of the snapshot. The list is the same one as before while nothing
-// in it changes.
+// with prev, which may be nil or come from another Planner. The faults name what the planner left out; the faults of
+// Services come last and are sorted. The faults of the snapshot are not included. While no fault changes, Plan
+// returns the same slice again.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -93,7 +94,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	} else {
 		p.rebuild(prev, next)
 	}
-	p.plan, p.opts.Held = next, nil // which is of the last process
+	p.plan, p.opts.Held = next, nil // only the first plan uses Held
 	return next, p.joined.join(p.hostProblems(next.Node), p.problems)
 }
 
@@ -124,7 +125,7 @@ func (p *Planner) rebuild(prev, next *plan.Plan) {
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// update plans the Services of these names.
+// update plans the named Services.
 func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	results := make([]planned, len(names))
 	for i, name := range names {
@@ -148,8 +149,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// concerned returns the Services to plan anew, sorted: those that changed, that gain or lose a claim to others, or
-// that have an endpoint that died or came back.
+// concerned returns the Services to plan again, sorted. A Service is planned again if it changed, gains or loses a
+// claim, or has an endpoint that died or recovered.
 func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.before {
@@ -158,7 +159,7 @@ func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// transfer brings the ownership up to date. It returns the Services that another Service's change concerns.
+// transfer updates the ownership and returns the Services that are affected by changes of other Services.
 func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -187,8 +188,9 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of some Services and adds those of others. The claims that a Service bids for depend on
-// the health check ports and on the Services that are left out because of their size; both change in between.
+// exchange removes the bids of the Services in old and adds those of the Services in fresh. Between the two steps,
+// exchange updates the health check ports and the Services that are left out because of their size, because the bids
+// depend on them.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -205,18 +207,19 @@ func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]st
 	}
 }
 
-// hostProblems returns the problems that are of no Service.
+// hostProblems returns the problems that belong to no Service.
 func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(),
 		p.unknownLongLived())
 }
 
-// ofSetting returns a fault of a setting, which stops no connection that has rules: what the setting leaves out has none.
+// ofSetting returns f as a fault of a setting. The fault breaks no connection that has rules, because the objects
+// that the setting leaves out have no rules.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }
 
-// unknownLongLived returns the problems of Services that the operator names and that do not exist.
+// unknownLongLived returns a problem for each Service that the configuration names but that does not exist.
 func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
 		if p.snap.Find(name) == nil {
@@ -227,17 +230,17 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	return out
 }
 
-// Contested returns the claims that several Services bid for, with their owners. Options.Held returns them after a
-// restart. The caller must not change the list.
+// Contested returns the claims that several Services bid for, with their owners. After a restart, Options.Held
+// returns the same claims. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked returns the changes since the last call of what is to be checked. The Planner is made with Options.Checks.
+// Checked returns the endpoints to check, as changes since the last call. Checked requires Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
-// spec returns the Service of this name, and nil if there is none.
+// spec returns the Service with this name, or nil if there is none.
 func (p *Planner) spec(name tracker.Name) *source.Service { return specOf(p.snap, name) }
 
-// specBefore returns the Service that had this name at the call before, and nil if there was none.
+// specBefore returns the Service that had this name in the previous call, or nil if there was none.
 func (p *Planner) specBefore(name tracker.Name) *source.Service { return specOf(p.before, name) }
 
 func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
@@ -256,13 +259,13 @@ func sortNames(names []tracker.Name) []tracker.Name {
 	return slices.Compact(names)
 }
 
-// joined is the list of all problems, with its two parts. Most plans change no problem, so they must not copy the
+// joined caches the list of all problems and its two parts. Most plans change no problem, so they must not copy the
 // list.
 type joined struct {
 	host, services, all []fault.Fault
 }
 
-// join returns the problems of the host and then those of Services. The caller must not change the lists.
+// join returns the problems of the host followed by those of Services. The caller must not modify the slices.
 func (j *joined) join(host, services []fault.Fault) []fault.Fault {
 	if len(host) == 0 {
 		*j = joined{}
@@ -274,12 +277,13 @@ func (j *joined) join(host, services []fault.Fault) []fault.Fault {
 	return j.all
 }
 
-// sameList reports whether two lists are one.
+// sameList reports whether two slices share their elements in memory.
 func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces in next what is equal in prev by prev's pointer. Both are in plan order.
+// shareServices replaces each ServicePort in next by the pointer in prev if both are equal. prev and next are in plan
+// order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }

@@ -19,14 +19,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chaos makes random objects from few names, addresses and ports, so that they clash.
+// chaos creates random objects with few names, addresses and ports, so that they conflict.
 type chaos struct{ *rand.Rand }
 
 func (c chaos) chance(percent int) bool { return c.IntN(100) < percent }
 
 func pick[T any](c chaos, from ...T) T { return from[c.IntN(len(from))] }
 
-// some gives a random part of the list.
+// some returns a random part of the list.
 func some[T any](c chaos, percent int, from ...T) (out []T) {
 	for _, v := range from {
 		if c.chance(percent) {
@@ -120,7 +120,7 @@ func (c chaos) options() Options {
 	return o
 }
 
-// dead is some of the endpoints that slices have.
+// dead returns a random set of the endpoints that slices may have.
 func (c chaos) dead() *endpointcheck.Dead {
 	var all []netip.AddrPort
 	for i := range 6 {
@@ -131,7 +131,7 @@ func (c chaos) dead() *endpointcheck.Dead {
 	return deadSet(some(c, pick(c, 0, 10, 50, 90), all...)...)
 }
 
-// step changes something; the host is what plans are made for next.
+// step changes random objects and returns the host of the next plan.
 func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	for range 1 + c.IntN(3) {
 		switch n := c.IntN(21); {
@@ -171,8 +171,9 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	return host
 }
 
-// Whatever changes, the incremental plan equals one that another Planner makes of the whole, knowing only the plan
-// before; it shares every pointer that it can with that, is well formed, and takes nothing from who has it.
+// After any changes, the incremental plan equals the plan of another Planner that only has the previous plan. The
+// incremental plan shares every possible pointer with the previous plan, is well formed, and takes no claim from its
+// owner.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -218,7 +219,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 	}
 }
 
-// checkFollowed: who follows the changes checks what a list of all would have.
+// checkFollowed checks that a caller that applies the changes has the same endpoints as the full list.
 func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
 	t.Helper()
 	if change.All {
@@ -237,7 +238,7 @@ func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, c
 	}
 }
 
-// checkLastStays: whoever is dead, each connection has the verdict that it has without checks.
+// checkLastStays checks that dead endpoints do not change the verdict of any connection.
 func checkLastStays(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
 	t.Helper()
 	opts.Checks = Checks{}
@@ -287,7 +288,7 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkKept: as far as the problems tell, no Service lost to another one what it had, but to a better kind of address.
+// checkKept checks that, according to the problems, no Service lost a claim except to a better kind of address.
 func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
@@ -309,7 +310,7 @@ func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []faul
 	}
 }
 
-// betterKind reports whether the claim is served as a kind of address that precedes this one.
+// betterKind reports whether a frontend has the claim with a kind of address that precedes this kind.
 func betterKind(p *plan.Plan, c claim, than plan.FrontendKind) bool {
 	return slices.ContainsFunc(p.Services, func(sp *plan.ServicePort) bool {
 		return sp.Name.Protocol == c.protocol && slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool {

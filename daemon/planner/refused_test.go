@@ -13,8 +13,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// CVE-2020-8554: no Service of the API server gets an address of the host, unless the operator says so, nor one of the
-// API server.
+// A Service from the API server gets no address of the host unless the configuration allows it, and never an address
+// of the API server (CVE-2020-8554).
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -33,7 +33,7 @@ func TestRefusedAddresses(t *testing.T) {
 		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
 		`Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
 	)
-	// A refused claim is none: the next one gets it when it may have it.
+	// A refused address is not owned, so the next Service that may have the address gets it.
 	w.put(testService("modest", func(s *source.Service) {
 		s.UID, s.ClusterIPs, s.LoadBalancerIPs = "zzz", ips("10.96.0.2"), ips("203.0.113.1")
 	}))
@@ -45,8 +45,8 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service gets between this host and its name servers, whose answers lead to the API server. A name server that is a
-// ClusterIP, such as the cluster's DNS, is served.
+// No Service gets the address of a name server of this host, because the name server's answers lead to the API
+// server. A name server that is a ClusterIP, such as the cluster's DNS, is served.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("0.0.0.0/0")
@@ -76,7 +76,7 @@ func TestNameServersAreRefused(t *testing.T) {
 	w.wantFrontends("thief", before...)
 }
 
-// An address that a virtual router moves to this host, and away, is served in both places with "host".
+// With "host", a load-balancer address is served both before and after a virtual router moves it to this host.
 func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true
@@ -90,7 +90,7 @@ func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
 	}
 }
 
-// "host" allows this host's addresses, whatever the ranges say, and no others; the API server's never.
+// "host" allows exactly this host's addresses, independent of the ranges, but never the API server's address.
 func TestExternalIPsOfTheHost(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowHostIPs = cidrs("198.51.100.0/24"), true
@@ -105,7 +105,7 @@ func TestExternalIPsOfTheHost(t *testing.T) {
 		`Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "203.0.113.1/32", "host"]`)
 }
 
-// The address of an API server that has a name is known only when it has been connected to, and may change.
+// If the API server is configured by name, its address is only known after a connection, and may change.
 func TestAPIServerAddressBecomesKnown(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testService("other", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.11")
@@ -128,8 +128,8 @@ func TestAPIServerAddressBecomesKnown(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 }
 
-// Where somebody binds the ClusterIPs to a device of type dummy they are served. An address that is on another
-// interface too, or that the host's own connections come from, is the host's.
+// ClusterIPs that another program binds to a device of type dummy are served. An address is the host's own if it is
+// on another interface too, or if the host's own connections come from it.
 func TestClusterIPOnADummy(t *testing.T) {
 	const addr = "10.96.0.10"
 	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
@@ -156,7 +156,7 @@ func TestClusterIPOnADummy(t *testing.T) {
 			}
 		})
 	}
-	// It is the host's for all else: an external IP needs "host".
+	// For all other purposes the address is the host's own: as an external IP it needs "host".
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, onDummy)
@@ -164,7 +164,7 @@ func TestClusterIPOnADummy(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.1:80")
 }
 
-// An endpoint behind NAT64 is as good as the IPv4 address that it stands for.
+// An endpoint behind NAT64 is treated like the IPv4 address that it represents.
 func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	opts := testOptions()
 	opts.DenyEndpoints, opts.DenyHostEndpoints = cidrs("168.63.129.16/32"), true
@@ -176,7 +176,7 @@ func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	}
 }
 
-// Nobody gets the broadcast addresses of the host's networks, nor its gateways; load-balancer addresses have ranges of
+// No Service gets a broadcast address of the host's networks or a gateway. Load-balancer addresses have ranges of
 // their own.
 func TestAddressesOfTheHostsNetworks(t *testing.T) {
 	opts := testOptions()
@@ -197,8 +197,8 @@ func TestAddressesOfTheHostsNetworks(t *testing.T) {
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
 }
 
-// Endpoints that only this host should reach are left out, in the health check too. What a manifest says of this host
-// is right, and so is what the cluster says of a host that is one of its Nodes.
+// Endpoints that only this host should reach are left out, and the health check does not count them. This host's
+// addresses are allowed in manifests, and in any EndpointSlice if the host is a Node of the cluster.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

@@ -14,14 +14,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Of however many rivals, the first by precedence follows an owner that goes, and all others learn who it is.
+// When an owner is removed, the first rival by precedence becomes the owner, and the problems of all other rivals
+// name the new owner.
 func TestEachRivalFollows(t *testing.T) {
 	const count = 3*maxRivals + 2
 	w := newWorld(t, testOptions())
 	var list []*source.Service
 	for i := range count {
 		s := rival(fmt.Sprint(i), 1, func(s *source.Service) { s.Created = time.Unix(int64(1000-i), 0) })
-		w.put(s) // each is older than those before
+		w.put(s) // each Service is older than the previous ones
 		list = append(list, s)
 	}
 	for i, owner := 0, list[0]; ; owner = list[len(list)-i] {
@@ -41,7 +42,7 @@ func TestEachRivalFollows(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes, the rivals that are remembered are the first by precedence.
+// After any additions and removals, the remembered rivals are the first by precedence.
 func TestRivalsAreTheFirst(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -65,8 +66,8 @@ func TestRivalsAreTheFirst(t *testing.T) {
 	}
 }
 
-// 300 Services of 6 kB that all want the same 15,000 addresses and ports, and lose their owner: their 4.5 million bids
-// are not remembered. That took 1,200 MB.
+// 300 Services of 6 kB ask for the same 15,000 addresses and ports, and their owner is removed. The planner does not
+// remember the 4.5 million bids of these Services, which took 1,200 MB.
 func TestManyRivalsTakeLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
@@ -81,8 +82,8 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 		}
 		return s
 	}
-	// cost returns the bytes that two plans allocate, of count Services and after their owner has gone, and those that
-	// stay.
+	// cost returns the bytes that two plans for count Services allocate in total, and the bytes that stay allocated.
+	// The owner is removed between the plans.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// planned is what becomes of one Service; zero for one that does not exist.
+// planned is the result of planning one Service. planned is zero for a Service that does not exist.
 type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
@@ -20,7 +20,7 @@ type planned struct {
 	checked  []netip.AddrPort // its endpoints that are checked, sorted
 }
 
-// service plans one Service. svc may be nil. A Service whose planning panics is left out and named.
+// service plans one Service, which may be nil. If planning a Service panics, the Service is left out and reported.
 func (p *Planner) service(svc *tracker.Service) (out planned) {
 	if svc == nil {
 		return out
@@ -38,7 +38,7 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// decide makes the ServicePorts of a Service.
+// decide returns the ServicePorts of a Service.
 func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	found := &source.Faults{Object: svc.Spec.Key()}
 	defer func() { out.problems = found.List() }()
@@ -71,7 +71,7 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// frontends returns the frontends of a port that the Service owns, without their routes. A NodePort is there once for
+// frontends returns the frontends of a port that the Service owns, without their routes. A NodePort appears once for
 // both families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
@@ -89,7 +89,8 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *sou
 	return out
 }
 
-// servicePort returns one port in one family, with its frontends alone, or nil if it has none.
+// servicePort returns a ServicePort for one port and family, with only its frontends set, or nil if the port has
+// none.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -115,7 +116,7 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	return sp
 }
 
-// longLived reports whether connections to a port take the fast path.
+// longLived reports whether connections to a port use the fast path.
 func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
 	if !s.LongLived && !p.opts.LongLived[nameOf(s)] {
 		return false
@@ -137,7 +138,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 	policy := newPolicy(pools)
 	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.MasqueradeAll
 	policy.masqueradeHost = slices.Contains(p.env.guessed, sp.Family)
-	bound := !p.env.localAsCluster || pools.local != nil // the Local policies mean what they say
+	bound := !p.env.localAsCluster || pools.local != nil // whether the Local policies apply
 	for i := range sp.Frontends {
 		f := &sp.Frontends[i]
 		if f.Kind == plan.ClusterIP {
@@ -154,7 +155,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 	sp.Seal()
 }
 
-// keepUsedPools sets the pools that a route leads to.
+// keepUsedPools sets the pools to which a route leads.
 func keepUsedPools(sp *plan.ServicePort, p pools) {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
@@ -169,9 +170,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 	}
 }
 
-// allowFrom returns the sources that may connect to a load-balancer address, or nil if all may. If the ranges have an
-// address of this host, the host itself may connect. On a host that has the load-balancer address on a device, the
-// kernel takes that very address as the source, so it is added.
+// allowFrom returns the sources that may connect to a load-balancer address, or nil if all may. If the ranges contain
+// an address of this host, the host itself may connect. On a host that has the load-balancer address on a device, the
+// kernel uses this address as the source, so allowFrom adds the address to the ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -187,9 +188,9 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 	return plan.Minimal(ranges)
 }
 
-// healthCheck plans the healthCheckNodePort; nil without one. A pod of a dual-stack Service has an address in each
-// family, so the family with more of them counts. Dead ones count only while no endpoint of the Service answers, on
-// whatever host.
+// healthCheck returns the plan of the healthCheckNodePort, or nil if there is none. A pod of a dual-stack Service has
+// an address in each family, so the family with more addresses counts. Dead endpoints count only while no endpoint of
+// the Service answers on any host.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
@@ -225,7 +226,7 @@ func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.
 	}
 }
 
-// headcount is the addresses of each family.
+// headcount holds the distinct addresses of each family.
 type headcount map[plan.Family]map[netip.Addr]struct{}
 
 func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
@@ -235,15 +236,15 @@ type routes = [3]plan.Route
 
 // policy decides the routes of one ServicePort.
 type policy struct {
-	cluster, local plan.Route // to each pool, source kept
-	detect         bool       // pods can be told
+	cluster, local plan.Route // to each pool, without SNAT
+	detect         bool       // whether pods can be distinguished from other sources
 	masqueradeAll  bool
-	// masqueradeHost is for the host's own connections, whose source a route of ours chose.
+	// masqueradeHost masquerades the host's own connections, because a route of Edgeway chose their source address.
 	masqueradeHost bool
 }
 
-// newPolicy: a pool without endpoints refuses, except that a local pool without endpoints drops while
-// there are endpoints elsewhere: a load balancer then tries another host.
+// newPolicy returns a policy in which a pool without endpoints rejects connections. If only the local pool is empty,
+// the policy drops connections, so that a load balancer tries another host.
 func newPolicy(p pools) policy {
 	out := policy{
 		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},
@@ -262,9 +263,10 @@ func newPolicy(p pools) policy {
 	return out
 }
 
-// internal returns the routes of a ClusterIP. Where pods can be told from other sources, connections of all others
-// are masqueraded: the endpoint's answer might not find the way back. So are the host's own connections without a
-// default route: the endpoint may be on another link than the one whose address they have.
+// internal returns the routes of a ClusterIP. If pods can be distinguished from other sources, connections of all
+// other sources are masqueraded, because the endpoint may have no route back to the source. Without a default route,
+// the host's own connections are masqueraded too, because the endpoint may be on another link than their source
+// address.
 func (p policy) internal(local bool) (r routes) {
 	for origin := range r {
 		guessed := p.masqueradeHost && plan.Origin(origin) == plan.FromHost
@@ -273,12 +275,12 @@ func (p policy) internal(local bool) (r routes) {
 	return r
 }
 
-// external returns the routes of the other frontends.
+// external returns the routes of all other kinds of frontends.
 //
-// With the Local policy, connections from outside keep their source. The policy does not hold for connections of pods
-// and of the host itself: they are short-circuited, as if they went out to a load balancer and came back. The host's
-// are masqueraded, because their source may be the very address that they go to. Where pods cannot be told from other
-// sources, they are like outside.
+// With the Local policy, connections from outside keep their source address. The policy does not apply to connections
+// of pods and of the host itself: they are short-circuited, as if they went to a load balancer and came back. The
+// host's connections are masqueraded, because their source may be the address that they connect to. If pods cannot be
+// distinguished from other sources, their connections are treated like connections from outside.
 func (p policy) external(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)

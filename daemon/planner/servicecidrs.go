@@ -40,8 +40,8 @@ func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 }
 
 // addSetting adds the ranges of the configuration. If a range overlaps a network of this host, or contains its router
-// or its API server, dropping connections to the unused addresses of this range would cut the host off. A range may
-// contain a name server, because a host may well use the cluster's DNS Service.
+// or its API server, dropping connections to the unused addresses of the range would cut the host off. A range may
+// contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
@@ -73,7 +73,7 @@ func without(ranges []netip.Prefix, c netip.Prefix) string {
 	return fmt.Sprintf("%s = [%s]", serviceCIDRsKey, strings.Join(others, ", "))
 }
 
-// addObjects adds the ranges of ServiceCIDR objects. It ignores a range that overlaps a network of this host.
+// addObjects adds the ranges of ServiceCIDR objects. addObjects ignores a range that overlaps a network of this host.
 func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	for _, object := range objects {
 		for _, c := range object.CIDRs {
@@ -89,7 +89,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	}
 }
 
-// take adds a range to drop, or a fault if why is not "".
+// take adds a range to drop, or a fault if why is not empty.
 func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.drop = append(s.drop, c)

@@ -9,13 +9,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The endpoints of the tables: one on this host, one elsewhere.
+// The endpoints of the tables: one on this host, one on another host.
 const (
 	epHere  = "10.1.0.1"
 	epThere = "10.2.0.1"
 )
 
-// packetTo makes the first packet of a connection from an origin to a frontend of "svc" (see everywhere).
+// packetTo returns the first packet of a connection from an origin to a frontend of "svc" (see everywhere).
 func packetTo(origin, frontend string) plan.Packet {
 	p := plan.Packet{Protocol: plan.TCP}
 	switch origin {
@@ -39,8 +39,8 @@ func packetTo(origin, frontend string) plan.Packet {
 	return p
 }
 
-// outcome renders a decision: the verdict, or for a forward the endpoints as "here", "there" or "any" and
-// "+" when the source is rewritten.
+// outcome formats a decision: the verdict, or for Forward the endpoints as "here", "there" or "any", with "+" if the
+// source is rewritten.
 func outcome(d plan.Decision) string {
 	if d.Verdict != plan.Forward {
 		return d.Verdict.String()
@@ -53,8 +53,8 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Rows 16, 18, 19, 25 and 26 of the semantics: which endpoints, and whether the source is rewritten. The
-// columns are the settings: pods can be told, they cannot, and both with masquerade_all.
+// Traffic policies determine the endpoints and whether the source is rewritten. The columns are the settings: pods
+// can be detected or not, both without and with masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}
@@ -111,8 +111,8 @@ func TestTrafficPolicies(t *testing.T) {
 	}
 }
 
-// Rows 11 to 13, 19, 26 and 27: what happens when endpoints are missing or stopping. A column for each
-// origin; pods can be told.
+// Missing and terminating endpoints determine whether connections are forwarded, rejected or dropped. There is a
+// column for each origin, and pods can be detected.
 func TestMissingAndStoppingEndpoints(t *testing.T) {
 	internal := func(s *source.Service) { s.InternalLocal = true }
 	external := func(s *source.Service) { s.ExternalLocal = true }
@@ -154,8 +154,8 @@ func TestMissingAndStoppingEndpoints(t *testing.T) {
 	}
 }
 
-// What local_policy says: without a Node object a Local policy drops, or does as Cluster where there is no
-// endpoint here.
+// Without a Node object, a Local policy without a local endpoint drops connections, or acts like Cluster if
+// local_policy says so.
 func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
 	node := &source.Node{Name: hostName}
@@ -187,7 +187,8 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	}
 }
 
-// Row 31: an endpoint of this host that reaches itself through its Service is rewritten, another is not.
+// If an endpoint of this host connects to its own Service, the source is rewritten only when the connection reaches
+// the endpoint itself.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
 	p := packetTo("pod", "ClusterIP")
@@ -198,7 +199,7 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// Row 28: what is in a Service CIDR and no Service's is refused or dropped.
+// Connections to unused ports and addresses in a Service CIDR are rejected or dropped.
 func TestUnusedPortsAndAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/24")

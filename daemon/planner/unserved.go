@@ -32,7 +32,8 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	return out
 }
 
-// whyUnserved returns why a port has no endpoint: for each family, or once if all families have the same reason.
+// whyUnserved returns the reason why a port has no endpoint, for each family or once if all families share the
+// reason.
 func whyUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.ServicePortName) (first fault.Fault) {
 	var texts []string
 	same := true

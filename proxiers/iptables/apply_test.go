@@ -36,7 +36,7 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	}
 }
 
-// kernelState is what the programs show of both families, without comments and counters, in order.
+// kernelState returns the chains and rules of both families, without comments and counters, in order.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	var lines []string
@@ -62,7 +62,7 @@ func kernelState(t *testing.T, p *proxier) string {
 	return strings.Join(lines, "\n")
 }
 
-// Every kind of change ends in the state that a full sync makes, and each of the tools takes it.
+// Each kind of change leads to the same state as a full sync, and both variants accept it.
 func TestChangesInTheKernel(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
@@ -82,7 +82,7 @@ func TestChangesInTheKernel(t *testing.T) {
 	})
 }
 
-// A change among many Services writes what it is about.
+// Among many Services, a change only writes the rules of the changed Service.
 func TestPartialWritesWhatChanged(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -108,7 +108,8 @@ func TestPartialWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// When somebody took away what a partial sync builds on, it fails as a whole, and a full one mends all.
+// If another program deleted the chains that a partial sync needs, the sync fails as a whole. A full sync repairs the
+// tables.
 func TestPartialOverLostChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -135,7 +136,7 @@ func TestPartialOverLostChains(t *testing.T) {
 	})
 }
 
-// Rules and chains of a kube-proxy of the same names make room, and others stay.
+// A full sync replaces the rules and chains of a kube-proxy with the same names, and keeps other rules and chains.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -158,7 +159,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	})
 }
 
-// The programs show our rules in built-in chains as we write them, so that a full sync sees that they are there.
+// The programs print Edgeway's rules in built-in chains as Edgeway writes them, so a full sync recognizes them.
 func TestRulesInBuiltinChainsAreRecognised(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// BenchmarkChange is one endpoint that comes and goes, programs included, among that many Services of
-// five endpoints.
+// BenchmarkChange measures the change of one endpoint among n Services with five endpoints each, including the runs
+// of programs.
 func BenchmarkChange(b *testing.B) {
 	for _, v := range xtables.Variants() {
 		for _, n := range []int{100, 5000} {
@@ -37,7 +37,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkFullSync is a first sync.
+// BenchmarkFullSync measures a full sync.
 func BenchmarkFullSync(b *testing.B) {
 	for _, v := range xtables.Variants() {
 		b.Run(string(v), func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleanup needs no program where there is no table.
+// cleanup runs no program if there is no table.
 func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	for _, f := range env.Families {
 		names, err := xtables.Tables(v, f)
@@ -30,9 +30,9 @@ func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	return nil
 }
 
-// cleanupFamily removes our rules from the built-in chains, and then the chains that they led to. Without such
-// a rule chains are a kube-proxy's, unless they have been emptied ("iptables -F"): then nobody has a use for
-// them. Those to which rules of others lead, too, have become a kube-proxy's.
+// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains to which they led. Without
+// Edgeway's rules, the chains belong to a kube-proxy, unless all of them are empty ("iptables -F"). If rules of other
+// programs also lead to the chains, a kube-proxy has taken over the chains.
 func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
 	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {
@@ -69,13 +69,13 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 	return tools.Restore(ctx, in.Bytes())
 }
 
-// found is what a table has of chains with names of ours.
+// found describes the chains of a table that have Edgeway's names.
 type found struct {
 	chains []xtables.ChainID
-	// rules is the number of rules in them.
+	// rules is the number of rules in these chains.
 	rules int
-	// jumps are the rules of built-in chains that lead to them, in their order, and foreign is the number of such rules
-	// in chains of others.
+	// jumps holds the rules of built-in chains that lead to these chains, in order. foreign is the number of such
+	// rules in chains of other programs.
 	jumps   map[string][]string
 	foreign int
 }
@@ -99,7 +99,7 @@ func read(ctx context.Context, tools *xtables.Tools, table string) (*found, erro
 
 var ruleComment = regexp.MustCompile(`--comment ("[^"]*"|\S+)`)
 
-// ownJump says that a rule of a built-in chain is this backend's.
+// ownJump reports whether a rule of a built-in chain belongs to this backend.
 func ownJump(rule string) bool {
 	return ours(xtables.Target(rule)) && strings.Contains(ruleComment.FindString(rule), owner)
 }

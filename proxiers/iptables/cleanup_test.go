@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownRules are a small set of ours in each table.
+// ownRules holds a small set of Edgeway's rules for each table.
 var ownRules = map[string][]string{
 	xtables.NAT: {
 		":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES-1 - [0:0]", ":KUBE-SVC-A - [0:0]", ":KUBE-POSTROUTING - [0:0]",
@@ -47,7 +47,7 @@ func cleanupBackend(t *testing.T, v xtables.Variant) {
 	}
 }
 
-// Empty tables stay, with built-in chains that are empty, as after "iptables -F".
+// Cleanup leaves empty tables and empty built-in chains, like "iptables -F".
 func TestCleanupLeavesNoRule(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, f := range families {
@@ -92,7 +92,7 @@ func TestCleanupLeavesOthersAlone(t *testing.T) {
 	})
 }
 
-// The same chains, but the rules that lead to them are not ours.
+// Cleanup keeps the same chains if the rules that lead to them are not Edgeway's.
 func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
@@ -103,7 +103,7 @@ func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
 		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		// A kube-proxy that came after us uses our chains.
+		// A kube-proxy that started after Edgeway uses Edgeway's chains.
 		jump := `PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, "-A "+jump)
 		cleanupBackend(t, v)
@@ -140,7 +140,7 @@ func TestCleanupWhileOthersChange(t *testing.T) {
 	})
 }
 
-// After another program's "iptables -F" no rule says whose the chains are: empty, they are nobody's.
+// After "iptables -F" of another program, no rule shows the owner of the chains, so empty chains are deleted.
 func TestCleanupOfEmptiedChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, table := range tables() {

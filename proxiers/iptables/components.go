@@ -1,24 +1,24 @@
-// Package iptables is the backend for iptables, in either of its implementations: iptables-nft and
-// iptables-legacy. Its chains have the names that kube-proxy's have (KEP-3453), so that people and
-// tools know what they see. Package xtables runs the programs; package watch notices what others change.
+// Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. The
+// backend's chains have the same names as kube-proxy's (KEP-3453), so that people and tools recognize the chains.
+// Package xtables runs the programs, and package watch detects changes by other programs.
 //
-// Each family has the tables nat, which chooses the endpoint, and filter, which refuses what nat left
-// alone. In both, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts; when they have many
-// rules they are trees (see dispatch.go), so that neither a packet nor a change walks all of them.
+// In each family, the table nat chooses the endpoint, and the table filter refuses packets that nat did not forward.
+// In both tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts. With many rules the two chains
+// become trees (see dispatch.go), so that neither a packet nor a change visits all rules.
 //
 // The chains of a ServicePort, by the hash of its name:
 //
 //	KUBE-SVC-…  one of the cluster pool's endpoints, by chance or by session affinity
-//	KUBE-SVL-…  the same of the local pool
-//	KUBE-EXT-…  tells pods, the host and others apart, and masquerades
+//	KUBE-SVL-…  the same for the local pool
+//	KUBE-EXT-…  distinguishes pods, the host and others, and masquerades
 //	KUBE-FW-…   loadBalancerSourceRanges
-//	KUBE-SEP-…  one endpoint, where it needs more than one rule: hairpin or session affinity. Else the DNAT
-//	            rule is in KUBE-SVC-… itself: with a chain for each endpoint iptables-nft 1.8.9 takes ten
-//	            times as long to write 5,000 Services of 5 endpoints, and iptables-legacy's table has
+//	KUBE-SEP-…  one endpoint that needs more than one rule: hairpin or session affinity. Otherwise the DNAT
+//	            rule is in KUBE-SVC-… itself: with a chain for each endpoint, iptables-nft 1.8.9 takes ten
+//	            times as long to write 5,000 Services of 5 endpoints, and the table of iptables-legacy has
 //	            three times as many entries, all of which every change copies.
 //
-// Cleanup removes all of these and the rules that lead to them. The tables and built-in chains that iptables-nft made
-// for them stay, empty, as they do after "iptables -F": other programs may be about to use them.
+// Cleanup removes all of these chains and the rules that lead to them. Cleanup keeps the empty tables and built-in
+// chains that iptables-nft created, as "iptables -F" does, because other programs may be about to use them.
 package iptables
 
 import (
@@ -29,11 +29,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration where the host chooses the variant. Those of the variants begin with
-// it.
+// Name is the backend's name in the configuration if the host chooses the variant. The names of the variants begin
+// with Name.
 const Name = "iptables"
 
-// Components lists the backend under its three names.
+// Components returns the backend under its three names.
 func Components() []proxiers.Component {
 	list := []proxiers.Component{{
 		Name: Name,
@@ -67,12 +67,12 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost is between the two programs: for an endpoint, which is a chain and three rules, iptables-nft-restore 1.8.9 takes
-// 6.7 kB and iptables-legacy-restore 3.8 kB (20,000 endpoints). A port has a chain or two with a rule each, an address
-// is a rule.
+// cost lies between the costs of the two programs. For an endpoint, which is a chain and three rules,
+// iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). A port is one or
+// two chains with a rule each, and an address is a rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
-// shared lists the tables of nftables that iptables-nft has.
+// shared returns the nftables tables that iptables-nft uses.
 func shared() (list []proxiers.SharedTable) {
 	for _, family := range []string{"ip", "ip6"} {
 		for _, table := range tables() {

@@ -11,30 +11,31 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Up to leafSize frontends are a list in one chain, as kube-proxy has them. More are spread over sixteen chains by four
-// bits of the address, the lowest first, as ClusterIPs are allocated in sequence; and so on. A packet that is no
-// Service's passes some 70 rules at 10,000 Services, not 10,000, and a new Service rewrites one small chain. NodePorts
-// are spread by protocol and the port's high byte first.
+// Up to leafSize frontends form a list in one chain, as in kube-proxy. More frontends are spread over sixteen chains
+// by four bits of the address, and each of these chains may be spread in the same way. The lowest bits of the address
+// come first, because ClusterIPs are allocated in sequence. With 10,000 Services, a packet that belongs to no Service
+// passes about 70 rules instead of 10,000, and a new Service rewrites one small chain. NodePorts are first spread by
+// protocol and the high byte of the port.
 const (
 	leafSize = 64
-	// maxDepth keeps names of chains below the 29 bytes that iptables allows.
+	// maxDepth keeps the names of chains below the 29 bytes that iptables allows.
 	maxDepth = 4
 )
 
-// place is where a frontend is found: an address, or a port of every NodePort address.
+// place identifies packets to a frontend: by address and port, or by a port at all addresses that accept NodePorts.
 type place struct {
 	addr  netip.Addr // invalid for NodePorts
 	proto plan.Protocol
-	// port 0 stands for the whole address.
+	// port is 0 for the whole address.
 	port uint16
 }
 
-// compare puts the ports of an address before the address itself.
+// compare orders the ports of an address before the address itself.
 func (p place) compare(o place) int {
 	return cmp.Or(p.addr.Compare(o.addr), cmp.Compare(p.port-1, o.port-1), cmp.Compare(p.proto, o.proto))
 }
 
-// branch is the number of the child that the place belongs to, below a node of that depth.
+// branch returns the number of the child to which the place belongs, below a node of this depth.
 func (p place) branch(depth int) int {
 	if !p.addr.IsValid() {
 		switch depth {
@@ -49,7 +50,7 @@ func (p place) branch(depth int) int {
 	return int(raw[len(raw)-1-depth/2]>>(depth%2*4)) & 15
 }
 
-// match is what leads from a node of that depth to the child of the place.
+// match returns the match of the rule that leads from a node of this depth to the child of the place.
 func (p place) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
@@ -64,29 +65,29 @@ func (p place) match(depth int) string {
 	return fmt.Sprintf("-d %s/%s", a, m)
 }
 
-// tree is a chain, and those below it, that lead packets to the chains of Services. Its shape is
-// a function of what is in it, not of how that came to be.
+// tree is a chain, together with the chains below it, that leads packets to the chains of Services. The shape of a
+// tree depends only on its contents, not on the order in which they were added.
 type tree struct {
 	table string
 	root  *node
-	// head and tail are rules of the root chain around those that the tree makes.
+	// head and tail are the rules of the root chain before and after those of the tree itself.
 	head, tail []string
-	// dirty are the chains that may differ from the kernel's, by name; nil those that are no more.
+	// dirty holds the chains that may differ from the kernel's, by name. The node of a removed chain is nil.
 	dirty map[string]*node
 }
 
-// node is one chain of the tree: a leaf has items, an inner node has children.
+// node is one chain of the tree. A leaf has items, and an inner node has children.
 type node struct {
 	name  string
 	depth int
 	items map[place]*item
 	kids  map[int]*node
-	// sample is any place below the node: all have the same bits up to its depth.
+	// sample is any place below the node: all places below a node have the same bits up to the node's depth.
 	sample place
 	size   int
 }
 
-// item is the rules of one place. More than one ServicePort may want the same ones.
+// item holds the rules of one place. Several ServicePorts may need the same rules.
 type item struct {
 	rules []string
 	users int
@@ -104,14 +105,14 @@ func (t *tree) newNode(name string, depth int, sample place) *node {
 	return n
 }
 
-// surround replaces the rules around the tree's own.
+// surround replaces the rules before and after the tree's own rules.
 func (t *tree) surround(head, tail []string) {
 	if !slices.Equal(head, t.head) || !slices.Equal(tail, t.tail) {
 		t.head, t.tail, t.dirty[t.root.name] = head, tail, t.root
 	}
 }
 
-// add puts rules at a place. Rules that are there already must be the same.
+// add adds rules at a place. Rules that already exist there must be the same.
 func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
@@ -135,7 +136,7 @@ func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
 	return true
 }
 
-// remove takes back one add.
+// remove reverts one add.
 func (t *tree) remove(p place) { t.removeBelow(t.root, p) }
 
 func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
@@ -164,7 +165,7 @@ func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
 	return true
 }
 
-// newKid is for the places that have the same branch.
+// newKid adds a child for the places that have the same branch as sample.
 func (t *tree) newKid(n *node, sample place) *node {
 	separator, branch := "", sample.branch(n.depth)
 	if n.depth == 0 {
@@ -176,7 +177,7 @@ func (t *tree) newKid(n *node, sample place) *node {
 	return kid
 }
 
-// reshape makes a node a leaf or an inner node, by its size.
+// reshape makes a node a leaf or an inner node, depending on its size.
 func (t *tree) reshape(n *node) {
 	items := n.items
 	if n.kids != nil {
@@ -202,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect takes down nodes and all that is below them.
+// collect removes nodes and everything below them, and adds their items to items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)
@@ -211,7 +212,7 @@ func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	}
 }
 
-// flush gives the chains to write and those that are gone since the last flush, sorted by name.
+// flush returns the chains to write and the chains that were removed since the last flush, sorted by name.
 func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
 	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
 		id := xtables.ChainID{Table: t.table, Name: name}

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// text gives all chains of a tree as they are after every flush so far.
+// treeText holds all chains of a tree after every flush so far.
 type treeText map[string][]string
 
 func (kernel treeText) flush(t *testing.T, tr *tree) {
@@ -46,8 +46,8 @@ func randomPlace(r *rand.Rand, kind int) place {
 	return place{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
 }
 
-// However a set of frontends came to be, the chains are those of a tree that got it at once, and every
-// place is reached by the rules that lead to it.
+// A tree after any sequence of changes has the same chains as a new tree with the same places, and the rules lead to
+// every place.
 func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 	}
 }
 
-// checkReached follows the rules of the chains as a packet does.
+// checkReached follows the rules of the chains like a packet.
 func checkReached(t *testing.T, kernel treeText, p place) {
 	t.Helper()
 	walked := 0
@@ -145,7 +145,7 @@ func TestTreeOfFewIsOneChain(t *testing.T) {
 	}
 }
 
-// Two ports of one ClusterIP want the same rule about the address.
+// Two ports of one ClusterIP need the same rule for the address.
 func TestTreeCountsUsers(t *testing.T) {
 	tr, kernel := newTree(xtables.Filter, chainServices), treeText{}
 	whole := place{addr: netip.MustParseAddr("10.96.0.1")}

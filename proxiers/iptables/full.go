@@ -9,11 +9,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkLines is the number of lines from which a restore of a full sync is run, about 2,000 ServicePorts. What leads to
-// chains comes last. It limits the time and memory that the programs take, and shows progress.
+// chunkLines is the number of lines at which a full sync runs a restore, about 2,000 ServicePorts. The rules that
+// lead to chains come last. Chunks limit the time and memory that the programs use, and show progress.
 const chunkLines = 50_000
 
-// applyFull makes tables of unknown content agree with the plan. What is served stays served.
+// applyFull makes tables of unknown content agree with the plan, without interrupting Services.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	for _, pattern := range next.Node.PodInterfaces {
 		if err := plan.CheckInterface(pattern); err != nil {
@@ -33,7 +33,7 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	return nil
 }
 
-// fullSync is that of one family.
+// fullSync is a full sync of one family.
 type fullSync struct {
 	*proxier
 	*family
@@ -88,7 +88,7 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 	return nil
 }
 
-// hook leads packets to our chains. Rules of somebody else that do so too, a kube-proxy's, go.
+// hook adds the rules that lead packets to Edgeway's chains, and removes such rules of a kube-proxy.
 func (s *fullSync) hook(before map[string]*found) {
 	for _, h := range hooks(s.env.MasqueradeBit) {
 		present := before[h.Table].jumps[h.Name]

@@ -31,12 +31,12 @@ func testComponent(t testing.TB, name string) proxiers.Component {
 	return list[i]
 }
 
-// variantComponents are those that run: the name "iptables" only stands for one of them.
+// variantComponents returns the components that run. The name "iptables" only selects one of them.
 func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }
 
-// registeredTables are those of iptables-legacy.
+// registeredTables returns the tables of iptables-legacy.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()
 	for _, f := range families {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// bigChange is the number of lines above which the watcher does not read a notice for each.
+	// bigChange is the number of lines above which the watcher does not read a notice for each line.
 	bigChange     = 1000
-	intactTimeout = 2 * time.Minute // for a look at the kernel's state
+	intactTimeout = 2 * time.Minute // bounds a comparison with the kernel's state
 )
 
 // proxier is the running backend.
@@ -27,16 +27,16 @@ type proxier struct {
 	families    []*family
 	watcher     watch.Watcher
 	watching    sync.WaitGroup
-	dropInvalid bool // packets that connection tracking finds invalid are dropped now
+	dropInvalid bool // packets that connection tracking considers invalid are dropped
 }
 
 // family is one address family of the backend.
 type family struct {
 	*xtables.Tools
-	state *state // what the last Apply wrote
+	state *state // the state that the last Apply wrote
 
 	mu                        sync.Mutex
-	kernel                    map[string]total // what the kernel has by now, by table; nil while that is unknown
+	kernel                    map[string]total // the totals in the kernel, by table; nil while unknown
 	last                      map[string]int   // the numbers of rules that the last sync wrote
 	failures, partialFailures uint64
 }
@@ -77,7 +77,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return p.applyFull(ctx, change.Next)
 }
 
-// small says that a change fits into one restore; a full sync has chunks.
+// small reports whether a change fits into one restore. A full sync uses chunks.
 func small(change proxiers.Change) bool {
 	endpoints := 0
 	for _, sp := range slices.Concat(change.Removed, change.Changed) {
@@ -86,7 +86,7 @@ func small(change proxiers.Change) bool {
 	return endpoints <= chunkLines
 }
 
-// sameRules says that the node asks for the same rules of ServicePorts as before.
+// sameRules reports whether the rules of ServicePorts are the same on this node as before.
 func (p *proxier) sameRules(n *plan.Node) bool {
 	return !slices.ContainsFunc(p.families, func(f *family) bool {
 		return !reflect.DeepEqual(f.state.renderer, rendererFor(f.Family, n))
@@ -109,7 +109,7 @@ func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) erro
 	return nil
 }
 
-// commit runs a restore. settled says that the kernel has the family's state afterwards.
+// commit runs a restore. settled means that the kernel then has the complete state of the family.
 func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, settled bool) error {
 	return p.watcher.Own(in.Tables(), in.Lines > bigChange, func() error {
 		err := f.Restore(ctx, in.Bytes())

@@ -6,7 +6,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append(labels, "ip_family"), nil)
 }
 
-// What is told of restores is what kube-proxy tells (KEP-3453).
+// The metrics of restores are the same as in kube-proxy (KEP-3453).
 var (
 	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Restores of iptables rules that failed.")
 	partialFailures = desc("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",

@@ -13,11 +13,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// tables in the order in which they are written. A new Service works as soon as nat has it: filter
-// refuses only what nat leaves alone.
+// tables returns the tables in the order in which they are written. A new Service works as soon as nat contains it,
+// because filter only refuses packets that nat did not forward.
 func tables() []string { return []string{xtables.NAT, xtables.Filter} }
 
-// Chains that exist whether there are Services or not.
+// The chains that exist with and without Services.
 const (
 	chainServices    = "KUBE-SERVICES"
 	chainExternal    = "KUBE-EXTERNAL-SERVICES"
@@ -29,25 +29,25 @@ const (
 	chainLoopback    = "KUBE-LOOPBACK"
 )
 
-// fixedChains are ours in any table; dispatch.go adds chains below KUBE-SERVICES and others: the name, a
-// dash and hexadecimal digits.
+// fixedChains holds the chains that belong to Edgeway in any table. dispatch.go adds chains below KUBE-SERVICES and
+// other fixed chains. The name of an added chain consists of the fixed name, a dash and hexadecimal digits.
 var fixedChains = []string{
 	chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainPostrouting, chainMarkMasq,
 	chainLoopback, notRelayedChain(plan.UDP), notRelayedChain(plan.SCTP),
 }
 
-// notRelayedChain is for NodePorts of a protocol that has no relay on loopback.
+// notRelayedChain returns the chain for NodePorts of a protocol that has no relay on loopback.
 func notRelayedChain(p plan.Protocol) string { return chainLoopback + "-" + p.String() }
 
-// servicePrefixes begin the names of chains that come and go with ServicePorts.
+// servicePrefixes holds the prefixes of chains that are created and deleted with ServicePorts.
 var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
 
-// owner is in the comment of each of our rules in a built-in chain. It tells chains of ours from
-// those of a kube-proxy, whose names are the same.
+// owner is in the comment of each of Edgeway's rules in a built-in chain. The comment distinguishes Edgeway's chains
+// from those of a kube-proxy, which have the same names.
 const owner = "edgeway"
 
-// ours says that a chain of this name in nat or filter is this backend's, or a kube-proxy's. The kubelet's
-// chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) are not.
+// ours reports whether a chain with this name in nat or filter belongs to this backend or to a kube-proxy. The
+// kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) belong to neither.
 func ours(chain string) bool {
 	if slices.Contains(fixedChains, chain) ||
 		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {
@@ -61,7 +61,7 @@ func ours(chain string) bool {
 	return err == nil
 }
 
-// hash makes a chain's name: 16 characters. Those of a ServicePort's name and protocol are kube-proxy's own.
+// hash returns the 16-character hash in the name of a chain. For a ServicePort, the hash is the same as kube-proxy's.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "")))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
@@ -69,8 +69,8 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// Rule texts are made of addresses, numbers, names of ours, and comments that safeText has seen:
-// nothing from outside can end a rule or begin another.
+// The texts of rules consist of addresses, numbers, Edgeway's own names, and comments from safeText. So no text from
+// outside can end a rule or begin another.
 
 func jump(to string) string { return "-j " + to }
 
@@ -78,30 +78,30 @@ func destination(a netip.Addr) string { return "-d " + netip.PrefixFrom(a, a.Bit
 
 func source(p netip.Prefix) string { return "-s " + p.String() }
 
-// port matches a destination port. With ":" and a number behind it it is a range.
+// port returns a match of a destination port. With ":" and a number appended, the match is for a range of ports.
 func port(p plan.Protocol, number uint16) string {
 	name := protocolName(p)
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)
 }
 
-// dnat sends to an endpoint. The protocol has to be named for the port's sake.
+// dnat returns the DNAT to an endpoint. The protocol is required because of the endpoint's port.
 func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
 }
 
-// rule joins what is not empty.
+// rule joins the parts that are not empty.
 func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " ")
 }
 
-// maxComment is xt_comment's 256 bytes less the zero at the end.
+// maxComment is the 256 bytes of xt_comment without the terminating zero.
 const maxComment = 255
 
 func comment(text string) string {
 	return `-m comment --comment "` + safeText(text) + `"`
 }
 
-// safeText leaves letters, digits and a few signs. Kubernetes allows no others in names.
+// safeText replaces all but letters, digits and a few signs. Kubernetes allows no other characters in names.
 func safeText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ./:-", r) {
@@ -112,7 +112,7 @@ func safeText(s string) string {
 	return s[:min(len(s), maxComment)]
 }
 
-// label is how rules name a ServicePort: "namespace/name:port".
+// label returns the name of a ServicePort in rules: "namespace/name:port".
 func label(n plan.ServicePortName) string {
 	return strings.TrimSuffix(n.Namespace+"/"+n.Name+":"+n.Port, ":")
 }

@@ -16,13 +16,13 @@ func chain(table, name string, rules ...string) xtables.Chain {
 	return xtables.Chain{ChainID: xtables.ChainID{Table: table, Name: name}, Rules: rules}
 }
 
-// newConnection keeps packets of established connections from walking through the trees.
+// newConnection keeps packets of established connections out of the trees.
 const newConnection = "-m conntrack --ctstate NEW"
 
-// hooks are the built-in chains with our rules in them, in order, by which packets come to our chains. External
-// addresses go before ClusterIPs, as the last rule of the latter drops what is in a Service CIDR. The daemon's own
-// connections (see proxiers.OwnMark) do not come to them where they leave the host, nor where they arrive at it again
-// by the interface lo.
+// hooks returns the built-in chains with the rules that lead packets to Edgeway's chains, in order. External
+// addresses come before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses of a
+// Service CIDR. The daemon's own connections (see proxiers.OwnMark) bypass these rules when they leave the host, and
+// when they come back to the host on the interface lo.
 func hooks(masqueradeBit int) []xtables.Chain {
 	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")
@@ -44,18 +44,18 @@ func hooks(masqueradeBit int) []xtables.Chain {
 	}
 }
 
-// builtin says that a chain is one of those that tables have by themselves. We have rules in all of them.
+// builtin reports whether a chain is a built-in chain. Edgeway has rules in all built-in chains.
 func builtin(chain string) bool {
 	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
 }
 
-// constants are the chains that depend on no plan.
+// constants returns the chains that do not depend on a plan.
 func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	mark := fmt.Sprintf("0x%x", uint32(1)<<masqueradeBit)
 	var forward []string
 	if dropInvalid {
-		// A packet outside of the window is not translated back: its receiver would answer with a reset
-		// (kubernetes#74839).
+		// The kernel does not reverse the translation of a packet outside the TCP window, so the receiver would
+		// answer with a reset (kubernetes#74839).
 		forward = append(forward, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	forward = append(forward,
@@ -75,13 +75,13 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	return chains
 }
 
-// liberal says that connection tracking finds no packet of a TCP connection invalid.
+// liberal reports whether connection tracking considers no packet of a TCP connection invalid.
 func liberal() bool {
 	raw, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 	return err == nil && strings.TrimSpace(string(raw)) == "1"
 }
 
-// rendererFor takes from the node what rules of ServicePorts need.
+// rendererFor returns a renderer with the data of the node that the rules of ServicePorts need.
 func rendererFor(f plan.Family, n *plan.Node) *renderer {
 	r := &renderer{
 		family:   f,
@@ -96,7 +96,7 @@ func rendererFor(f plan.Family, n *plan.Node) *renderer {
 	return r
 }
 
-// newTrees makes the empty trees, indexed by their constants.
+// newTrees returns the empty trees, indexed by their constants.
 func newTrees() []*tree {
 	return []*tree{
 		natServices:     newTree(xtables.NAT, chainServices),
@@ -109,7 +109,7 @@ func newTrees() []*tree {
 	}
 }
 
-// surround puts around the trees' own rules what follows from the node and its health checks.
+// surround adds the rules of the node and its health checks before and after the trees' own rules.
 func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	jumps := func(addrs []netip.Addr, to string) (rules []string) {
 		for _, a := range addrs {

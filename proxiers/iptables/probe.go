@@ -12,13 +12,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeChain is made in a network namespace that ends with the program, or only checked.
+// probeChain is created in a network namespace that ends with the program, or is only checked.
 const probeChain = "EDGEWAY-PROBE"
 
-// feature is an extension of iptables that every host needs, and a rule that uses it.
+// feature is an extension of iptables that every host needs, with a rule that uses it.
 type feature struct{ name, table, rule string }
 
-// features leaves out the match "recent": only Services with session affinity need it.
+// features leaves out the match "recent", because only Services with session affinity need it.
 func features(f plan.Family) []feature {
 	to, reject := "192.0.2.1:80", "icmp-port-unreachable"
 	if f == plan.IPv6 {
@@ -40,7 +40,7 @@ func features(f plan.Family) []feature {
 	}
 }
 
-// probe has the programs and the kernel take a rule of every kind.
+// probe tests whether the programs and the kernel accept a rule of every kind.
 func probe(ctx context.Context, v xtables.Variant) error {
 	for _, f := range xtables.HostFamilies() {
 		t, err := xtables.Open(ctx, v, f)
@@ -73,7 +73,7 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 		strings.Join(missing, ", "), err)
 }
 
-// unprivileged says that the host may well have all that is needed, but not for this process, or not now.
+// unprivileged reports whether the host may have all features although this process cannot use them now.
 func unprivileged(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") ||

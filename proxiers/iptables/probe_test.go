@@ -30,7 +30,7 @@ func TestProbeChangesNothing(t *testing.T) {
 	}
 }
 
-// Without CAP_SYS_ADMIN, as under systemd, there is no network namespace to try rules in.
+// Without CAP_SYS_ADMIN, as under systemd, the probe cannot create a network namespace for its rules.
 func TestProbeWithoutPrivilege(t *testing.T) {
 	iptablestest.NewHost(t)
 	dropCapability(t, unix.CAP_SYS_ADMIN)
@@ -48,7 +48,8 @@ func TestProbeWithoutPrivilege(t *testing.T) {
 	}
 }
 
-// dropCapability is for this thread alone, which ends with the test. Programs of root have all again.
+// dropCapability affects only this thread, which ends with the test. Programs that root runs have all capabilities
+// again.
 func dropCapability(t *testing.T, number uint) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -62,7 +63,8 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// Rules of iptables-xtables.Legacy that may not be read stand in nobody's way, as in the service of the package.
+// If the rules of iptables-legacy cannot be read, as in the packaged systemd service, the choice of a variant still
+// works.
 func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")
@@ -81,7 +83,7 @@ func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 
 func TestProbeNamesWhatIsMissing(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		// The programs look for extensions in this directory.
+		// XTABLES_LIBDIR is the directory in which the programs look for extensions.
 		dir := t.TempDir()
 		from := extensionDir(t)
 		entries, err := os.ReadDir(from)

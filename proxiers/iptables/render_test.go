@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// initial gives the state that a full sync of p ends with, and its input.
+// initial returns the state after a full sync of p, and the input of the sync.
 func initial(f plan.Family, p *plan.Plan) (*state, *xtables.Input) {
 	s, in := newState(rendererFor(f, p.Node)), xtables.NewInput()
 	for _, c := range constants(14, true) {
@@ -56,7 +56,7 @@ func TestPartialInputs(t *testing.T) {
 	}
 }
 
-// The total is what the chains have, whatever the way to them.
+// The totals equal the contents of the chains, independent of the sequence of changes.
 func TestTotals(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -96,7 +96,7 @@ func FuzzComment(f *testing.F) {
 	})
 }
 
-// What a rule cannot take is an error, and nothing is written: neither by a planner's mistake nor by anything else.
+// If a rule cannot contain an interface name, Apply returns an error and writes nothing.
 func TestPodInterfacesAreChecked(t *testing.T) {
 	iptablestest.NewHost(t)
 	p := startProxier(t, xtables.NFT, func(string) {})

@@ -9,14 +9,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// routes is what a frontend does with each origin.
+// routes holds the route of a frontend for each origin.
 type routes [3]plan.Route
 
 func (r routes) forwards() bool {
 	return slices.ContainsFunc(r[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-// onePool says that all origins are forwarded to the same pool.
+// onePool reports whether connections of all origins are forwarded to the same pool.
 func (r routes) onePool() bool {
 	for _, x := range r {
 		if x.Verdict != plan.Forward || x.Pool != r[0].Pool {
@@ -26,14 +26,14 @@ func (r routes) onePool() bool {
 	return true
 }
 
-// guard lets sources through to a chain.
+// guard admits only some sources to a chain.
 type guard struct {
 	table   string
 	sources []netip.Prefix
 	to      string
 }
 
-// numbered is the name of the i-th chain of a kind: the first has the ServicePort's own hash.
+// numbered returns the name of the i-th chain of a kind. The first chain has the ServicePort's own hash.
 func (s *service) numbered(prefix string, i int) string {
 	if i == 0 {
 		return prefix + s.hash
@@ -41,8 +41,8 @@ func (s *service) numbered(prefix string, i int) string {
 	return prefix + hash(s.hash, strconv.Itoa(i))
 }
 
-// routesChain gives the name of the chain that does with each origin as rt says, in the nat table as
-// far as packets are forwarded, in the filter table as far as they are refused.
+// routesChain returns the name of the chain that applies rt to each origin. The chain forwards packets in the nat
+// table, and rejects or drops packets in the filter table.
 func (s *service) routesChain(table string, rt routes) string {
 	i := slices.Index(s.routes, rt)
 	if i < 0 {
@@ -71,13 +71,13 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition is a route and the match of the packets that take it, if no condition before it held.
+// condition is a route and the match of the packets that use it, if no earlier condition matched.
 type condition struct {
 	match string
 	route plan.Route
 }
 
-// conditions are in the order of Node.Origin: pods, the host, all others.
+// conditions returns the conditions in the order of Node.Origin: pods, the host, all others.
 func (s *service) conditions(rt routes) []condition {
 	pod, host, outside := rt[plan.FromPod], rt[plan.FromHost], rt[plan.FromOutside]
 	var out []condition
@@ -92,7 +92,7 @@ func (s *service) conditions(rt routes) []condition {
 	return append(out, condition{"", outside})
 }
 
-// guard gives the name of the chain that lets only some sources through (loadBalancerSourceRanges).
+// guard returns the name of the chain that admits only some sources (loadBalancerSourceRanges).
 func (s *service) guard(g guard) string {
 	same := func(o guard) bool { return o.table == g.table && o.to == g.to && slices.Equal(o.sources, g.sources) }
 	i := slices.IndexFunc(s.guards, same)
@@ -112,8 +112,8 @@ func (s *service) guard(g guard) string {
 	return name
 }
 
-// refusal is the rule for packets that the nat table left alone. Those that it forwards come here with
-// an endpoint as their destination, so nothing has to be said of them.
+// refusal returns the rules for packets that the nat table did not forward. Forwarded packets have an endpoint as
+// their destination by then, so they match none of these rules.
 func refusal(match string, v plan.Verdict) []string {
 	switch v {
 	case plan.Reject:
@@ -124,7 +124,7 @@ func refusal(match string, v plan.Verdict) []string {
 	return nil
 }
 
-// refuse rejects and drops in the filter table.
+// refuse adds the rules of the filter table that reject and drop packets to a frontend.
 func (s *service) refuse(f *plan.Frontend, rt routes) {
 	tree, guarded := filterExternal, f.AllowFrom != nil
 	switch {

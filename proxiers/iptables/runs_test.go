@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// recordRuns puts programs before those of iptables-legacy that note their arguments. It gives what was run since the
-// last call.
+// recordRuns replaces the programs of iptables-legacy by scripts that record their arguments. since returns the runs
+// since its last call.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}
@@ -46,8 +46,8 @@ func recordRuns(t *testing.T) (since func() []string) {
 	}
 }
 
-// Programs of iptables-legacy share a lock. One that is run without --wait gives up at once, or waits for ever.
-// iptables-save and --version do not take it.
+// The programs of iptables-legacy share a lock. Without --wait, a program gives up immediately or waits forever.
+// iptables-save and --version do not take the lock.
 func TestEveryRunWaitsForTheLockWithABound(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)
@@ -83,8 +83,8 @@ func TestEveryRunWaitsForTheLockWithABound(t *testing.T) {
 	}
 }
 
-// A restore of ours changes the number of entries by what the backend says it wrote; else each would cost a look
-// into the table. A scrape runs nothing.
+// A restore changes the number of entries by the number that the backend reports. Otherwise the watcher would read
+// the table after each restore. A scrape runs no program.
 func TestPartialSyncReadsNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)
@@ -104,13 +104,13 @@ func TestPartialSyncReadsNoTable(t *testing.T) {
 	next := plantest.Changes()[0].Next
 	apply(t, p, nil, next)
 	since()
-	time.Sleep(1500 * time.Millisecond) // the watcher looks each second
+	time.Sleep(1500 * time.Millisecond) // the watcher polls each second
 	if runs := since(); len(runs) > 0 {
 		t.Errorf("run without a change: %q", runs)
 	}
 }
 
-// gather gives each metric as "name{labels} type help".
+// gather returns each metric as "name{labels} type help".
 func gather(t *testing.T, c prometheus.Collector) (lines []string) {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -152,7 +152,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// The name without a variant only stands for another.
+// The name without a variant only resolves to another name.
 func TestResolve(t *testing.T) {
 	iptablestest.NewHost(t)
 	c := testComponent(t, Name)

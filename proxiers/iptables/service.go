@@ -21,25 +21,25 @@ const (
 	filterLoopback
 )
 
-// entry is what a frontend adds to one tree.
+// entry is the part of a frontend in one tree.
 type entry struct {
 	tree  int
 	place place
 	rules []string
 }
 
-// rendered is all that one ServicePort is in the kernel, but for its places in the trees' chains.
+// rendered holds the chains of one ServicePort and its entries in the trees.
 type rendered struct {
 	chains  []xtables.Chain
 	entries []entry
 }
 
-// renderer turns ServicePorts of one family into chains. It knows of the node what their rules need.
+// renderer turns ServicePorts of one family into chains. A renderer holds the data of the node that the rules need.
 type renderer struct {
 	family plan.Family
-	// pods are matches for what comes from a pod, one for each way to tell. Empty: there is none.
+	// pods holds one match for each way to detect packets of pods. pods is empty if pods cannot be detected.
 	pods []string
-	// loopback says that NodePorts are reached on this family's loopback address.
+	// loopback reports whether NodePorts can be reached on this family's loopback address.
 	loopback bool
 }
 
@@ -49,16 +49,16 @@ type service struct {
 	*plan.ServicePort
 	hash string
 	out  rendered
-	// masquerade are rules at the top of each pool's chain, as kube-proxy has them for ClusterIPs. leadsTo
-	// says that a rule names the chain.
+	// masquerade holds the rules at the top of each pool's chain, like those of kube-proxy for ClusterIPs. leadsTo
+	// reports whether a rule leads to the chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
-	// routes and ranges that have a chain, by their place in the list.
+	// routes and guards hold the routes and source ranges that have a chain, in the order of the chains.
 	routes []routes
 	guards []guard
 }
 
-// render gives nothing for no ServicePort, and for one of the other family.
+// render returns nothing if the ServicePort is nil or belongs to the other family.
 func (r *renderer) render(sp *plan.ServicePort) rendered {
 	if sp == nil || sp.Family != r.family {
 		return rendered{}
@@ -80,7 +80,7 @@ func (s *service) add(table, name string, rules []string) {
 	s.out.chains = append(s.out.chains, chain(table, name, rules...))
 }
 
-// frontend leads packets to the frontend, and refuses what must be refused.
+// frontend adds the rules that lead packets to the frontend, and the rules that refuse packets.
 func (s *service) frontend(f *plan.Frontend) {
 	rt := s.normal(f.Routes)
 	guarded := f.AllowFrom != nil
@@ -99,7 +99,7 @@ func (s *service) frontend(f *plan.Frontend) {
 	s.otherPackets(f)
 }
 
-// normal removes a difference that no packet can meet: without a way to tell pods there are none.
+// normal removes a difference that affects no packet: if pods cannot be detected, no packet comes from a pod.
 func (s *service) normal(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]
@@ -107,7 +107,7 @@ func (s *service) normal(r routes) routes {
 	return r
 }
 
-// match is the frontend's address, if it has one of its own, and port.
+// match returns a match of the frontend's port and, unless it is a NodePort, of its address.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return port(s.Name.Protocol, f.Port)
@@ -119,7 +119,7 @@ func (s *service) enter(tree int, f *plan.Frontend, rules ...string) {
 	s.out.entries = append(s.out.entries, entry{tree, place{f.Addr, s.Name.Protocol, f.Port}, rules})
 }
 
-// target gives the chain for packets to the frontend: a pool's, or one that tells origins apart.
+// target returns the chain for packets to the frontend: a pool's chain, or a chain that distinguishes origins.
 func (s *service) target(f *plan.Frontend, rt routes) string {
 	if !rt.onePool() {
 		return s.routesChain(xtables.NAT, rt)
@@ -140,7 +140,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	return s.toPool(pool)
 }
 
-// toPool gives the name of a pool's chain to a rule that leads there.
+// toPool returns the name of a pool's chain, for use in a rule that leads there.
 func (s *service) toPool(p plan.Pool) string {
 	s.leadsTo[p] = true
 	return s.poolName(p)
@@ -150,8 +150,8 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// otherPackets adds what a frontend means for packets to other ports of a ClusterIP, and to NodePorts on loopback
-// without relay.
+// otherPackets adds the rules for packets to other ports of a ClusterIP, and to NodePorts on loopback that are not
+// relayed.
 func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
 		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}
@@ -166,7 +166,7 @@ func (s *service) otherPackets(f *plan.Frontend) {
 	}
 }
 
-// pool makes the chain that chooses one of a pool's endpoints.
+// pool adds the chain that chooses one of a pool's endpoints.
 func (s *service) pool(p plan.Pool) {
 	endpoints := s.Pools[p]
 	rules := s.masquerade[p]
@@ -195,7 +195,7 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// endpoints makes the chains of endpoints that need one.
+// endpoints adds the chains of the endpoints that need a chain.
 func (s *service) endpoints() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {

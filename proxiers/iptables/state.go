@@ -8,16 +8,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// state is what the kernel has of one family, as far as it is ours.
+// state describes Edgeway's chains and rules of one family in the kernel.
 type state struct {
 	*renderer
 	trees []*tree
-	// sizes are the numbers of rules of our chains, totals their sums by table.
+	// sizes holds the number of rules of each chain, and totals holds the sums by table.
 	sizes  map[xtables.ChainID]int
 	totals map[string]total
 }
 
-// total counts what is ours in a table.
+// total counts Edgeway's chains and rules in a table.
 type total struct{ chains, rules int }
 
 func newState(r *renderer) *state {
@@ -35,7 +35,7 @@ func (s *state) write(in *xtables.Input, c xtables.Chain) {
 	s.sizes[c.ChainID], s.totals[c.Table] = len(c.Rules), t
 }
 
-// remove does nothing for a chain that was never written.
+// remove deletes a chain. remove does nothing if the chain was never written.
 func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	if _, known := s.sizes[id]; !known {
 		return
@@ -46,11 +46,11 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// step is two forms of a ServicePort, of which either may be nothing.
+// step holds the old and the new form of a ServicePort. The old or the new form may be empty.
 type step struct{ before, after rendered }
 
-// replace writes what differs. The places in the trees that go have been taken back before (see partial), as another
-// ServicePort may get them; the trees are written by finish.
+// replace writes the chains that differ between the two forms. partial has already removed the old entries from the
+// trees, because another ServicePort may take over their places. finish writes the trees.
 func (s *state) replace(in *xtables.Input, st step) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
@@ -72,7 +72,7 @@ func (s *state) replace(in *xtables.Input, st step) {
 	}
 }
 
-// without gives the entries of a that are not in b.
+// without returns the entries of a that are not in b.
 func without(a, b []entry) (out []entry) {
 	for _, e := range a {
 		same := func(o entry) bool { return o.tree == e.tree && o.place == e.place && slices.Equal(o.rules, e.rules) }
@@ -83,7 +83,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the chains of the trees that changed, by the ServicePorts or by the plan's node.
+// finish writes the chains of the trees that changed because of the ServicePorts or the node.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	surround(s.trees, s.family, p)
 	for _, t := range s.trees {
@@ -97,7 +97,7 @@ func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	}
 }
 
-// partial writes a step between plans. The family's pods and loopback are the same in both.
+// partial writes the difference between two plans, in which the family's pods and loopback must be the same.
 func (s *state) partial(in *xtables.Input, change proxiers.Change) {
 	var steps []step
 	for _, sp := range change.Removed {

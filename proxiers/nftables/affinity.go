@@ -13,22 +13,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap bounds a map of session affinity; with more clients, the surplus goes to random endpoints.
+// clientsPerMap is the maximum size of a map of session affinity. Surplus clients get random endpoints.
 const clientsPerMap = 1 << 16
 
-// affinity describes the maps of a ServicePort with session affinity. There is one map for each pool
-// and port of its endpoints: a dynamic map from client address to endpoint address.
+// affinity describes the maps of a ServicePort with session affinity. There is a dynamic map from client address to
+// endpoint address for each pool and each port of the pool's endpoints.
 type affinity struct {
-	// id stands for the ServicePort and the time-out in the names of maps: a new time-out starts afresh.
+	// id represents the ServicePort and the timeout in the names of maps, so a new timeout uses new maps.
 	id string
-	// chainID stands for id and ports in the names of class chains, whose rules go through all ports.
+	// chainID represents id and ports in the names of class chains, whose rules list all ports.
 	chainID string
 	timeout time.Duration
 	// ports holds the distinct endpoint ports of each pool, sorted.
 	ports [2][]uint16
 }
 
-// affinityOf returns nil for a ServicePort without session affinity.
+// affinityOf returns the affinity of a ServicePort, or nil if the ServicePort has no session affinity.
 func affinityOf(svc *plan.ServicePort) *affinity {
 	if svc.Affinity <= 0 {
 		return nil
@@ -46,19 +46,19 @@ func affinityOf(svc *plan.ServicePort) *affinity {
 	return a
 }
 
-// shortHash returns 16 hexadecimal digits, enough that no two names of a cluster share them.
+// shortHash returns 16 hexadecimal digits, which are enough to distinguish all names in a cluster.
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])
 }
 
-// mapName returns the name of the map of the clients of the endpoints of a pool that have this port.
+// mapName returns the name of the map of clients whose endpoints are in this pool and have this port.
 func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
 
 // learnChain returns the name of the chain that adds a client of an endpoint to maps, and the names of the maps: one
-// for each pool that has the endpoint.
+// for each pool that contains the endpoint.
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
@@ -70,13 +70,13 @@ func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain str
 	return fmt.Sprintf("learn-%s-%s-%d", a.id, letters, e.Addr.Port()), maps
 }
 
-// clientMaps are the maps that a learn chain adds clients to.
+// clientMaps holds the names of the maps to which a learn chain adds clients.
 type clientMaps []string
 
 // Rules implements nfttable.Rules.
 func (m clientMaps) Rules(*plan.Node) (rules []string) {
 	for _, name := range m {
-		// The packet's own source may be masqueraded already, when the host talks to itself.
+		// When the host connects to itself, the source of the packet may already be masqueraded.
 		rules = append(rules, fmt.Sprintf("update @%s { ct original $ip saddr : $ip daddr }", name))
 	}
 	return rules
@@ -104,8 +104,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that lead from a frontend and an endpoint to the chain that learns the client. An
-// endpoint that is in both pools appears once.
+// addEntries adds the elements that lead from a frontend and an endpoint to the learn chain. An endpoint that is in
+// both pools is added once.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -120,15 +120,15 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// has reports whether a pool has an endpoint.
+// has reports whether a pool contains an endpoint.
 func has(pool []plan.Endpoint, e plan.Endpoint) bool {
 	_, found := slices.BinarySearchFunc(pool, e.Addr,
 		func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
 	return found
 }
 
-// mayMislead reports whether a map of next's clients may lead to an endpoint that next does not have: an endpoint is
-// gone, or the map was not in use before and holds clients from an earlier time.
+// mayMislead reports whether a map of next may lead clients to an endpoint that next does not have: because an
+// endpoint was removed, or because the map was not in use before and still holds old clients.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
@@ -144,8 +144,8 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// Learned returns the maps of clients that may still lead to an endpoint that is gone after a change, with the
-// endpoints that they may lead to.
+// Learned returns the maps of clients that may still lead to an endpoint that a change removed, together with the
+// endpoints that remain.
 func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
@@ -171,8 +171,8 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 	return maps
 }
 
-// ClientMap returns the name of the map with the clients of a ServicePort with session affinity that are sent to
-// endpoints of a pool with this port.
+// ClientMap returns the name of the map of those clients of a ServicePort with session affinity that are sent to
+// endpoints of this pool with this port.
 func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
 	return affinityOf(svc).mapName(pool, port)
 }

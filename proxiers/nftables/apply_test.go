@@ -42,14 +42,14 @@ func TestFirstSyncInChunks(t *testing.T) {
 	}
 }
 
-// recreate has the tables written in one transaction, because a set has another type.
+// recreate changes the type of a set, so that the tables are replaced in one transaction.
 func recreate(t *testing.T, p *proxier, next *plan.Plan) {
 	t.Helper()
 	nft(t, "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }")
 	apply(t, p, nil, next)
 }
 
-// What is still to come is refused only when nobody else serves it.
+// Connections to Services that are not written yet are dropped, unless another backend still serves them.
 func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
 		newHost(t)
@@ -73,7 +73,7 @@ func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 	}
 }
 
-// A host that knows no Service CIDR, as one with manifests alone, has nothing left for the end of a takeover.
+// A host without Service CIDRs, such as a host with only manifests, writes nothing at the end of a takeover.
 func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })
@@ -82,7 +82,7 @@ func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	apply(t, p, nil, newPlan(&node, manyServices(2, 5)...))
 }
 
-// TestPartialEqualsFull goes through random plans by partial syncs and compares with a first sync.
+// TestPartialEqualsFull applies random plans by partial syncs and compares the result with a first sync.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200
 	if testing.Short() {
@@ -116,7 +116,7 @@ func TestPartialEqualsFull(t *testing.T) {
 	}
 }
 
-// randomPlan changes some ServicePorts of prev, or all.
+// randomPlan changes some or all ServicePorts of prev.
 func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
 	next := &plan.Plan{Node: testNode()}
 	if prev != nil && rng.IntN(3) > 0 {
@@ -189,7 +189,7 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	return svc
 }
 
-// TestFullSyncOverGarbage starts from what older versions, other programs or half a deletion leave.
+// TestFullSyncOverGarbage starts from the remains of older versions, other programs or an incomplete deletion.
 func TestFullSyncOverGarbage(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -256,8 +256,8 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Chains and maps that nothing needs go a minute later, with no further change. Another ServicePort may take them up
-// again before.
+// Unused chains and maps are deleted a minute later, without a further change. Another ServicePort may use the chains
+// and maps again before the deletion.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)
@@ -305,7 +305,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	apply(t, p, none, full)
 }
 
-// What cannot be deleted is told and stays due, at a later time.
+// If an object cannot be deleted, the sync reports the error, and the deletion is due again later.
 func TestIdleObjectThatIsHeld(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The benchmarks report, beside the time, the CPU time of the nft processes, kernel included.
+// The benchmarks also report the CPU time of the nft processes, including time in the kernel.
 
 func BenchmarkFirstSync(b *testing.B) {
 	for _, n := range []int{1000, 10000, 30000} {
@@ -34,7 +34,7 @@ func BenchmarkFirstSync(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart starts on the tables of the process before.
+// BenchmarkRestart starts with the tables of the previous process.
 func BenchmarkRestart(b *testing.B) {
 	for _, n := range []int{1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -57,7 +57,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint measures Apply alone, without the computation of the difference.
+// BenchmarkOneEndpoint measures only Apply, without the computation of the difference.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -81,7 +81,7 @@ func BenchmarkOneEndpoint(b *testing.B) {
 	}
 }
 
-// ownCPU reports the CPU time of this process from now on.
+// ownCPU reports the CPU time that this process uses from now on.
 func ownCPU(b *testing.B) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -102,7 +102,7 @@ func benchProxier(b *testing.B) proxiers.Proxier {
 	return p
 }
 
-// newBenchProxier returns a backend that the caller closes.
+// newBenchProxier returns a backend, which the caller must close.
 func newBenchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
 	p, err := Component().New(b.Context(), proxiers.Env{
@@ -122,7 +122,7 @@ func mustApply(b *testing.B, p proxiers.Proxier, prev, next *plan.Plan) {
 	}
 }
 
-// childCPU reports the CPU time of child processes from now on.
+// childCPU reports the CPU time that child processes use from now on.
 func childCPU(b *testing.B) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -135,7 +135,8 @@ func childCPU(b *testing.B) {
 	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "nft-cpu-ms/op") })
 }
 
-// Services with long lists of endpoints: the time for one must not depend on how many there are.
+// BenchmarkElements applies Services with long lists of endpoints. The time for an endpoint must not depend on the
+// number of endpoints.
 func BenchmarkElements(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 500} {
 		b.Run(fmt.Sprint(n, ",000"), func(b *testing.B) {
@@ -144,7 +145,7 @@ func BenchmarkElements(b *testing.B) {
 			start := time.Now()
 			mustApply(b, p, nil, full)
 			first := time.Since(start)
-			for b.Loop() { // forgets what was reported before
+			for b.Loop() { // resets the metrics that were reported before
 				mustApply(b, p, nil, full)
 			}
 			b.ReportMetric(first.Seconds()*1e6/float64(n*1000), "first-us/element")

@@ -8,31 +8,31 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// localSlots is the first slot of the local pool in the endpoint maps. No pool is as long as that.
+// localSlots is the first slot of the local pool in the endpoint maps. Every pool is smaller than localSlots.
 const localSlots = 1 << 30
 
-// pick is a Route together with the number of endpoints to pick from.
+// pick is a Route together with the number of endpoints to choose from.
 type pick struct {
 	plan.Route
 	count int
 }
 
-// class is everything that the rules for a frontend depend on, beside the family. Frontends of equal classes share
-// a chain, whose name spells the class out.
+// class holds everything that the rules for a frontend depend on, except the family. Frontends with equal classes
+// share a chain, whose name represents the class.
 type class struct {
 	proto    plan.Protocol
 	nodePort bool
-	// guarded is set if source ranges apply.
+	// guarded reports whether source ranges apply.
 	guarded bool
 	// picks is indexed by origin.
 	picks [3]pick
-	// remember is a statement that has a packet masqueraded, in addition to its mark.
+	// remember is a statement that, together with the mark, causes a packet to be masqueraded.
 	remember string
 	// affinity is nil without session affinity. A class with affinity belongs to one ServicePort.
 	affinity *affinity
 }
 
-// classOf returns the class of a frontend whose pools are sent to these addresses.
+// classOf returns the class of a frontend, whose connections are sent to the addresses in to, by pool.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
@@ -46,16 +46,16 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff
 	return c
 }
 
-// plain is the class without affinity. A chain with affinity hands clients that it does not know to the
-// plain one, because a rule that names an endpoint map makes the kernel (6.18) walk the whole map when
-// it is the first in its chain: no chain of a single ServicePort may do that.
+// plain returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If the
+// first rule of a chain refers to an endpoint map, the kernel (6.18) visits the whole map, so the chain of a single
+// ServicePort must not refer to an endpoint map.
 func (c *class) plain() *class {
 	p := *c
 	p.affinity = nil
 	return &p
 }
 
-// chain returns the name of the class's chain.
+// chain returns the name of the chain of the class.
 func (c *class) chain() string {
 	b := make([]byte, 0, 64)
 	if c.nodePort {
@@ -111,14 +111,14 @@ func (c *class) Rules(n *plan.Node) []string {
 		}
 	}
 	if host != outside {
-		// Only in the output hook a packet has an output interface already.
+		// Only in the output hook does a packet have an output interface.
 		rules = append(rules, c.pickRules("oif != 0 ", host)...)
 		rules = append(rules, c.pickRules("fib saddr type local ", host)...)
 	}
 	return append(rules, c.pickRules("", outside)...)
 }
 
-// pickRules returns the rules for the packets of one origin, which match the condition.
+// pickRules returns the rules for the packets of one origin. The condition matches these packets.
 func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
@@ -127,7 +127,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 	if p.SNAT {
 		prefix += c.remember + "meta mark set meta mark or $mark "
 	}
-	// nft takes a map that gives a port only after a match of the transport protocol.
+	// nft accepts a map with ports only after a match of the transport protocol.
 	prefix += fmt.Sprintf("meta l4proto %s dnat to ", nfttable.ProtoName(c.proto))
 	var rules []string
 	if c.affinity != nil {
@@ -149,7 +149,8 @@ func (c *class) pickRules(condition string, p pick) []string {
 		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr returns the beginning of a key. NodePorts are the same at each address.
+// daddr returns the beginning of a key. The key of a NodePort has no address, because a NodePort is the same at all
+// addresses.
 func (c *class) daddr() string {
 	if c.nodePort {
 		return ""

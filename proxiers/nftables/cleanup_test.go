@@ -16,11 +16,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A packet that is among our rules when they go must not meet those that are left when the maps before
-// them are empty already: another backend serves its Service by now.
+// A packet may be traversing the rules when they are deleted. The remaining rules must not reject such a packet after
+// the maps have been emptied, because another backend now serves its Service.
 func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	newHost(t)
-	// The endpoint, and a way to the ClusterIP that no packet goes.
+	// Add the address of the endpoint, and a route to the ClusterIP, which no packet takes.
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"address", "add", "192.0.2.1/32", "dev", "lo"}, {"route", "add", "default", "dev", "lo"},
 	} {
@@ -36,7 +36,7 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 		chain output { type nat hook output priority -99; ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.1:5353; }
 	}`)
 	var sent, refused int
-	for range 30 { // 2 packets are refused in each if the tables are deleted at once
+	for range 30 { // without the wait, 2 packets are refused in each round
 		apply(t, p, nil, next)
 		stop := make(chan struct{})
 		var senders sync.WaitGroup
@@ -67,8 +67,8 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	}
 }
 
-// A Cleanup that ends in the middle leaves tables that are disabled. They come back to life when the backend is
-// wanted again, whether it is running or starts.
+// An interrupted Cleanup leaves disabled tables. The next full sync of the backend enables the tables again, also
+// after a restart.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
 	p, d := testProxier(t)
@@ -90,7 +90,7 @@ func TestDisabledTablesAreRepaired(t *testing.T) {
 	}
 }
 
-// sender opens flow after flow in the test's network namespace.
+// sender starts flows in the test's network namespace, one after the other.
 type sender struct {
 	namespace int
 	to        unix.Sockaddr
@@ -109,7 +109,7 @@ func newSender(t *testing.T, to unix.Sockaddr) *sender {
 	return &sender{namespace: ns, to: to}
 }
 
-// run counts the packets, and those for which a rule said no: the send fails with EPERM.
+// run counts all packets, and the packets that a rule rejected: then the send fails with EPERM.
 func (s *sender) run(stop <-chan struct{}) {
 	runtime.LockOSThread() // never unlocked: the thread ends
 	if s.failure = unix.Setns(s.namespace, unix.CLONE_NEWNET); s.failure != nil {

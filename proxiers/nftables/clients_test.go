@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clients gives the clients in the map of a port of the cluster pool, with their endpoints.
+// clients returns the clients in the map of a port of the cluster pool, with their endpoints.
 func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
 	c, err := netlink.Dial()
@@ -45,7 +45,7 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	name := ClientMap(both.Services[0], plan.ClusterPool, 53)
 	nft(t, "add element ip edgeway "+name+" { 198.51.100.1 : 10.244.1.8, 198.51.100.2 : 10.244.1.9, 198.51.100.3 : 10.244.1.7 }")
 	drift.wait(t)
-	apply(t, p, nil, both) // also: a full sync keeps what clients learned
+	apply(t, p, nil, both) // a full sync also keeps the clients in the maps
 	want := map[string]string{"198.51.100.1": "10.244.1.8", "198.51.100.2": "10.244.1.9"}
 	if got := clients(t, both.Services[0], 53); len(got) != 2 || got["198.51.100.1"] != want["198.51.100.1"] || got["198.51.100.2"] != want["198.51.100.2"] {
 		t.Errorf("after a full sync: clients %v, want %v", got, want)
@@ -60,7 +60,7 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestPacketsTeach sends packets through the rules: the host to endpoints on its own loopback interface.
+// TestPacketsTeach sends packets from the host through the rules to endpoints on its own loopback interface.
 func TestPacketsTeach(t *testing.T) {
 	newHost(t)
 	loopback(t, "10.244.1.8/32", "10.244.1.9/32", "192.0.2.1/32")
@@ -112,7 +112,7 @@ func TestPacketsTeach(t *testing.T) {
 	}
 }
 
-// loopback gives the loopback interface addresses, and sends all else to it.
+// loopback adds addresses to the loopback interface and routes all other addresses to it.
 func loopback(t *testing.T, addrs ...string) {
 	t.Helper()
 	lo, err := rtnetlink.LinkByName("lo")

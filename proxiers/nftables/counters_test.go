@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// loopbackPlan has a NodePort 30000 of each protocol and family.
+// loopbackPlan returns a plan with a NodePort 30000 for each protocol and family.
 func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	node := testNode()
 	node.LoopbackAddrs = loopbackAddrs
@@ -34,8 +34,8 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to an address of this host and gives what comes back. The kernel tells of a
-// rejection in the output hook twice: by EPERM at once, then by the ICMP message.
+// knock sends a datagram to an address of this host and returns the error of the answer. The kernel reports a
+// rejection in the output hook twice: immediately by EPERM, and then by the ICMP message.
 func knock(t *testing.T, at string) error {
 	t.Helper()
 	conn, err := net.Dial("udp", at)
@@ -51,7 +51,7 @@ func knock(t *testing.T, at string) error {
 	return err
 }
 
-// figures gives the values of a counter by the values of its labels.
+// figures returns the values of a counter by its labels.
 func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -76,7 +76,7 @@ func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	return found
 }
 
-// mustHaveRejected wants these counts of UDP, and none of SCTP.
+// mustHaveRejected checks these counts of rejected UDP packets, and that no SCTP packet was rejected.
 func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	t.Helper()
 	want := map[string]float64{
@@ -88,7 +88,7 @@ func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	}
 }
 
-// Each family's counter is there from the start.
+// The counter of each family exists from the start.
 func TestFailuresAreCounted(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -103,7 +103,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// A scrape may come at any time, also in the middle of an Apply.
+// A scrape may come at any time, even during an Apply.
 func TestScrapesBesideApply(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -128,8 +128,8 @@ func TestScrapesBesideApply(t *testing.T) {
 	scraping.Wait()
 }
 
-// TestLoopbackRejects sends packets to NodePorts on loopback: UDP is refused and counted, TCP is what the
-// host's own sockets make of it. The conformance suite does the same with SCTP.
+// TestLoopbackRejects sends packets to NodePorts on loopback. UDP is rejected and counted, and TCP reaches the host's
+// own sockets. The conformance suite tests SCTP in the same way.
 func TestLoopbackRejects(t *testing.T) {
 	newHost(t)
 	loopback(t)
@@ -155,7 +155,7 @@ func TestLoopbackRejects(t *testing.T) {
 		if err := knock(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("UDP to %s: %v, want a refusal", host, err)
 		}
-		_ = knock(t, host+":30001") // no NodePort: not counted
+		_ = knock(t, host+":30001") // not a NodePort, so not counted
 	}
 	mustHaveRejected(t, p, 1, 1)
 	apply(t, p, nil, on)
@@ -172,7 +172,7 @@ func TestLoopbackRejects(t *testing.T) {
 	}
 }
 
-// A listener of UDP at the port of a NodePort that is not served on loopback is the host's own affair.
+// If the NodePort is not served on loopback, a UDP packet to its port reaches the listener of the host.
 func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	newHost(t)
 	loopback(t)
@@ -191,7 +191,7 @@ func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	mustHaveRejected(t, p, 0, 0)
 }
 
-// The element-only change must not touch anything else.
+// A change of elements must not touch anything else.
 func TestLoopbackChangeIsOneElementOfEachFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services

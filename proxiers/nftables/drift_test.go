@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle gives notices that are already sent the time to be read.
+// settle is the time to read notices that have already been sent.
 const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndMended(t *testing.T) {
@@ -34,7 +34,7 @@ func TestDriftIsReportedAndMended(t *testing.T) {
 		before := drift.count()
 		nft(t, script)
 		drift.wait(t)
-		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more") // until the full sync more of it is no news
+		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more") // not reported before the full sync
 		time.Sleep(settle)
 		if n := drift.count() - before; n != 1 {
 			t.Errorf("%s: reported %d times, want once", script, n)
@@ -74,8 +74,8 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller skips plans that differ in nothing, so Prev can be one that the backend has not seen. That
-// must stay a partial sync: a full one writes all rules anew.
+// The caller skips plans without a difference, so Prev may be a plan that the backend has not seen. The sync must
+// still be partial, because a full sync rewrites all rules.
 func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -89,7 +89,7 @@ func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
 	}
 }
 
-// ruleHandles gives the numbers of the fixed chains' rules of IPv4: a rule that is written anew has another one.
+// ruleHandles returns the handles of the rules in the fixed IPv4 chains. A rewritten rule has a new handle.
 func ruleHandles(t *testing.T) (handles []uint64) {
 	t.Helper()
 	c, err := netlink.Dial()

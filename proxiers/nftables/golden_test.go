@@ -36,7 +36,7 @@ func TestFirstTransaction(t *testing.T) {
 	plantest.Golden(t, *update, "first", tx)
 }
 
-// A kernel without IPv6 is asked for no table of it.
+// Without IPv6 in the kernel, the backend creates no IPv6 table.
 func TestOneFamily(t *testing.T) {
 	tx := Render(testEnv(plan.IPv4), proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
 	if strings.Contains(tx, "ip6") || !strings.Contains(tx, "10.96.0.2") {
@@ -44,7 +44,7 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// What Probe tries must be a plan as the planner makes them.
+// The sample plan of Probe must be valid, like the plans of the planner.
 func TestProbePlanIsValid(t *testing.T) {
 	if err := Sample().Validate(); err != nil {
 		t.Error(err)

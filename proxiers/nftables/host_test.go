@@ -22,8 +22,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newHost moves the test into a network namespace of its own. The thread is never unlocked, so it ends
-// with the test, and the namespace with it.
+// newHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
+// end with the test.
 func newHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -32,7 +32,7 @@ func newHost(t testing.TB) {
 	}
 }
 
-// drifts collects what the backend reports.
+// drifts collects the reports of drift from the backend.
 type drifts struct {
 	mu      sync.Mutex
 	reasons []string
@@ -65,7 +65,8 @@ func (d *drifts) wait(t *testing.T) {
 	}
 }
 
-// testProxier makes a backend in the test's namespace, which keeps idle objects until the next kernelState.
+// testProxier starts a backend in the test's namespace. The backend keeps idle objects until the next call of
+// kernelState.
 func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drifts) {
 	t.Helper()
 	d := &drifts{came: make(chan struct{}, 1)}
@@ -82,7 +83,7 @@ func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drift
 	return p, d
 }
 
-// start makes a backend, and closes it at the end of the test.
+// start starts a backend, and closes it at the end of the test.
 func start(t *testing.T, s nfttable.Schema, env proxiers.Env) *proxier {
 	t.Helper()
 	p, err := newProxier(s, env)
@@ -107,7 +108,7 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	}
 }
 
-// nft runs a script, which must succeed, and gives what it prints.
+// nft runs a script, which must succeed, and returns its output.
 func nft(t testing.TB, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -121,15 +122,15 @@ func nft(t testing.TB, script string) string {
 	return string(out)
 }
 
-// kernelState gives all rules and elements of all tables, with elements in order, after what waits for its deletion
-// has gone. Elements are as the kernel tells them, in hexadecimal.
+// kernelState deletes idle objects, and returns all rules and elements of all tables, with elements in order.
+// Elements are in the kernel's format, in hexadecimal.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	tend(t, p)
 	return kernelElements(t, p) + strings.Join(ruleLines(nft(t, "list ruleset")), "\n")
 }
 
-// tend has what waits for its deletion deleted.
+// tend deletes all idle objects.
 func tend(t *testing.T, p *proxier) {
 	t.Helper()
 	if err := p.Tend(t.Context()); err != nil {
@@ -140,14 +141,15 @@ func tend(t *testing.T, p *proxier) {
 	}
 }
 
-// kernelElements gives the elements of the fixed sets and maps as the kernel tells them, in order.
+// kernelElements returns the elements of the fixed sets and maps in the kernel's format, in order.
 func kernelElements(t *testing.T, p *proxier) string {
 	t.Helper()
 	return settled(t, func() string { return tellElements(t, p) })
 }
 
-// settled gives what is read twice in a row. While the kernel (6.18) moves a set to a hash table of another size, which
-// it begins after a transaction has returned, a list of several datagrams repeats some elements and lacks as many.
+// settled reads the state until it is the same twice in a row. While the kernel (6.18) moves a set to a hash table of
+// another size, which begins after a transaction, a list of several datagrams repeats some elements and omits as
+// many.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()
@@ -175,7 +177,7 @@ func tellElements(t *testing.T, p *proxier) string {
 			var lines []string
 			eachElement(t, c, f, set.Name, func(raw []byte) { lines = append(lines, fmt.Sprintf("%s %x", set.Name, raw)) })
 			slices.Sort(lines)
-			// While a set grows, the kernel (6.18) tells an element where it was and where it is.
+			// While a set grows, the kernel (6.18) reports an element both at its old and at its new position.
 			b.WriteString(strings.Join(slices.Compact(lines), "\n") + "\n")
 		}
 	}
@@ -197,8 +199,8 @@ func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit
 	}
 }
 
-// ruleLines gives each line of a listing behind its table and object, in the order of objects' names,
-// without elements.
+// ruleLines returns the lines of a listing without elements. Each line follows its table and object, and objects are
+// sorted by name.
 func ruleLines(listing string) []string {
 	objects := map[string][]string{}
 	var table, object string
@@ -210,7 +212,7 @@ func ruleLines(listing string) []string {
 		case strings.HasPrefix(line, "\t}"):
 			object = ""
 		case strings.HasPrefix(line, "\t\telements = "):
-			object = "" // to the end of the set
+			object = "" // until the end of the set
 		case strings.HasPrefix(line, "\t\t") && object != "":
 			objects[object] = append(objects[object], object+": "+strings.TrimSpace(line))
 		case strings.HasPrefix(line, "\t") && len(words) == 3:
@@ -225,7 +227,7 @@ func ruleLines(listing string) []string {
 	return lines
 }
 
-// firstDifference gives the first line in which two states differ; empty when they are equal.
+// firstDifference returns the first line in which two states differ, or "" if they are equal.
 func firstDifference(want, got string) string {
 	if want == got {
 		return ""

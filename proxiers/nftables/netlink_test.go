@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sortedListing returns the objects of a listing in the order of their names, and elements in theirs.
+// sortedListing returns the objects of a listing sorted by name, and the elements in order.
 func sortedListing(text string) string {
 	lines := ruleLines(text)
 	for part := range strings.SplitSeq(text, "elements = {") {
@@ -34,7 +34,7 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram goes through random plans by netlink, and compares the elements, and what nft lists, with
+// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and the output of nft with
 // new tables whose elements nft wrote.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
@@ -63,13 +63,13 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 		if diff := firstDifference(state(), byNetlink); diff != "" {
 			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
 		}
-		if reports > seed { // one for each flush of recreate
+		if reports > seed { // one for each flush by recreate
 			t.Fatalf("drift reported for our own transactions: %q", drift.reasons)
 		}
 	}
 }
 
-// endpointChange gives plans that differ in an endpoint of two ServicePorts, of which one has session affinity.
+// endpointChange returns two plans that differ in an endpoint of two ServicePorts, one of them with session affinity.
 func endpointChange() (full, next *plan.Plan) {
 	full = newPlan(testNode(), webServices()...)
 	next = full
@@ -84,8 +84,8 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change of endpoints starts no program, and opens no socket: it can do without a file descriptor. Closing a socket
-// of netfilter would cost what the program costs.
+// A change of endpoints runs no program and opens no socket, so it needs no new file descriptor. Closing a netfilter
+// socket would cost as much as the program.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
@@ -107,12 +107,12 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
 		t.Errorf("after 1,000 changes: %s", diff)
 	}
-	if drift.count() > 1 { // recreate is one
+	if drift.count() > 1 { // recreate causes one report
 		t.Errorf("drift: %q", drift.reasons)
 	}
 }
 
-// withoutFiles runs f where no file can be opened.
+// withoutFiles runs f while no file can be opened.
 func withoutFiles(t *testing.T, f func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -136,7 +136,7 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// Other programs write to tables of their own all the time: no change is lost, and none is taken for theirs.
+// While other programs write to their own tables, no change of Edgeway is lost, and none is reported as drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

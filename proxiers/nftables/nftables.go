@@ -32,7 +32,7 @@ const tableName = proxiers.NFTablesTable
 
 func schema() nfttable.Schema { return EndpointSchema(tableName) }
 
-// EndpointSchema describes tables whose rules pick endpoints themselves, before all filters.
+// EndpointSchema returns the schema of tables whose rules choose endpoints themselves, before all filters.
 func EndpointSchema(table string) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
 	return Schema(Options{Table: table, Learn: []nfttable.Chain{
@@ -41,7 +41,7 @@ func EndpointSchema(table string) nfttable.Schema {
 	}})
 }
 
-// proxier is the running backend. Its table is a proxiers.Tender.
+// proxier is the running backend. The embedded Table implements proxiers.Tender.
 type proxier struct {
 	*nfttable.Table
 	families []plan.Family
@@ -77,8 +77,8 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 	return p.Prune(ctx, Learned(change, p.families))
 }
 
-// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the way from
-// objects to rules. Prev nil: from no tables.
+// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the translation
+// from objects to rules. If change.Prev is nil, there are no tables yet.
 func Render(env proxiers.Env, change proxiers.Change) string {
 	return nfttable.Render(schema(), env, change)
 }

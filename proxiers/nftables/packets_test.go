@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan has a ServicePort with that many of six endpoints, which are addresses of this host, counted from one of
-// them.
+// dnsPlan returns a plan with a ServicePort that has some of six endpoints, starting with number from. The endpoints
+// are addresses of this host.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {
@@ -28,8 +28,8 @@ func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	return newPlan(node, svc)
 }
 
-// While endpoints come and go, the first packet of each flow meets one of them: it is neither rejected nor left with
-// the address of the Service. A packet is on its way for some microseconds, so it takes many to find a fault.
+// While endpoints change, the first packet of each flow reaches an endpoint: it is neither rejected nor sent to the
+// address of the Service. A packet takes only some microseconds, so many packets are needed to find a fault.
 func TestNoFirstPacketIsLost(t *testing.T) {
 	const changes = 1000
 	packets, _ := strconv.Atoi(os.Getenv("FIRST_PACKETS"))
@@ -46,7 +46,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 		plans = append(plans, dnsPlan(node, c[0], c[1]))
 	}
 	var prev *plan.Plan
-	for _, next := range plans { // the classes are made
+	for _, next := range plans { // creates the classes
 		apply(t, p, prev, next)
 		prev = next
 	}
@@ -73,7 +73,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 	}
 }
 
-// receiver counts what arrives at port 53.
+// receiver counts the packets that arrive at port 53.
 type receiver struct {
 	fd       int
 	received atomic.Int64
@@ -112,7 +112,7 @@ func (r *receiver) run() {
 	}
 }
 
-// stop gives the number of packets, with those that nobody read in time.
+// stop returns the number of received packets, including packets that were not read in time.
 func (r *receiver) stop(t *testing.T) int {
 	t.Helper()
 	r.quit.Store(true)

@@ -2,7 +2,7 @@ package nftables
 
 import "edgeway/proxiers/internal/plantest"
 
-// The plans that all proxiers are tested with, by short names.
+// Short names for the plans with which all proxiers are tested.
 var (
 	addr          = plantest.Addr
 	prefix        = plantest.Prefix

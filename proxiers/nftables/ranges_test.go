@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The source ranges of a Service change together with more endpoints than fit into a transaction.
+// The source ranges of a Service may change together with more endpoints than one transaction holds.
 func TestRangesOfASplitBatchDoNotOverlap(t *testing.T) {
 	newHost(t)
 	s := schema()

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Rejected is a prometheus.Collector of the packets that the tables reject on loopback addresses.
+// Rejected is a prometheus.Collector that counts the packets that the tables reject on loopback addresses.
 type Rejected struct {
 	Table    *nfttable.Table
 	Families []plan.Family

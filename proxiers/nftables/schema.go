@@ -37,33 +37,35 @@ const (
 
 const (
 	podSources = "pod-sources"
-	// idleFor is how long an unused chain or map is kept: a class that a Service leaves is often needed again soon.
+	// idleFor is the time for which an unused chain or map is kept, because a Service often needs its old class
+	// again.
 	idleFor = time.Minute
 )
 
-// Options hold what backends differ in.
+// Options describes the differences between backends.
 type Options struct {
 	// Table is the name of the tables.
 	Table string
-	// To returns the address that connections to a pool are sent to. If it is nil, they are sent to one of the pool's
-	// endpoints.
+	// To returns the address to which connections to a pool are sent. If To is nil, connections are sent to one of
+	// the pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is a statement that has a packet masqueraded, in addition to its mark, and Masquerade the rule that does
-	// it. Both are "" if the mark alone does.
+	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
+	// that masquerades such packets. Remember and Masquerade are empty if the mark alone is enough.
 	Remember, Masquerade string
-	// Learn are the hooks at which the endpoint of a new connection is known, as chains: they jump to LearnChain.
+	// Learn holds chains at the hooks where the endpoint of a new connection is known. The chains jump to the chain
+	// learn.
 	Learn []nfttable.Chain
-	// Sets and Chains are the backend's own. The SetID of the first of the Sets is OwnSets.
+	// Sets and Chains are specific to the backend. OwnSets is the SetID of the first of Sets.
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Service adds what else a ServicePort needs. It may be nil.
+	// Service adds the backend's own needs of a ServicePort. Service may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
-// LearnNew is the rule of Options.Learn.
+// LearnNew is the rule of the chains in Options.Learn.
 const LearnNew = "ct state new jump learn"
 
-// Schema describes tables with the path of a new connection.
+// Schema returns the schema of tables that process new connections.
 func Schema(o Options) nfttable.Schema {
 	var counters []string
 	for _, proto := range plan.NotRelayedProtocols() {
@@ -81,7 +83,7 @@ func Schema(o Options) nfttable.Schema {
 	}
 }
 
-// Hooked returns a chain of rules for packets that pass a hook.
+// Hooked returns a chain with rules for the packets that pass a hook.
 func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
 	rules ...string,
 ) nfttable.Chain {
@@ -93,7 +95,7 @@ func sets() []nfttable.Set {
 	with := func(key []nfttable.Field, more ...nfttable.Field) []nfttable.Field { return slices.Concat(key, more) }
 	slots := []nfttable.Field{nfttable.Addr, nfttable.Port, nfttable.Slot}
 	addr := []nfttable.Field{nfttable.Addr}
-	// What is found by a NodePort has the same key without the address.
+	// The key of a NodePort is the same without the address.
 	return []nfttable.Set{
 		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, Leads: true},
 		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, Leads: true},
@@ -115,9 +117,9 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet returns the map of the endpoints of a frontend. There is one for each protocol because nft
-// 1.0.6, when it gets a map with "th dport" from the kernel, refuses it in a rule ("conflicting protocols
-// specified: tcp vs. th"); with "tcp dport" it does not.
+// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because nft 1.0.6 refuses to
+// use a map with "th dport" in a rule if it has read the map from the kernel ("conflicting protocols specified: tcp
+// vs. th"). nft accepts a map with "tcp dport".
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	set := endpointsTCP
 	switch p {
@@ -160,7 +162,7 @@ func (o Options) chains() []nfttable.Chain {
 	}
 }
 
-// masquerade returns Options.Masquerade, if there is one.
+// masquerade returns Options.Masquerade as a list of rules, which is empty if Options.Masquerade is "".
 func (o Options) masquerade() []string {
 	if o.Masquerade == "" {
 		return nil
@@ -168,8 +170,9 @@ func (o Options) masquerade() []string {
 	return []string{o.Masquerade}
 }
 
-// loopbackRules reject and count packets to NodePorts on loopback that are not relayed. The lookups in @nodeports
-// only test whether there is an element: kernels before 6.11 cannot ask a map that in another way.
+// loopbackRules returns the rules that count and reject packets to NodePorts on loopback that are not relayed. The
+// lookups in @nodeports only test whether an element exists, because kernels before 6.11 have no other such test for
+// a map.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules,
@@ -181,7 +184,7 @@ func loopbackRules() (rules []string) {
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
 
-// Check returns an error if rules cannot be made for a host: they contain its names of interfaces unchanged.
+// Check returns an error if a host has an interface whose name is invalid in rules, which contain the name unchanged.
 func Check(n *plan.Node) error {
 	for _, name := range n.PodInterfaces {
 		if err := plan.CheckInterface(name); err != nil {

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceNeeds is Schema.Service.
+// serviceNeeds implements Schema.Service.
 func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	aff := affinityOf(svc)
 	if aff != nil {
@@ -31,7 +31,7 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// to returns the addresses that connections are sent to, by pool.
+// to returns the addresses to which connections are sent, by pool.
 func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	if o.To == nil {
 		return svc.Pools
@@ -45,7 +45,7 @@ func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	return to
 }
 
-// addFrontend adds what one frontend needs: its class, source ranges and slots.
+// addFrontend adds the needs of one frontend: its class, source ranges and slots.
 func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff *affinity) {
 	to := o.to(svc)
 	c := classOf(svc, f, to, aff)
@@ -86,13 +86,14 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 	}
 }
 
-// addClass adds the chain of a class, and returns its number.
+// addClass adds the chain of a class and returns its number.
 func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	id := nfttable.ObjectID{Family: f, Kind: nfttable.ChainObject, Name: c.chain()}
 	return n.Chain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
-// nodeEntries implements Schema.Node: the addresses that accept NodePorts, here and on loopback.
+// nodeEntries implements Schema.Node. nodeEntries returns the addresses that accept NodePorts, including loopback
+// addresses.
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {
@@ -107,7 +108,7 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// Refuse adds the rejection of connections to an address that is not among the ServicePort's frontends.
+// Refuse rejects connections to an address that is not among the frontends of the ServicePort.
 func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.picks {

@@ -12,33 +12,33 @@ type Packet struct {
 	Protocol Protocol
 	Src      netip.Addr
 	Dst      netip.AddrPort
-	// InInterface is the interface that the packet came in by; empty when this host made it.
+	// InInterface is the interface on which the packet arrived. InInterface is empty if this host sent the packet.
 	InInterface string
 }
 
-// Decision says what must happen to a packet, and why.
+// Decision describes what must happen to a packet, and the reason.
 type Decision struct {
 	Verdict Verdict
 	Origin  Origin
-	// Service and Frontend are nil when no frontend matched.
+	// Service and Frontend are nil if no frontend matched.
 	Service  *ServicePort
 	Frontend *Frontend
-	// Pool names the list that Endpoints is; both have a meaning only with Forward.
+	// Pool is the pool that Endpoints come from. Pool and Endpoints are only meaningful with Forward.
 	Pool      Pool
 	Endpoints []Endpoint
-	// SNAT says that the source is masqueraded whichever endpoint is chosen; see SNATFor.
+	// SNAT reports whether the source is masqueraded for every endpoint; see SNATFor.
 	SNAT bool
-	// Reason is one sentence for a person.
+	// Reason is one sentence for a human reader.
 	Reason string
 }
 
-// SNATFor reports whether the source is masqueraded when a connection from src goes to e: the route's
-// masquerade, or a hairpin (an endpoint of this host that reaches itself through its Service).
+// SNATFor reports whether a connection from src to e is masqueraded: because the route demands it, or because the
+// connection is a hairpin (an endpoint of this host that connects to itself through its Service).
 func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
 	return d.SNAT || e.Local && e.Addr.Addr() == src
 }
 
-// Origin tells where a packet comes from. Pods come first: a pod's address is never the host's.
+// Origin returns the origin of a packet. Pods are tested first, because a pod's address is never the host's.
 func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	for _, p := range n.PodSources {
 		if p.Contains(src) {
@@ -58,10 +58,10 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	return FromOutside
 }
 
-// Decide is the specification of the dataplane: what must happen to the first packet of a connection.
-// Frontends with an address win over NodePorts; then come the ports of a ClusterIP that no Service
-// uses (rejected) and the unallocated addresses of the Service CIDRs (dropped).
-// It walks every ServicePort: it is for tests and for people, not for packets.
+// Decide specifies the dataplane: it returns what must happen to the first packet of a connection. Frontends with an
+// address take precedence over NodePorts. Next come the ports of a ClusterIP that no Service uses (rejected) and the
+// unallocated addresses of the Service CIDRs (dropped). Decide visits every ServicePort: it is meant for tests and
+// for people, not for packets.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -90,8 +90,8 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
 }
 
-// decideMartian judges what comes in from another host and is from or to a loopback address. The kernel drops it,
-// unless somebody set route_localnet, which Edgeway never does.
+// decideMartian decides about a packet from another host whose source or destination is a loopback address. The
+// kernel drops such packets unless route_localnet is set, and Edgeway never sets it.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {
@@ -105,7 +105,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	)}, true
 }
 
-// whyPass names the NodePort that is served, but not at this address.
+// whyPass returns the reason why a packet is not for a Service, or why a NodePort does not accept the packet.
 func (p *Plan) whyPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)
@@ -128,7 +128,7 @@ func (p *Plan) whyPass(pkt Packet) string {
 	return fmt.Sprintf("%s, accepted at %s only: proxy.nodeport_addresses", owner, strings.Join(accepting, ", "))
 }
 
-// nodePortAt gives who has the packet's port as a NodePort, at whatever address; nil: nobody.
+// nodePortAt returns the ServicePort whose NodePort is the packet's port at any address, or nil if there is none.
 func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
@@ -142,7 +142,7 @@ func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	return nil
 }
 
-// decideLoopback judges a connection to a loopback address that accepts NodePorts.
+// decideLoopback decides about a connection to a loopback address that accepts NodePorts.
 func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
@@ -171,7 +171,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
-// whyNotRelayed is where LoopbackPool gives none.
+// whyNotRelayed returns the reason why LoopbackPool returns false.
 func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
@@ -180,9 +180,9 @@ func (s *ServicePort) whyNotRelayed() string {
 		s.Name)
 }
 
-// LoopbackPool gives the endpoints for connections to f, a NodePort, on a loopback address. They get
-// the endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local holds, there is no short-circuit).
-// false: nobody listens. Only TCP can be relayed.
+// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback get
+// the endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local applies, without a
+// short-circuit). LoopbackPool returns false if f is not served on loopback. Only TCP can be relayed.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0
@@ -210,7 +210,7 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 	return d
 }
 
-// lookup finds the frontend that owns the packet's destination; nil when there is none.
+// lookup returns the frontend that owns the packet's destination, or nil if there is none.
 func (p *Plan) lookup(pkt Packet) (*ServicePort, *Frontend) {
 	dst := pkt.Dst.Addr()
 	nodePorts := !dst.IsLoopback() && slices.Contains(p.Node.NodePortAddrs, dst)

@@ -15,15 +15,15 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// everywhere is a route for each origin, told apart by pool and SNAT.
+// The routes of the tests, with a route for each origin.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
 	mixed          = [numOrigins]Route{{Verdict: Forward}, {Verdict: Reject}, {Verdict: Drop}}
 )
 
-// testPlan has one Service with endpoints and each kind of frontend, one without endpoints, one of UDP, and
-// one in IPv6.
+// testPlan returns a plan with a Service that has endpoints and each kind of frontend, one without endpoints, one
+// over UDP, and one in IPv6.
 func testPlan() *Plan {
 	name := func(n string, p Protocol) ServicePortName {
 		return ServicePortName{Namespace: "ns", Name: n, Protocol: p}
@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 		src, dst string
 		iface    string
 		verdict  Verdict
-		service  string // empty: none
+		service  string // empty if there is none
 		why      string // a part of the reason
 	}{
 		"ClusterIP":                         {TCP, outside, "10.96.0.1:80", "eth0", Forward, "web", "ClusterIP of ns/web"},
@@ -117,8 +117,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Without the other Service's external IP the same port is the NodePort, also from the host itself, but
-// never on loopback, even if the plan said so.
+// Without the other Service's external IP, the same address and port are the NodePort. A connection to loopback is
+// never for the NodePort, even if the plan lists the loopback address.
 func TestDecideNodePort(t *testing.T) {
 	p := testPlan()
 	p.Services = p.Services[3:]
@@ -135,7 +135,7 @@ func TestDecideNodePort(t *testing.T) {
 	}
 }
 
-// The route is the origin's: verdict, pool and SNAT.
+// The origin selects the route: verdict, pool and SNAT.
 func TestDecideFollowsOrigin(t *testing.T) {
 	p := testPlan()
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestSNATFor(t *testing.T) {
 	}
 }
 
-// The words of a plan are Kubernetes' own.
+// The names in a plan are those of Kubernetes.
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		ServicePortName{"ns", "svc", "http", TCP}.String(): "ns/svc:http/TCP",

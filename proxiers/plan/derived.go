@@ -6,21 +6,22 @@ import (
 	"slices"
 )
 
-// What happens to packets that no frontend matches. It is policy as Routes are, and the same on every host.
+// The verdicts for packets that no frontend matches. Like Routes, the verdicts are policy, and they are the same on
+// every host.
 const (
-	// OtherPort is for the ports of a ClusterIP that no Service uses.
+	// OtherPort applies to the ports of a ClusterIP that no Service uses.
 	OtherPort = Reject
-	// Unallocated is for the addresses of Node.ServiceCIDRs that are no ClusterIP and not the host's own.
+	// Unallocated applies to addresses of Node.ServiceCIDRs that are neither a ClusterIP nor the host's own.
 	Unallocated = Drop
-	// NotRelayed is for NodePorts of the protocols NotRelayedProtocols on Node.LoopbackAddrs.
+	// NotRelayed applies to NodePorts of NotRelayedProtocols on Node.LoopbackAddrs.
 	NotRelayed = Reject
 )
 
-// NotRelayedProtocols are those that have no relay on loopback (KEP-6032).
+// NotRelayedProtocols returns the protocols that have no relay on loopback (KEP-6032).
 func NotRelayedProtocols() []Protocol { return []Protocol{UDP, SCTP} }
 
-// Destinations gives each address and port that the ServicePort is reached at on this host, loopback left out, with
-// its frontend: a NodePort has one destination for each of Node.NodePortAddrs of the family.
+// Destinations returns each address and port at which the ServicePort is reached on this host, except loopback,
+// together with its frontend. A NodePort has one destination for each address of the family in Node.NodePortAddrs.
 func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend] {
 	return func(yield func(netip.AddrPort, *Frontend) bool) {
 		for i := range s.Frontends {
@@ -40,7 +41,7 @@ func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend]
 	}
 }
 
-// OfFamily gives the prefixes of one family.
+// OfFamily returns the prefixes of one family.
 func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range prefixes {
@@ -51,7 +52,8 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal gives the prefixes masked, sorted, and without those that lie in another one, as a Plan has them.
+// Minimal returns the prefixes in the form that a Plan holds: masked, sorted and without prefixes that another prefix
+// contains.
 func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -70,8 +72,8 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns the ports that have no endpoint in any family, on whatever host, so that their connections are
-// rejected: the first ServicePort of each. The list is in plan order and holds all families of each port.
+// WithoutEndpoint returns the first ServicePort of each port that has no endpoint in any family on any host, so that
+// its connections are rejected. The list must be in plan order and contain all families of each port.
 func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true
@@ -86,7 +88,7 @@ func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	return out
 }
 
-// rejects reports whether no connection to the ServicePort is forwarded, or left to another host.
+// rejects reports whether the ServicePort rejects every connection, instead of forwarding or dropping some.
 func (s *ServicePort) rejects() bool {
 	for i := range s.Frontends {
 		if slices.ContainsFunc(s.Frontends[i].Routes[:], func(r Route) bool { return r.Verdict != Reject }) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Diff gives the ServicePorts of next that are new or changed, and those of prev that next no longer
-// has, both in plan order. It compares pointers, as plans share what did not change: about 30 µs at
-// 10,000 ServicePorts. A nil prev is an empty plan.
+// Diff returns the ServicePorts of next that are new or changed and the ServicePorts of prev that are not in next,
+// both in plan order. Diff compares pointers, because plans share the ServicePorts that did not change: with 10,000
+// ServicePorts it takes about 30 µs. A nil prev is an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	var old []*ServicePort
 	if prev != nil {
@@ -36,7 +36,7 @@ func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	return append(changed, cur...), append(removed, old...)
 }
 
-// Find gives the ServicePort with this name and family by binary search; nil when there is none.
+// Find returns the ServicePort with this name and family by binary search, or nil if there is none.
 func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	if p == nil {
 		return nil

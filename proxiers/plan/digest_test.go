@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sample has something in every field.
+// sample returns a ServicePort with a value in every field.
 func sample() *ServicePort {
 	route := Route{Forward, LocalPool, true}
 	return &ServicePort{
@@ -29,8 +29,8 @@ func sample() *ServicePort {
 	}
 }
 
-// mutations calls f after each single change of v, which is restored afterwards. A kind of value that it
-// does not know fails the test, so that a new field cannot be left out.
+// mutations calls f after each single change of v, and restores v afterwards. The test fails if it does not support a
+// kind of value, so that a new field cannot be missed.
 func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {
@@ -84,7 +84,7 @@ func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) 
 	}
 }
 
-// Every field is in the digest: a change of any of them changes it.
+// The digest covers every field: a change of any field changes the digest.
 func TestDigestIsComplete(t *testing.T) {
 	s := sample()
 	s.Seal()
@@ -114,7 +114,7 @@ func TestDigestIsComplete(t *testing.T) {
 	}
 }
 
-// What is the same to the eye and not to the dataplane has different digests.
+// ServicePorts that look the same but differ for the dataplane have different digests.
 func TestDigestIsUnambiguous(t *testing.T) {
 	digest := func(change func(*ServicePort)) [32]byte {
 		s := sample()

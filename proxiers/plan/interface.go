@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// maxInterface is the kernel's IFNAMSIZ less the zero at the end.
+// maxInterface is the kernel's IFNAMSIZ without the terminating zero.
 const maxInterface = 15
 
-// CheckInterface refuses a pattern for Node.PodInterfaces that cannot be written in a rule: a name of at most 15
-// bytes, or a prefix of names with a '*' behind it. It is what the kernel takes (dev_valid_name, up to Linux 6.18)
-// without the characters that have a meaning in rules.
+// CheckInterface returns an error for a pattern of Node.PodInterfaces that cannot be written in a rule. A valid
+// pattern has at most 15 bytes and is a name, or a prefix of names followed by '*'. Valid names are those that the
+// kernel accepts (dev_valid_name, up to Linux 6.18), without the characters that have a meaning in rules.
 func CheckInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
@@ -29,7 +29,7 @@ func badInterfaceRune(r rune) bool {
 	return true
 }
 
-// MatchInterface says that a pattern of CheckInterface stands for the interface of this name.
+// MatchInterface reports whether a pattern that CheckInterface accepts matches the interface with this name.
 func MatchInterface(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)

@@ -11,12 +11,12 @@ import (
 // ServicePortName identifies one port of one Service.
 type ServicePortName struct {
 	Namespace, Name string
-	// Port is the name of the port in the Service; empty when it has none.
+	// Port is the name of the port in the Service. Port is empty if the port has no name.
 	Port     string
 	Protocol Protocol
 }
 
-// String gives "namespace/name:port/TCP", without ":port" for a port that has no name.
+// String returns "namespace/name:port/TCP", without ":port" for a port without a name.
 func (n ServicePortName) String() string {
 	if n.Port == "" {
 		return fmt.Sprintf("%s/%s/%s", n.Namespace, n.Name, n.Protocol)
@@ -27,7 +27,7 @@ func (n ServicePortName) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (n ServicePortName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It reads what String returns.
+// UnmarshalText implements encoding.TextUnmarshaler. UnmarshalText parses the result of String.
 func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 	parts := strings.Split(string(text), "/")
 	ok := len(parts) == 3
@@ -93,7 +93,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String gives Kubernetes' spelling: "TCP", "UDP" or "SCTP".
+// String returns the spelling of Kubernetes: "TCP", "UDP" or "SCTP".
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -106,7 +106,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// ParseProtocol is the inverse of String for the three protocols; ok is false for anything else.
+// ParseProtocol is the inverse of String for the three protocols. ok is false for any other text.
 func ParseProtocol(s string) (p Protocol, ok bool) {
 	switch s {
 	case "TCP":
@@ -128,10 +128,10 @@ const (
 	IPv6 Family = 6
 )
 
-// String gives "IPv4" or "IPv6".
+// String returns "IPv4" or "IPv6".
 func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 
-// FamilyOf gives the family of a valid address that is not IPv4-mapped.
+// FamilyOf returns the family of a valid address that is not IPv4-mapped.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -139,7 +139,7 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// FrontendKind says by which field of the Service a frontend exists.
+// FrontendKind identifies the field of the Service that a frontend comes from.
 type FrontendKind uint8
 
 // The kinds of frontends.
@@ -152,7 +152,7 @@ const (
 
 var kinds = []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}
 
-// String gives Kubernetes' term.
+// String returns the name that Kubernetes uses.
 func (k FrontendKind) String() string { return kinds[k] }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -171,11 +171,11 @@ func parse[T ~uint8](value *T, names []string, text []byte) error {
 	return nil
 }
 
-// Origin is where a new connection comes from, as policy distinguishes it.
+// Origin is the origin of a new connection, as far as policy distinguishes origins.
 type Origin uint8
 
-// The origins. A pod on this host is detected by Node.PodSources and Node.PodInterfaces, the host itself
-// by its addresses; all else is outside.
+// The origins. Node.PodSources and Node.PodInterfaces identify the pods on this host, and addresses identify the host
+// itself; all other sources are outside.
 const (
 	FromPod Origin = iota
 	FromHost
@@ -183,26 +183,26 @@ const (
 	numOrigins
 )
 
-// String gives "pod", "host" or "outside".
+// String returns "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict is what happens to a new connection.
+// Verdict describes what happens to a new connection.
 type Verdict uint8
 
-// The verdicts. Pass appears only in a Decision: the packet belongs to no Service and is left alone.
+// The verdicts. Pass appears only in a Decision: the packet belongs to no Service, and Edgeway does not touch it.
 const (
-	// Forward sends it to an endpoint of the route's pool.
+	// Forward sends the connection to an endpoint of the route's pool.
 	Forward Verdict = iota
-	// Reject answers with ICMP port unreachable.
+	// Reject answers with an ICMP port unreachable message.
 	Reject
-	// Drop is silent.
+	// Drop discards the packet without an answer.
 	Drop
 	Pass
 )
 
 var verdicts = []string{"forward", "reject", "drop", "pass"}
 
-// String gives the verdict in lower case.
+// String returns the verdict in lower case.
 func (v Verdict) String() string { return verdicts[v] }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -225,7 +225,7 @@ const (
 
 var pools = []string{"cluster", "local"}
 
-// String gives "cluster" or "local".
+// String returns "cluster" or "local".
 func (p Pool) String() string { return pools[p] }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Validate says what of the plan a proxier could not translate as it is. A planner makes no such plan; tests hold
-// it to that.
+// Validate returns an error if a proxier could not translate the plan. The planner never creates such a plan, and
+// tests verify that.
 func (p *Plan) Validate() error {
 	var errs []error
 	add := func(err error) {
@@ -62,7 +62,8 @@ func (s *ServicePort) validate() error {
 	return nil
 }
 
-// checkPrefixes wants what Minimal gives: of dual-stack lists, IPv4 first.
+// checkPrefixes returns an error unless list has the form that Minimal returns. In dual-stack lists, IPv4 comes
+// first.
 func checkPrefixes(what string, list []netip.Prefix) error {
 	if !slices.Equal(list, Minimal(list)) {
 		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)

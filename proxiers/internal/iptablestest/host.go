@@ -1,5 +1,5 @@
-// Package iptablestest gives tests a host of their own, and the programs that others run on it. Variants are "nft" and
-// "legacy".
+// Package iptablestest provides tests with separate hosts, and runs the iptables programs of other software on them.
+// Variants are "nft" and "legacy".
 package iptablestest
 
 import (
@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NewHost moves the test into a network namespace of its own. The thread is never unlocked, so it ends
-// with the test, and the namespace with it. The lock of iptables-legacy is the test's own, too.
+// NewHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
+// end with the test. The test also has its own lock of iptables-legacy.
 func NewHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -30,7 +30,7 @@ func NewHost(t testing.TB) {
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 }
 
-// Each runs a test for each variant, on a host of its own.
+// Each runs a test for each variant, each on a new host.
 func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
 	t.Helper()
 	for _, v := range variants {
@@ -41,7 +41,7 @@ func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
 	}
 }
 
-// Run runs a program, which must succeed, and gives what it prints.
+// Run runs a program, which must succeed, and returns its output.
 func Run(t testing.TB, stdin, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -57,7 +57,7 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartOther runs a script of another program on this host meanwhile. It must succeed.
+// StartOther starts a script of another program, which must succeed. wait waits for the end of the script.
 func StartOther(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -72,19 +72,19 @@ func StartOther(t *testing.T, script string) (wait func()) {
 	}
 }
 
-// Program is "iptables-nft" and its like.
+// Program returns the name of a program, such as "iptables-nft".
 func Program[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore is what another program does: the input is lines of one table.
+// Restore changes one table on behalf of another program. lines is the input for the table.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
 	Run(t, input, Program(v, f)+"-restore", "--noflush", "--wait")
 }
 
-// Ruleset gives all rules of one variant and family without comments and counts.
+// Ruleset returns all rules of one variant and family, without comments and counters.
 func Ruleset[V ~string](t testing.TB, v V, f plan.Family) string {
 	t.Helper()
 	return WithoutDetails(Run(t, "", Program(v, f)+"-save"))
@@ -92,17 +92,17 @@ func Ruleset[V ~string](t testing.TB, v V, f plan.Family) string {
 
 var details = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`)
 
-// WithoutDetails is the output of iptables-save without comments and counts.
+// WithoutDetails returns the output of iptables-save without comments and counters.
 func WithoutDetails(saved string) string { return details.ReplaceAllString(saved, "") }
 
-// NFTRuleset is what the kernel has of nftables.
+// NFTRuleset returns the nftables ruleset of the kernel.
 func NFTRuleset(t testing.TB) string {
 	t.Helper()
 	return Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-// OnlyPrograms makes a PATH of nothing but these. Each is a link to the program of that name, or to the one that the
-// text names, or a script if the text is one.
+// OnlyPrograms sets PATH to a directory with only these programs. Each program is a script if its text is one.
+// Otherwise the program is a link to the program that the text names, or to the program with the same name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -8,23 +8,23 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// batch collects what is to be done, and sends it. Within a transaction the order has no meaning for
-// packets, which see all of it or nothing; it has one for nft, which wants keys deleted before they
-// are added again, and elements of a set together.
+// batch collects changes and sends them. Packets see all or nothing of a transaction, so the order of its commands
+// does not matter to packets. The order matters to nft, which requires that keys are deleted before they are added
+// again, and that elements of a set are together.
 type batch struct {
 	r    *renderer
 	refs *references
 	now  time.Time
-	// tx is the next transaction. What it has already comes before what was collected.
+	// tx is the next transaction. The existing commands of tx come before the collected changes.
 	tx *knftables.Transaction
-	// send sends a transaction. If it is nil, the batch is one transaction of any size.
+	// send sends a transaction. If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
 	// wire holds the elements that follow tx, and sendWire sends them. If wire is nil, tx holds the elements too.
 	wire     *wire
 	sendWire func() error
 
 	created []Object
-	// deleted and added are indexed by family, then set; size is the number of all.
+	// deleted and added are indexed by family and set. size is the number of all their entries.
 	deleted, added [2][][]Entry
 	size           int
 	old, new       Needs
@@ -38,8 +38,7 @@ func newBatch(r *renderer, refs *references, now time.Time) *batch {
 	return b
 }
 
-// reset empties the lists, and keeps their memory for what comes next: a first sync of 10,000 Services fills them ten
-// times.
+// reset empties the lists but keeps their memory, because a first sync of 10,000 Services fills them ten times.
 func (b *batch) reset() {
 	b.created, b.size = nil, 0
 	for f := range b.added {
@@ -61,7 +60,7 @@ func (b *batch) delete(e Entry) {
 	b.size++
 }
 
-// replace changes one ServicePort. A nil prev is new, a nil next is gone.
+// replace replaces one ServicePort. prev is nil for a new ServicePort, and next is nil for a removed ServicePort.
 func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.old.of(&b.r.Schema, prev)
 	b.new.of(&b.r.Schema, next)
@@ -92,7 +91,7 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.diff(b.old.entries, b.new.entries)
 }
 
-// diff adds and deletes what differs between two lists without duplicates.
+// diff adds and deletes the entries that differ between two lists without duplicates.
 func (b *batch) diff(old, next []Entry) {
 	if len(old) == 0 {
 		for _, e := range next {
@@ -119,15 +118,16 @@ func (b *batch) diff(old, next []Entry) {
 	}
 }
 
-// elementsPerCommand bounds the length of a command; more than a few hundred saves nothing.
+// elementsPerCommand bounds the length of a command. A command with more than a few hundred elements saves no more
+// time.
 const elementsPerCommand = 200
 
-// elementLength is about the length of an element of IPv4 with its value.
+// elementLength is the approximate length of an IPv4 element with its value.
 const elementLength = 56
 
-// elements gives several elements of one set as the operand of an add or, without values, of a
-// delete. knftables has one element in mind and writes "{ key : value }" as it is told; we make "key" a list
-// that ends with the last key. Compared with a command for each element that halves nft's CPU time.
+// elements returns several elements of one set as the operand of an add command or, without values, of a delete
+// command. knftables expects one element and writes "{ key : value }", so "key" is a list that ends with the last
+// key. Compared with a command for each element, this halves nft's CPU time.
 func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables.Element {
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
 	list := make([]byte, 0, elementLength*len(group))

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// cleanupLimit bounds a clean-up: the kernel deletes a table of 30,000 Services within seconds, a busy machine within
-// minutes.
+// cleanupLimit bounds a cleanup. The kernel deletes a table of 30,000 Services within seconds, or within minutes on a
+// busy machine.
 const cleanupLimit = 10 * time.Minute
 
-// cleanupFamilies are the families in which any version has had a table.
+// cleanupFamilies lists the families in which any version of Edgeway has created a table.
 var cleanupFamilies = []struct {
 	number uint8
 	name   knftables.Family
@@ -24,7 +24,7 @@ var cleanupFamilies = []struct {
 	{unix.NFPROTO_INET, knftables.InetFamily},
 }
 
-// Cleanup deletes the tables of this name. It is no error when there is none.
+// Cleanup deletes the tables with this name. Cleanup returns no error if there are no such tables.
 func Cleanup(ctx context.Context, table string) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
@@ -51,9 +51,9 @@ func Cleanup(ctx context.Context, table string) error {
 			remove.Delete(&knftables.Table{Family: f.name, Name: table})
 		}
 	}
-	// A packet that is among our rules keeps to those of the old generation, but each lookup in a map or set
-	// asks for the generation of that moment (Linux 6.18): in the midst of a deletion it misses its Service,
-	// which another backend serves, and can be rejected by the rules for the rest. So no packet may be there.
+	// A packet traverses the rules of the generation with which it started, but each lookup in a map or set uses the
+	// current generation (Linux 6.18). During the deletion, a packet could miss its Service, which another backend
+	// now serves, and be rejected. So no packet may traverse the rules while the tables are deleted.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
@@ -64,8 +64,9 @@ func Cleanup(ctx context.Context, table string) error {
 	return nil
 }
 
-// awaitPackets returns when no packet is among rules that the kernel has stopped using. It does nothing where
-// the kernel refuses it, as with nohz_full: the nft program takes longer to start than a packet to pass.
+// awaitPackets waits until no packet traverses rules that the kernel has stopped using. If the kernel refuses to
+// wait, as with nohz_full, awaitPackets returns immediately, because nft takes longer to start than a packet takes to
+// pass.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h: waits for an RCU grace period
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

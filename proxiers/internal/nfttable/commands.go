@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is nft for who writes its commands himself, as for what knftables (v0.0.22) has no words for.
+// Program runs nft commands that the caller wrote, such as those that knftables (v0.0.22) cannot express.
 type Program struct{ nft *tool }
 
-// FindProgram looks for nft.
+// FindProgram returns the nft program.
 func FindProgram() (*Program, error) {
 	nft, err := findNFT()
 	if err != nil {
@@ -18,12 +18,12 @@ func FindProgram() (*Program, error) {
 	return &Program{nft}, nil
 }
 
-// Run has the kernel do all of the commands, or nothing.
+// Run executes either all of the commands or none.
 func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.nft.feed(ctx, commands, "-f", "-")
 }
 
-// Check has nft and the kernel say whether they would do the commands. The errors are those of Probe.
+// Check has nft and the kernel check the commands without executing them. Check returns the same errors as Probe.
 func (p *Program) Check(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -33,5 +33,5 @@ func (p *Program) Check(ctx context.Context, commands string) error {
 	return checked(p.nft.feed(ctx, commands, "--check", "-f", "-"))
 }
 
-// Refused says that the kernel refused commands, or a batch, with this number.
+// Refused reports whether the kernel refused commands or a batch with this error number.
 func Refused(err error, errno unix.Errno) bool { return refusedWith(err, errno) }

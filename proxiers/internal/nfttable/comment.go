@@ -2,19 +2,19 @@ package nfttable
 
 import "edgeway/proxiers/plan"
 
-// comment is an element's, as nft has the kernel keep it: user data of one attribute, less the zero at its end.
+// comment is the comment of an element as nft stores it in the kernel: a user data attribute without the final zero.
 type comment string
 
 const (
-	// udataComment is the type of the attribute: libnftnl's NFTNL_UDATA_SET_ELEM_COMMENT.
+	// udataComment is the type of the attribute, NFTNL_UDATA_SET_ELEM_COMMENT in libnftnl.
 	udataComment = 0
-	// maxComment is what nft takes (1.0.6), which shows one that is longer, too.
+	// maxComment is the longest comment that nft accepts (1.0.6). nft also displays longer comments.
 	maxComment = 128
 )
 
-// commentOf makes one of the name of a ServicePort: "namespace/name:port". What is too long is cut, as a namespace and
-// a name of 63 letters each leave no room for the port, which most keys have. Kubernetes allows no other letters in
-// names.
+// commentOf returns the name of a ServicePort as a comment, "namespace/name:port". Long comments are truncated: a
+// namespace and a name of 63 letters each leave no room for the port, which most keys contain anyway. Characters that
+// Kubernetes does not allow in names are replaced by '_'.
 func commentOf(n plan.ServicePortName) comment {
 	b := append(make([]byte, 0, 2+maxComment), udataComment, 0)
 	b = append(append(append(b, n.Namespace...), '/'), n.Name...)
@@ -23,7 +23,7 @@ func commentOf(n plan.ServicePortName) comment {
 	}
 	b = b[:min(len(b), 2+maxComment)]
 	for i, c := range b[2:] {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > ':') { // from - to : are . and / and the digits
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > ':') { // '-' to ':' has . and / and digits
 			b[2+i] = '_'
 		}
 	}
@@ -31,7 +31,7 @@ func commentOf(n plan.ServicePortName) comment {
 	return comment(b)
 }
 
-// appendText adds it in nft's syntax, if there is one.
+// appendText appends the comment in nft's syntax, if there is one.
 func (c comment) appendText(b []byte) []byte {
 	if c == "" {
 		return b

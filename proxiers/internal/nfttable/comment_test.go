@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Nothing from outside can end a comment in nft's syntax, and none is longer than nft takes.
+// Names cannot end a comment in nft's syntax, and no comment is longer than nft accepts.
 func TestCommentOf(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, c := range []struct {

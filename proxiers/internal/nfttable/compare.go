@@ -9,22 +9,21 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// contents are the entries of some sets as the kernel has them, by set and key. An element's key
-// names its family too.
+// contents holds the entries of some sets in the kernel, by set and key. The key of an element includes its family.
 type contents map[SetID]map[Element]Value
 
-// checksum is the number of elements of a set and a sum over them that does not depend on their order.
+// checksum is the number of elements of a set and a sum over the elements that does not depend on their order.
 type checksum struct {
 	count int
 	sum   uint64
 }
 
-// summer adds entries to checksums, which are indexed by family, then set.
+// summer adds entries to checksums, which are indexed by family and set.
 type summer struct {
 	sets []Set
 	seed maphash.Seed
 	buf  []byte
-	// names holds each name of an object once, for the decoder.
+	// names holds each distinct name of an object once, for decode.
 	names map[string]string
 }
 
@@ -43,8 +42,9 @@ func (s *summer) addTo(c *checksum, e *Entry) {
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
 
-// each visits every entry that the plan wants: numbers before what leads to them, then those of each ServicePort
-// together. The references are the plan's. Entries are not held in memory: there are several for each endpoint.
+// each visits every entry that the plan needs: first the numbers of chains, then the entries of each ServicePort
+// together. refs must be the references of the plan. The entries are not kept in memory, because there are several
+// for each endpoint.
 func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) {
 	var one [1]Entry
 	for id := range refs.numbers {
@@ -59,8 +59,8 @@ func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) 
 	visit(r.Node(next.Node))
 }
 
-// compare gives the contents of the kernel's sets that differ from the plan. Most often none does, and
-// then no set is held in memory.
+// compare returns the contents of the kernel's sets that differ from the plan. Usually no set differs, and then no
+// set is kept in memory.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := summer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
 	want, have := s.checksums(), s.checksums()
@@ -104,8 +104,8 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes what the differing sets need; it uses them up. The kernel (6.18) refuses a range that
-// overlaps another one, so ranges are added last.
+// reconcile adds and deletes elements until the differing sets agree with the plan, and empties differing. reconcile
+// adds ranges last, because the kernel (6.18) refuses a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil
@@ -141,8 +141,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element that have, the contents of its set, lacks or has with another value, and takes it out of have.
-// It reports whether the element is a range, which the caller adds later.
+// align adds an element if have, the contents of its set, lacks the element or holds another value for it. align
+// removes the element from have. later is true if the element is a range that the caller must add later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)
@@ -181,7 +181,7 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	return nil
 }
 
-// unknown gives those objects of a table that are neither fixed nor needed.
+// unknown returns the objects of a table that are neither fixed nor needed.
 func (r *renderer) unknown(refs *references, have []ObjectID) (unknown []ObjectID) {
 	for _, id := range have {
 		fixed := false

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters gives the packets of the counters of each family by their names. A table that is not there has counted
-// nothing. It may be called from any goroutine.
+// Counters returns the packet counts of each family by the name of the counter. A missing table has no counters.
+// Counters may be called from any goroutine.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
 	for _, f := range t.families {
@@ -32,24 +32,25 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// ClientMap is a map that rules fill, from a client's address to another one.
+// ClientMap is a map from client addresses to other addresses, which rules fill.
 type ClientMap struct {
 	Family plan.Family
 	Name   string
-	// Valid are the addresses that clients may lead to.
+	// Valid holds the addresses to which clients may be mapped.
 	Valid map[netip.Addr]bool
 }
 
-// pruneAttempts is how often a deletion of clients is tried: it fails as a whole when one of them
-// times out between the read and the deletion.
+// pruneAttempts is the number of attempts to delete clients. A deletion fails as a whole if one of the clients times
+// out between the read and the deletion.
 const pruneAttempts = 5
 
-// sureClients is the number of clients that one datagram surely holds. A list of several may lack some, because clients
-// come and go meanwhile, or for the reason that reread has: it is read again.
+// sureClients is the number of clients that certainly fit into one datagram. A list of several datagrams may lack
+// clients, because clients come and go during the read or because of the kernel's behavior that reread describes. A
+// list of several datagrams is read again.
 const sureClients = 40
 
-// Prune deletes from the maps the clients that lead to an address that is not valid. It comes after the Apply that
-// took out the address, so that no more are added.
+// Prune deletes from the maps the clients that are mapped to an invalid address. Call Prune after the Apply that
+// removed the address, so that no more such clients are added.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

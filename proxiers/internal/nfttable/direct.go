@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// refusedElement is the error about one element that the kernel refuses.
+// refusedElement is the error for an element that the kernel refuses.
 type refusedElement struct {
-	// text is the element in nft's syntax, after the name of its set.
+	// text is the element in nft's syntax, preceded by the name of its set.
 	text  string
 	cause error
 }
@@ -19,8 +19,9 @@ type refusedElement struct {
 func (r *refusedElement) Error() string { return fmt.Sprintf("%s: %s", r.text, r.cause) }
 func (r *refusedElement) Unwrap() error { return r.cause }
 
-// commitWire sends the elements in t.wire. If strict, it does not send them after a transaction of another program that
-// touched the table (netlink.ErrTouched). Otherwise that transaction is only reported, and causes a full sync later.
+// commitWire sends the elements in t.wire. If strict is set and a transaction of another program touched the table
+// before, commitWire sends nothing (netlink.ErrTouched). Otherwise commitWire only reports that transaction, which
+// later causes a full sync.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -42,7 +43,7 @@ func (t *Table) commitWire(ctx context.Context, strict bool) error {
 // delete deletes elements of one set.
 func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
 	for chunk := range slices.Chunk(list, t.chunk) {
-		t.wire.reset() // an error may have left something
+		t.wire.reset() // an earlier error may have left messages in wire
 		t.wire.write(t.Table, span{set, chunk, true})
 		if err := t.commitWire(ctx, false); err != nil {
 			return err

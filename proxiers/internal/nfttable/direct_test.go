@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// changed is testPlan, in which a ServicePort has another endpoint.
+// changed returns testPlan with other endpoints for the ServicePort "one".
 func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	i := slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })
 	var list []plan.Endpoint
@@ -23,7 +23,7 @@ func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	return plantest.WithEndpoints(p, i, list...)
 }
 
-// mustHave wants the elements of a plan in the kernel, and nothing else.
+// mustHave checks that the kernel has exactly the elements of a plan.
 func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	t.Helper()
 	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {
@@ -31,7 +31,7 @@ func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	}
 }
 
-// longPool returns a ServicePort with n endpoints from number first on.
+// longPool returns a ServicePort with n endpoints, numbered from first.
 func longPool(n, first int) *plan.ServicePort {
 	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
 	for i := range n {
@@ -41,7 +41,8 @@ func longPool(n, first int) *plan.ServicePort {
 	return svc
 }
 
-// A list of endpoints may be longer than a chunk: one transaction adds, and the next one deletes what nothing leads to.
+// A list of endpoints may be longer than a chunk: one transaction adds elements, and the next deletes the unused
+// ones.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
 	table.chunk = 100
@@ -60,7 +61,7 @@ func TestLongListTakesTwoTransactions(t *testing.T) {
 	}
 }
 
-// A change that does not fit into the socket is refused, so that the caller leaves its ServicePort out.
+// A change that is too big for the socket is refused, so that the caller leaves out its ServicePort.
 func TestBatchTooBigForTheSocket(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -74,7 +75,7 @@ func TestBatchTooBigForTheSocket(t *testing.T) {
 	}
 }
 
-// A full sync replaces ranges that overlap the plan's, however many transactions it takes.
+// A full sync replaces ranges that overlap ranges of the plan, even if it takes many transactions.
 func TestOverlappingRangesAreReplaced(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -89,7 +90,7 @@ func TestOverlappingRangesAreReplaced(t *testing.T) {
 	mustHave(t, table, next)
 }
 
-// Another program that writes into the table is answered by a full sync, in the midst of a partial one.
+// If another program changes the table, even during a partial sync, a full sync follows.
 func TestTouchedTableIsAFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {

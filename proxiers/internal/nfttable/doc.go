@@ -1,28 +1,28 @@
-// Package nfttable makes tables of nftables agree with a plan. A proxier brings a Schema: what the tables hold,
-// as data, and what each ServicePort and the host need in them. The package does the rest.
+// Package nfttable makes the nftables tables of a proxier agree with a plan. The proxier provides a Schema, which
+// describes the contents of the tables as data, and the needs of each ServicePort and of the host.
 //
-// There is one table of the Schema's name for each address family. It holds fixed chains, fixed sets and maps, and
-// objects: chains and maps that come and go with ServicePorts. Several ServicePorts can need one object, or one
-// element: references are counted.
+// For each address family there is one table with the name in the Schema. A table holds fixed chains, fixed sets and
+// maps, and objects: chains and maps that are created and deleted with ServicePorts. Several ServicePorts can need
+// the same object or the same element, so the package counts references.
 //
 // # Transactions
 //
-// A transaction holds what changed, nothing else. The nft program creates chains, rules, sets and maps. Elements go by
-// netlink, on a socket that stays open: for most changes no program runs. Nothing leads to an object before its
-// elements are there, so those may come in a transaction of their own. nft writes elements only when it replaces tables
-// as a whole, in one transaction.
+// A transaction contains only changes. The nft program creates chains, rules, sets and maps. The package sends
+// elements by netlink, on a socket that stays open, so most changes run no program. Nothing refers to an object
+// before its elements exist, so elements may be sent in a separate transaction. nft writes elements only when tables
+// are replaced as a whole, in one transaction.
 //
-// The kernel takes a batch by netlink only if its generation is that of the last transaction. If another transaction
-// came before, the notices tell what it did. If it did not touch the tables, the batch is sent again. Otherwise a full
-// sync compares the tables with the plan.
+// The kernel accepts a netlink batch only if the batch has the generation of the last transaction. If another
+// transaction came first, the netlink notices show what that transaction changed. If that transaction did not touch
+// the tables, the batch is sent again. Otherwise a full sync compares the tables with the plan.
 //
-// When the kernel's state is unknown, as after a start, the package reads its own tables by netlink. Then it rewrites
-// the rules and the elements that differ. What packets wrote into maps stays. Tend deletes objects that are no longer
-// needed later: they may be needed again, and kernels before 6.2 refuse to delete a chain in the transaction that
-// deletes the map element that led to it.
+// If the state of the kernel is unknown, for example after a start, the package reads its own tables by netlink. Then
+// the package rewrites the rules and the elements that differ. Elements that packets added to maps are kept. Tend
+// deletes unused objects with a delay: they may be needed again, and kernels before 6.2 refuse to delete a chain in
+// the same transaction as the map element that led to the chain.
 //
 // # Numbers
 //
-// A transaction that adds a map element with a chain has the kernel (6.18 still) walk over all elements of all such
-// maps. So large maps lead to the number of a chain, and one small map, Schema.Numbers, from there to the chain.
+// If a transaction adds a map element with a chain, the kernel (still in 6.18) visits all elements of all such maps.
+// So large maps hold the number of a chain, and one small map, Schema.Numbers, maps this number to the chain.
 package nfttable

@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Element is the key of one element of one fixed set; it is comparable. Only the fields in the set's
-// description are used, the others are zero.
+// Element is the key of an element of a fixed set, and is comparable. Fields that are not part of the set's key are
+// zero.
 type Element struct {
 	Family   plan.Family
 	Set      SetID
@@ -22,12 +22,12 @@ type Element struct {
 	Peer     netip.Addr
 }
 
-// Value is what a map element leads to.
+// Value is the value of a map element.
 type Value struct {
 	Chain    string
 	Number   ChainNumber
 	Endpoint netip.AddrPort
-	// comment is what nft shows with an element of a set with Set.Named.
+	// comment is the comment that nft shows for an element of a set with Set.Named.
 	comment comment
 }
 
@@ -37,8 +37,8 @@ type Entry struct {
 	Value
 }
 
-// ChainNumber stands for a chain in maps. nft shows it as "major:minor" in hexadecimal, because it has the type of
-// a packet's priority.
+// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because the
+// number has the type of a packet's priority.
 type ChainNumber uint32
 
 func (n ChainNumber) append(b []byte) []byte {
@@ -47,7 +47,7 @@ func (n ChainNumber) append(b []byte) []byte {
 	return strconv.AppendUint(b, uint64(n&0xffff), 16)
 }
 
-// appendKey adds the key of an element of the set in nft's syntax. Everything is printed from parsed values.
+// appendKey appends the key of an element of the set in nft's syntax. All parts are formatted from parsed values.
 func (s *Set) appendKey(b []byte, e *Element) []byte {
 	for i, f := range s.Key {
 		if i > 0 {
@@ -77,7 +77,7 @@ func (s *Set) appendKey(b []byte, e *Element) []byte {
 	return b
 }
 
-// appendValue adds the value in nft's syntax; nothing for an element of a set.
+// appendValue appends the value in nft's syntax, or nothing for an element of a set.
 func (v *Value) appendValue(b []byte) []byte {
 	switch {
 	case v.Chain != "":
@@ -93,12 +93,12 @@ func (v *Value) appendValue(b []byte) []byte {
 	return b
 }
 
-// appendAddr leaves out a zone: a rule has no use for it, and it is free text.
+// appendAddr appends an address without its zone, which is free text and has no use in a rule.
 func appendAddr(b []byte, a netip.Addr) []byte {
 	return a.WithZone("").AppendTo(b)
 }
 
-// ProtoName is the name of a protocol in nft's syntax.
+// ProtoName returns the name of a protocol in nft's syntax.
 func ProtoName(p plan.Protocol) string {
 	switch p {
 	case plan.TCP:

@@ -14,11 +14,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxReplaced is the number of elements up to which tables are replaced in one transaction. nft takes 220 MB for that.
+// maxReplaced is the maximum number of elements to replace in one transaction, for which nft uses 220 MB.
 const maxReplaced = 100_000
 
-// full makes tables of unknown content agree with the plan. Where they exist, it repairs them, so that what is served
-// stays served.
+// full makes tables of unknown content agree with the plan. full repairs existing tables in place, so that
+// connections to unchanged Services are not interrupted.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
@@ -46,9 +46,10 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	return refs, again
 }
 
-// build fills tables that do not exist, in chunks. Each chunk is complete in itself. What is still to come falls to
-// the ranges, such as the one of addresses that are dropped as long as no Service has them, which clients answer
-// by trying again; in a takeover those of Range.Last wait, and it is left to the other backend.
+// build fills new tables in chunks, each of which is complete in itself. Until a Service is written, its packets are
+// subject to the ranges, such as the range of unused addresses, to which packets are dropped. Clients respond to a
+// drop by trying again. In a takeover, the ranges with Range.Last are written last, so the other backend serves the
+// remaining Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.whole(next, baseOptions{takeover: t.env.Takeover},
@@ -60,8 +61,8 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces the tables as a whole: in one transaction, or in several if there are too many elements, and then
-// nothing is served for a moment. What packets wrote into maps is lost.
+// recreate replaces the tables as a whole. If there are too many elements for one transaction, recreate uses several,
+// and Services are not served for a moment. Elements that packets added to maps are lost.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -78,7 +79,7 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 	return b.refs, nil
 }
 
-// syncError says which kind of sync failed, and whether the kernel refused its content.
+// syncError wraps an error with the kind of sync that failed, and with ErrRefused if the kernel refused the content.
 func syncError(what string, err error) error {
 	if refused(err) {
 		return fmt.Errorf("%s: %w: %w", what, proxiers.ErrRefused, err)
@@ -86,7 +87,7 @@ func syncError(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// repair compares the tables with the plan and writes all rules, then the difference.
+// repair compares the tables with the plan and writes all rules and the elements that differ.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
 	b := t.batch(ctx, refs, time.Time{}, false)
@@ -121,8 +122,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, to which nothing leads any more. sweep may have to leave the chains in the
-// kernel for a while, and among them can be a base chain of an older version or of another program.
+// silence deletes the rules of idle chains, to which no element or rule refers. sweep may have to keep the chains in
+// the kernel for a while, and one of them may be a base chain of an older version or of another program.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {

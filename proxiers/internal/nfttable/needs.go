@@ -7,10 +7,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ObjectKind tells objects apart.
+// ObjectKind is the kind of an object.
 type ObjectKind uint8
 
-// What the Schema has is no object. A set that it does not have is one, which nothing needs.
+// The kinds of objects. Chains, sets and maps of the Schema are not objects. A setObject is any other set, which
+// nothing needs.
 const (
 	ChainObject ObjectKind = iota
 	MapObject
@@ -24,38 +25,38 @@ type ObjectID struct {
 	Name   string
 }
 
-// Object is a chain or map that a ServicePort needs. Its name says it all: two of one name are equal.
+// Object is a chain or map that a ServicePort needs. Two objects with the same name are equal.
 type Object struct {
 	ObjectID
-	// Rules are a chain's.
+	// Rules holds the rules of a chain.
 	Rules Rules
-	// Size and Timeout are a map's, which rules fill: from a client's address to another one.
+	// Size and Timeout apply to a map, which rules fill with pairs of a client's address and another address.
 	Size    uint64
 	Timeout time.Duration
-	// numbered says that a chain is led to by its number.
+	// numbered reports whether maps refer to a chain by its number.
 	numbered bool
 }
 
-// Rules gives the rules of a chain, which are templates, on a host.
+// Rules returns the rules of a chain on a host, as templates.
 type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs is all that a ServicePort needs in the table of its family. Schema.Service fills it.
+// Needs holds everything that a ServicePort needs in the table of its family. Schema.Service adds the needs.
 type Needs struct {
 	refs *references
 	sets []Set
-	// comment is that of the ServicePort.
+	// comment is the comment of the ServicePort.
 	comment comment
-	// Entries belong to this ServicePort alone.
+	// entries belong to this ServicePort alone.
 	entries []Entry
-	// Shared elements of sets may be needed by other ServicePorts too.
+	// shared holds elements of sets that other ServicePorts may need too.
 	shared []Element
-	// Objects may be shared too. Maps come before the chains that use them.
+	// objects may be shared with other ServicePorts. Maps come before the chains that use them.
 	objects []Object
 }
 
-// of makes them those of svc; nil needs nothing.
+// of replaces the needs in n by those of svc. A nil svc needs nothing.
 func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
@@ -64,7 +65,7 @@ func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 	}
 }
 
-// Entry adds one that this ServicePort alone needs.
+// Entry adds an entry that only this ServicePort needs.
 func (n *Needs) Entry(set SetID, e Element, v Value) {
 	e.Set = set
 	if n.sets[set].Named {
@@ -73,20 +74,20 @@ func (n *Needs) Entry(set SetID, e Element, v Value) {
 	n.entries = append(n.entries, Entry{e, v})
 }
 
-// Shared adds an element of a set that others may need too.
+// Shared adds an element of a set that other ServicePorts may need too.
 func (n *Needs) Shared(set SetID, e Element) {
 	e.Set = set
 	n.shared = append(n.shared, e)
 }
 
-// Object adds one, behind those that it refers to. It may be added twice.
+// Object adds an object, after the objects to which it refers. An object may be added twice.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)
 	}
 }
 
-// Chain adds a chain that is led to by its number, and gives the number.
+// Chain adds a chain to which maps refer by its number, and returns the number.
 func (n *Needs) Chain(o Object) ChainNumber {
 	o.numbered = true
 	n.Object(o)

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// openLimit bounds the start of nft, which does next to nothing then: it takes seconds where the machine is busy.
+	// openLimit bounds the start of nft, which does almost nothing but takes seconds on a busy machine.
 	openLimit = time.Minute
 	// runLimit bounds a transaction of any size.
 	runLimit = 10 * time.Minute
 )
 
-// tool is the program nft. What it is to do comes as a transaction of knftables, which renders it.
+// tool is the nft program. The input of nft is a transaction, which knftables renders.
 type tool struct{ path string }
 
-// findNFT looks for the nft program.
+// findNFT returns the nft program.
 func findNFT() (*tool, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
@@ -39,7 +39,7 @@ func findNFT() (*tool, error) {
 	return &tool{path}, nil
 }
 
-// checkVersion finds an nft that does not answer, or is of a version that is known not to do.
+// checkVersion returns an error if nft does not answer or has a version that is known not to work.
 func (n *tool) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
@@ -55,29 +55,29 @@ func (n *tool) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// newTransaction makes an empty one.
+// newTransaction returns an empty transaction.
 func newTransaction() *knftables.Transaction { return knftables.NewFake("", "").NewTransaction() }
 
-// run has a transaction put in force.
+// run executes a transaction.
 func (n *tool) run(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "-f", "-")
 }
 
-// check has nft and the kernel check a transaction.
+// check has nft and the kernel check a transaction without executing it.
 func (n *tool) check(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "--check", "-f", "-")
 }
 
-// do does not use knftables' own way to the program, which (v0.0.22) has no WaitDelay, and at first no context.
+// do runs nft without knftables, which (v0.0.22) sets no WaitDelay and does not use the context for its first run.
 func (n *tool) do(ctx context.Context, tx *knftables.Transaction, args ...string) error {
 	input := tx.String()
-	if _, wrong, ok := strings.Cut(input, "# ERROR: "); ok { // knftables found an operation that is none
+	if _, wrong, ok := strings.Cut(input, "# ERROR: "); ok { // knftables found an invalid operation
 		return fmt.Errorf("nft: %s", strings.TrimSpace(wrong))
 	}
 	return n.feed(ctx, input, args...)
 }
 
-// feed gives the program its input.
+// feed runs nft with the given input.
 func (n *tool) feed(ctx context.Context, input string, args ...string) error {
 	messages, err := program.Call{Path: n.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
 	if err == nil {
@@ -89,10 +89,10 @@ func (n *tool) feed(ctx context.Context, input string, args ...string) error {
 	}
 }
 
-// maxMessage bounds the part of nft's message that is kept: it quotes its input.
+// maxMessage bounds the part of nft's message that is kept, because nft quotes its input.
 const maxMessage = 200
 
-// nftError is nft's message in one line, and as a whole.
+// nftError holds nft's message, in one line and in full.
 type nftError struct {
 	text, messages string
 	cause          error
@@ -101,8 +101,8 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// short keeps of nft's message what tells the cause: the first line that says "Error", without the
-// place in the input, which nobody can look at.
+// short returns the part of nft's message that states the cause: the first line that contains "Error", without the
+// position in the input, which the operator cannot look up.
 func short(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
@@ -117,7 +117,7 @@ func short(text string) string {
 	return text
 }
 
-// saying gives what nft said when it refused to do something; empty for any other error.
+// saying returns the message with which nft refused its input, or "" for any other error.
 func saying(err error) string {
 	var failed *nftError
 	var exit *exec.ExitError
@@ -127,8 +127,8 @@ func saying(err error) string {
 	return failed.messages
 }
 
-// refused reports whether the content of a transaction was refused, in contrast to a failed delivery. A batch that the
-// socket does not take is one of a single ServicePort with very many elements, which the caller leaves out.
+// refused reports whether the content of a transaction was refused, as opposed to a failed delivery. A batch that is
+// too big for the socket holds a single ServicePort with very many elements, which the caller leaves out.
 func refused(err error) bool {
 	var r *netlink.Refused
 	if errors.As(err, &r) {
@@ -140,8 +140,8 @@ func refused(err error) bool {
 	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
 }
 
-// undelivered reports whether the transaction of a run of nft did not reach the kernel, or the kernel had no memory for
-// it.
+// undelivered reports whether the transaction of a run of nft did not reach the kernel, or the kernel had no memory
+// for the transaction.
 func undelivered(err error) bool {
 	said := func(what string) bool { return strings.Contains(saying(err), what) }
 	return slices.ContainsFunc([]string{
@@ -149,10 +149,10 @@ func undelivered(err error) bool {
 	}, said)
 }
 
-// missing says that a transaction was refused because something does not exist.
+// missing reports whether a transaction was refused because something does not exist.
 func missing(err error) bool { return refusedWith(err, unix.ENOENT) }
 
-// refusedWith says that the kernel gave this number, of which nft tells the name.
+// refusedWith reports whether the kernel refused a transaction with this error number, which nft reports by its text.
 func refusedWith(err error, errno unix.Errno) bool {
 	var r *netlink.Refused
 	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())

@@ -15,11 +15,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit bounds the check of a few dozen rules, which a slow board with other work may take long for.
+// probeLimit bounds the check of a few dozen rules, which may take long on a slow and busy board.
 const probeLimit = 3 * time.Minute
 
-// Probe has nft and the kernel check a transaction with all of a plan, which has every kind of rule and element. It
-// changes nothing. Its mark is that of any masquerade bit.
+// Probe has nft and the kernel check a transaction with everything in a sample plan, which contains every kind of
+// rule and element. Probe changes nothing. The rules use an arbitrary masquerade bit.
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -32,12 +32,12 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	}
 	s.Table += "-probe"
 	b := newBatch(newRenderer(s, kernelFamilies(), 0), newReferences(), time.Time{})
-	_ = b.whole(sample, baseOptions{}, nil) // it does not send
+	_ = b.whole(sample, baseOptions{}, nil) // the batch sends nothing
 	return checked(nft.check(ctx, b.tx))
 }
 
-// checked says what a refused check means. An nft that was killed, or found no memory, has not checked anything:
-// another backend must not serve for that, because it would serve until the next reload.
+// checked interprets the error of a check. If nft was killed or found no memory, nothing was checked. Edgeway must
+// not fall back to another backend if nothing was checked, because that backend would serve until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -51,8 +51,8 @@ func checked(err error) error {
 	return err
 }
 
-// kernelFamilies gives the families that the kernel has. Started with ipv6.disable=1 it has no sockets of IPv6, and
-// refuses rules of the family.
+// kernelFamilies returns the address families that the kernel supports. A kernel that was started with ipv6.disable=1
+// has no IPv6 sockets and refuses rules of this family.
 func kernelFamilies() []plan.Family {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EAFNOSUPPORT) {

@@ -15,7 +15,7 @@ import (
 // attrKeyEnd is an attribute number of the kernel's nf_tables.h that golang.org/x/sys/unix lacks.
 const attrKeyEnd = 10
 
-// reader reads what our tables hold.
+// reader reads the contents of Edgeway's tables.
 type reader struct{ *netlink.Conn }
 
 func dial() (*reader, error) {
@@ -23,7 +23,7 @@ func dial() (*reader, error) {
 	return &reader{c}, err
 }
 
-// tables gives the families that have a table of this name.
+// tables returns the families that have a table with this name.
 func (c *reader) tables(name string) (found []uint8, err error) {
 	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m netlink.Message) error {
 		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == name {
@@ -37,7 +37,7 @@ func (c *reader) tables(name string) (found []uint8, err error) {
 	return found, nil
 }
 
-// objects gives the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
+// objects returns the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
 	add := func(kind ObjectKind, m netlink.Message, name []byte) {
@@ -63,18 +63,18 @@ func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err err
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) { // no table
+	if err != nil && !errors.Is(err, unix.ENOENT) { // there is no table
 		return nil, fmt.Errorf("read sets: %w", err)
 	}
 	return found, nil
 }
 
-// rawElement is an element as the kernel tells it; the slices are valid during the visit only.
+// rawElement is an element as the kernel reports it. The slices are only valid during the visit.
 type rawElement struct {
 	key, keyEnd, data, user []byte
 }
 
-// elements visits all elements of a set or map; a set that does not exist has none.
+// elements visits all elements of a set or map. A set that does not exist has no elements.
 func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
 	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table),
 		unix.NFTA_SET_ELEM_LIST_SET, set)
@@ -118,12 +118,12 @@ func parseRaw(b []byte) (e rawElement) {
 	return e
 }
 
-// errUnreadable says that an element is none that we write: another version made the set, or
-// another program the element.
+// errUnreadable reports an element that Edgeway does not write: another version created the set, or another program
+// added the element.
 var errUnreadable = errors.New("not an element of ours")
 
-// decode gives the entry that an element of a fixed set stands for. Chain names and comments are looked up in
-// names, so that equal ones share their text.
+// decode returns the entry for an element of a fixed set. Chain names and comments are interned in names, so that
+// equal strings share memory.
 func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]string) (Entry, error) {
 	e := Entry{Element: Element{Family: f, Set: id}}
 	key, end := raw.key, raw.keyEnd
@@ -156,7 +156,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern gives a text as it is in names.
+// intern returns the string in names that equals text, and adds the text if there is none.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {
@@ -166,8 +166,8 @@ func intern(names map[string]string, text []byte) string {
 	return name
 }
 
-// setField takes a field from the kernel's bytes: addresses and ports are in network order, each field is
-// padded to 4 bytes, and slots and numbers of chains are in the host's order.
+// setField sets a field from the kernel's bytes. Addresses and ports are in network byte order, and slots and chain
+// numbers are in host byte order. Each field is padded to 4 bytes.
 func (e *Element) setField(k Field, b, last []byte) bool {
 	switch k {
 	case Addr:
@@ -199,7 +199,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 		verdict := netlink.Attr(b, unix.NFTA_DATA_VERDICT)
 		name := netlink.Text(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
 		if int32(netlink.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
-			name = []byte("?") // no chain of ours: differs from what is wanted
+			name = []byte("?") // not a chain of Edgeway: differs from every wanted chain
 		}
 		v.Chain = intern(names, name)
 	case ToNumber:
@@ -220,7 +220,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 	return true
 }
 
-// prefixBits gives the length of the prefix that spans first to last; nil last is a single address.
+// prefixBits returns the length of the prefix that spans first to last. If last is nil, first is a single address.
 func prefixBits(first, last []byte) (bits int, ok bool) {
 	if last == nil {
 		return 8 * len(first), true

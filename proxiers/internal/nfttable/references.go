@@ -7,25 +7,26 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts what needs the elements and objects that several ServicePorts can need. All else follows from
-// the plan.
+// references counts the users of elements and objects that several ServicePorts can need. Everything else in the
+// tables follows from the plan.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32
-	// numbers are those of the chains in the kernel, idle ones included.
+	// numbers holds the numbers of the chains in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
-	// idle holds objects that nothing needs and nothing leads to any more. They are still in the kernel.
+	// idle holds objects that are still in the kernel although no ServicePort needs the objects and no element refers
+	// to them.
 	idle map[ObjectID]idleness
 }
 
-// familyNumber is a number in one table.
+// familyNumber is a chain number in the table of one family.
 type familyNumber struct {
 	family plan.Family
 	number ChainNumber
 }
 
-// idleness is since when an object is idle, and whether its rules are still there.
+// idleness records when an object became idle, and whether its rules are still in the kernel.
 type idleness struct {
 	since  time.Time
 	intact bool
@@ -38,8 +39,8 @@ func newReferences() *references {
 	}
 }
 
-// number gives the number of a chain. It follows from the name, so that it is the same after a restart, unless
-// two names happen to lead to one number.
+// number returns the number of a chain. The number is derived from the name, so that a chain has the same number
+// after a restart unless the numbers of two names collide.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {
@@ -55,25 +56,25 @@ func (r *references) number(id ObjectID) ChainNumber {
 	return number
 }
 
-// numberEntry leads from the number of a chain to the chain.
+// numberEntry returns the entry that maps the number of a chain to the chain.
 func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
 
-// forget ends the life of an object that is gone from the kernel.
+// forget removes an object that was deleted from the kernel.
 func (r *references) forget(id ObjectID) {
 	delete(r.idle, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})
 	delete(r.numbers, id)
 }
 
-// take counts one more need of an element; first says that there was none.
+// take adds a reference to an element. first reports whether there was no other reference.
 func (r *references) take(e Element) (first bool) {
 	r.shared[e]++
 	return r.shared[e] == 1
 }
 
-// drop counts one need less; last says that there is none left.
+// drop removes a reference to an element. last reports whether no reference is left.
 func (r *references) drop(e Element) (last bool) {
 	if r.shared[e]--; r.shared[e] > 0 {
 		return false
@@ -82,8 +83,8 @@ func (r *references) drop(e Element) (last bool) {
 	return true
 }
 
-// takeObject counts one more need of an object. first says that there was none, and absent that it must be
-// written too.
+// takeObject adds a reference to an object. first reports whether there was no other reference, and absent reports
+// whether the object must also be written.
 func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	r.objects[id]++
 	if r.objects[id] > 1 {
@@ -94,7 +95,7 @@ func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	return true, !intact
 }
 
-// dropObject counts one need less; last says that there is none left.
+// dropObject removes a reference to an object. last reports whether no reference is left.
 func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	if r.objects[id]--; r.objects[id] > 0 {
 		return false
@@ -104,7 +105,7 @@ func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	return true
 }
 
-// idleBefore gives the objects that have been idle since then.
+// idleBefore returns the objects that have been idle since t or longer.
 func (r *references) idleBefore(t time.Time) (objects []ObjectID) {
 	for id, idle := range r.idle {
 		if !idle.since.After(t) {

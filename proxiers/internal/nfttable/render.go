@@ -13,15 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// renderer turns plans into transactions. It knows nothing of the kernel's state.
+// renderer turns plans into transactions. A renderer does not depend on the kernel's state.
 type renderer struct {
 	Schema
 	families []plan.Family
-	// templates fills in the templates of rules, by family.
+	// templates replaces the variables in the templates of rules, by family.
 	templates [2]*strings.Replacer
-	// chunk is the number of elements from which a transaction is sent before more is added.
+	// chunk is the number of elements at which a transaction is sent before more elements are added.
 	chunk int
-	// node is the host that the rules are for.
+	// node is the host for which the rules are rendered.
 	node *plan.Node
 }
 
@@ -38,7 +38,7 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 
 func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
 
-// needs visits what each ServicePort of the plan needs. It is the same Needs each time.
+// needs calls visit with the needs of each ServicePort of the plan. needs reuses one Needs for all calls.
 func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {
@@ -49,7 +49,7 @@ func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	}
 }
 
-// count counts in empty references what the plan needs, and gives the objects.
+// count adds the references of the plan to empty references, and returns the objects.
 func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	r.needs(refs, p, func(n *Needs) {
 		for _, o := range n.objects {
@@ -64,7 +64,7 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	return objects
 }
 
-// whole collects all of a plan for tables without any of it.
+// whole adds everything in a plan, for tables that contain none of it.
 func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
 	b.r.base(b.tx, next.Node, o)
@@ -84,7 +84,7 @@ func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	return b.flush()
 }
 
-// partial collects a change: what differs, nothing else. The references must be those of change.Prev.
+// partial adds the difference between two plans. The references must be those of change.Prev.
 func (b *batch) partial(change proxiers.Change) error {
 	if err := b.take(step{list: change.Removed, of: removed}); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (b *batch) partial(change proxiers.Change) error {
 	return b.flush()
 }
 
-// moves reports whether an element moves from one changed ServicePort to another one.
+// moves reports whether an element moves from one changed ServicePort to another.
 func (b *batch) moves(change proxiers.Change) bool {
 	owners := map[Element]*plan.ServicePort{}
 	n := Needs{refs: b.refs}
@@ -134,11 +134,11 @@ func (b *batch) moves(change proxiers.Change) bool {
 	return false
 }
 
-// baseOptions are for base: replace the tables as a whole, add the elements that follow from the host to tables
-// that have none, and leave the ranges of Range.Last empty.
+// baseOptions control base: fresh replaces the tables as a whole, elements adds the elements of the host to tables
+// that have none, and takeover leaves the ranges with Range.Last empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
-// base renders everything but Services.
+// base renders everything except Services.
 func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
 	r.node = node
 	for _, f := range r.families {
@@ -163,7 +163,7 @@ func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOption
 	}
 }
 
-// addSchema adds what exists whether there are Services or not, except for rules.
+// addSchema adds everything that exists independently of Services, except rules.
 func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
 	nf := nftFamily(f)
 	tx.Add(&knftables.Table{Family: nf, Name: r.Table})
@@ -184,7 +184,7 @@ func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
 	}
 }
 
-// addRanges writes the interval sets anew.
+// addRanges rewrites the interval sets.
 func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover bool) {
 	for _, f := range r.families {
 		for _, set := range r.Ranges {
@@ -202,7 +202,7 @@ func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover b
 	}
 }
 
-// addObject adds a chain with its rules, or a map.
+// addObject adds a map, or a chain with its rules.
 func (r *renderer) addObject(tx *knftables.Transaction, o Object) {
 	if o.Kind == MapObject {
 		tx.Add(&knftables.Map{
@@ -234,8 +234,8 @@ func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []stri
 	}
 }
 
-// sweep renders the deletion of objects that nothing needs. Rules hold maps, and maps hold chains: so the
-// rules go first, then the maps, then the chains.
+// sweep renders the deletion of unused objects. Rules refer to maps, and maps refer to chains, so the rules are
+// deleted first, then the maps, then the chains.
 func (r *renderer) sweep(objects []ObjectID) *knftables.Transaction {
 	tx := newTransaction()
 	slices.SortFunc(objects, func(a, b ObjectID) int {

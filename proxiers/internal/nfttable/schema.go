@@ -12,35 +12,35 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Schema says what the tables hold. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark for the
-// masquerade mark and $rest for its complement.
+// Schema describes the contents of the tables. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark
+// for the masquerade mark, $rest for its complement and $own for proxiers.OwnMark.
 type Schema struct {
 	// Table is the name of the tables.
 	Table string
-	// Sets are the fixed sets and maps whose elements are written one by one. A SetID is an index.
+	// Sets holds the fixed sets and maps whose elements are written individually. A SetID is an index into Sets.
 	Sets []Set
-	// Numbers is the map from numbers to chains.
+	// Numbers is the map from chain numbers to chains.
 	Numbers SetID
-	// Ranges are the interval sets, whose few elements are always written together.
+	// Ranges holds the interval sets, whose few elements are always written together.
 	Ranges []Range
-	// Counters are the names of counters.
+	// Counters holds the names of counters.
 	Counters []string
-	// Chains always exist.
+	// Chains holds the chains that always exist.
 	Chains []Chain
-	// Chunk is the number of elements from which a transaction is sent before more is added; 0: 10,000.
+	// Chunk is the number of elements at which a transaction is sent before more are added. 0 means 10,000.
 	Chunk int
-	// Idle is how long an object is kept that nothing needs.
+	// Idle is the time for which an unused object is kept.
 	Idle time.Duration
 
-	// Service says what a ServicePort needs.
+	// Service adds the needs of a ServicePort to n.
 	Service func(n *Needs, svc *plan.ServicePort)
-	// Node gives the elements that follow from the host. Those of a family without a table are left out.
+	// Node returns the elements that depend on the host. Elements of a family without a table are ignored.
 	Node func(n *plan.Node) []Entry
-	// SameRules says that rules for one host are those for the other, which is then no reason for a full sync.
+	// SameRules reports whether two hosts have the same rules, so that a change between them needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
-// SetID names one of Schema.Sets.
+// SetID identifies an element of Schema.Sets.
 type SetID uint8
 
 // Set describes the elements of a set or map.
@@ -48,12 +48,12 @@ type Set struct {
 	Name string
 	Key  []Field
 	Data Data
-	// Proto is set where the key has none because the set is for one protocol.
+	// Proto is the protocol of a set for one protocol, whose key has no protocol field.
 	Proto plan.Protocol
-	// Named says that each element has the name of its ServicePort as a comment.
+	// Named reports whether each element has the name of its ServicePort as a comment.
 	Named bool
-	// Leads says that its elements send packets on to those of other sets. A change that takes several transactions
-	// adds them after those, and deletes them before.
+	// Leads reports whether the elements lead packets to elements of other sets. A change of several transactions
+	// adds the leading elements after the elements of the other sets, and deletes the leading elements first.
 	Leads bool
 }
 
@@ -72,10 +72,10 @@ const (
 	Number
 )
 
-// Data is what a map's elements lead to.
+// Data is the kind of value that a map's elements have.
 type Data uint8
 
-// A set has none, and a map a chain (by goto), an address and port, or the number of a chain.
+// A set has no data. A map has chains (by goto), addresses and ports, or numbers of chains.
 const (
 	NoData Data = iota
 	ToChain
@@ -86,13 +86,13 @@ const (
 // Range is a set of prefixes.
 type Range struct {
 	Name string
-	// Of gives the prefixes of both families, as plan.Minimal does.
+	// Of returns the prefixes of both families, in the form of plan.Minimal.
 	Of func(n *plan.Node) []netip.Prefix
-	// Last says that the set takes packets from others, and is filled with the last chunk of a takeover.
+	// Last reports whether the set takes packets from other backends. In a takeover, the last chunk fills the set.
 	Last bool
 }
 
-// Chain is a fixed chain; without a hook, others jump to it.
+// Chain is a fixed chain. Other chains jump to a chain without a hook.
 type Chain struct {
 	Name     string
 	Type     knftables.BaseChainType
@@ -104,7 +104,7 @@ type Chain struct {
 // has reports whether the key has the field.
 func (s *Set) has(f Field) bool { return slices.Contains(s.Key, f) }
 
-// typ gives the set's type in nft's syntax.
+// typ returns the set's type in nft's syntax.
 func (s *Set) typ(f plan.Family) string {
 	var parts []string
 	for _, k := range s.Key {
@@ -129,7 +129,7 @@ func (s *Set) typ(f plan.Family) string {
 	return t
 }
 
-// typeOf is typ by expressions, because a slot number has no type name in nft.
+// typeOf returns the set's type as expressions, because nft has no type name for a slot number.
 func (s *Set) typeOf(f plan.Family) string {
 	ip, port := ipKeyword(f), ProtoName(s.Proto)+" dport"
 	var parts []string
@@ -169,7 +169,7 @@ func (c *Chain) add(tx *knftables.Transaction, table string, f plan.Family) {
 	chain := &knftables.Chain{Family: nftFamily(f), Table: table, Name: c.Name}
 	if c.Hook != "" {
 		chain.Type, chain.Hook, chain.Priority = &c.Type, &c.Hook, &c.Priority
-		chain.Policy = knftables.PtrTo(knftables.AcceptPolicy) // someone may have changed it
+		chain.Policy = knftables.PtrTo(knftables.AcceptPolicy) // another program may have changed the policy
 	}
 	tx.Add(chain)
 }
@@ -190,7 +190,7 @@ func addrType(f plan.Family) string {
 	return "ipv6_addr"
 }
 
-// familyIndex is for what is held by family.
+// familyIndex returns the index of a family in arrays with one element for each family.
 func familyIndex(f plan.Family) int {
 	if f == plan.IPv4 {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The sets of the test's schema, which have each field and each kind of data.
+// The sets of the test's schema, which use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -25,7 +25,7 @@ const (
 	numbers
 )
 
-// testSchema has a chain for each number of endpoints and a map for each ServicePort.
+// testSchema returns a schema with a chain for each number of endpoints and a map for each ServicePort.
 func testSchema() Schema {
 	return Schema{
 		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
@@ -56,7 +56,7 @@ func testSchema() Schema {
 	}
 }
 
-// ruleList is rules that are the same on every host.
+// ruleList holds rules that are the same on every host.
 type ruleList []string
 
 func (l ruleList) Rules(*plan.Node) []string { return l }
@@ -83,7 +83,7 @@ func testNeeds(n *Needs, svc *plan.ServicePort) {
 	}
 }
 
-// testPlan has a ServicePort in each family.
+// testPlan returns a plan with a ServicePort in each family.
 func testPlan() *plan.Plan {
 	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
 	one.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("10.0.0.0/8"), plantest.Prefix("192.0.2.7/32")}
@@ -97,7 +97,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions gives those of a full change in chunks of that many elements.
+// transactions returns the transactions of a full change, in chunks of this number of elements.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -121,7 +121,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// A ClusterIP's other ports are rejected: ports of one Service come together.
+// Ports of one Service are written in one chunk, because the remaining ports of its ClusterIP are rejected in
+// between.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -135,7 +136,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// The removals of a sync may leave one to two chunks behind, and other changes follow.
+// After the removals of a sync, the batch may hold between one and two chunks when other changes follow.
 func TestRemovalsOfMoreThanAChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
@@ -146,13 +147,14 @@ func TestRemovalsOfMoreThanAChunk(t *testing.T) {
 	}
 }
 
-// Two names that lead to one number get two, and a number that was given up is free again.
+// If the numbers of two names collide, the names get different numbers. A number that is no longer used is free
+// again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}
 	number := refs.number(id)
 	refs.forget(id)
-	refs.taken[familyNumber{plan.IPv4, number}] = true // another name's
+	refs.taken[familyNumber{plan.IPv4, number}] = true // the number belongs to another name
 	if got := refs.number(id); got != number+1 || refs.number(id) != got {
 		t.Errorf("number %d, want %d and then the same", got, number+1)
 	}
@@ -161,7 +163,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	}
 }
 
-// What one ServicePort gives up and another needs stays, and what is idle is not written again.
+// An object that another ServicePort still needs is not deleted. An idle object is not written again.
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()

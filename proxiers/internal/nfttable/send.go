@@ -9,30 +9,31 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the number of elements from which a transaction is sent before more is added: enough that the
-// start of nft does not count, and few enough for a small host, as nft (1.0.6) takes 2.2 kB for each.
+// chunkElements is the number of elements at which a transaction is sent before more are added. The number is large
+// enough that the start of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB
+// for each element.
 const chunkElements = 10_000
 
-// step is what becomes of some ServicePorts, in plan order.
+// step is a change of some ServicePorts, in plan order.
 type step struct {
 	list []*plan.ServicePort
-	// of gives a ServicePort of the list before and after; nil: there is none.
+	// of returns the old and the new state of a ServicePort of the list, or nil if there is none.
 	of func(*plan.ServicePort) (old, next *plan.ServicePort)
-	// done is told how many are written; nil: nobody wants to know.
+	// done is called with the number of ServicePorts written so far. done may be nil.
 	done func(int)
-	// moves reports whether an element moves from one ServicePort of the list to another one; nil: none does.
+	// moves reports whether an element moves between ServicePorts of the list. If moves is nil, no element moves.
 	moves func() bool
 }
 
-// errMoves says that elements move between ServicePorts, and that the change takes several transactions: one that adds
-// an element may come before the one that deletes the element of its last owner.
+// errMoves reports that elements move between ServicePorts in a change of several transactions. The transaction that
+// adds an element may then come before the transaction that deletes the element of its last owner.
 var errMoves = errors.New("elements move between ServicePorts of several transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step, and sends what gets too much. Ports of one Service stay together as long as they are not too
-// many by themselves: in between, a ClusterIP's other ports are rejected.
+// take collects a step and sends the batch whenever the batch is too large. The ports of one Service stay together
+// unless there are too many of them, because the other ports of a ClusterIP are rejected between the transactions.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -61,7 +62,7 @@ func sameService(a, b *plan.ServicePort) bool {
 	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
 }
 
-// spill sends what was collected, where there may be several transactions.
+// spill sends the collected changes, unless everything must be in one transaction.
 func (b *batch) spill() error {
 	if b.send == nil {
 		return nil
@@ -69,9 +70,9 @@ func (b *batch) spill() error {
 	return b.flush()
 }
 
-// flush adds what was collected to the transaction, and sends it. Packets see all of it or nothing, unless it is too
-// much for one transaction. By wire, elements are a transaction of their own behind that of the objects, to which
-// nothing leads before.
+// flush adds the collected changes to the transaction and sends the transaction. Packets see all of the changes or
+// nothing, unless there are too many changes for one transaction. With wire, the elements follow in a transaction of
+// their own, and no element refers to the objects until then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -84,9 +85,10 @@ func (b *batch) flush() error {
 	return err
 }
 
-// writeAll adds commands for what was collected. A packet keeps to the rules of one generation, but each of its lookups
-// asks for the elements of that moment (Linux 6.18): one that was led to an element just before must find it still. So
-// by netlink, where a transaction costs little, what nothing leads to any more goes in a second one.
+// writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each of its
+// lookups uses the current elements (Linux 6.18). An element to which a packet was led must therefore still exist at
+// its next lookup. By netlink, where a transaction costs little, a second transaction deletes the elements to which
+// no other element leads.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.wire != nil {
@@ -102,7 +104,7 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeGone takes what is deleted for good out of the sets that lead nowhere.
+// takeGone removes from b.deleted, and returns, the elements of sets without Leads that are not added again.
 func (b *batch) takeGone() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
@@ -128,7 +130,7 @@ func (b *batch) takeGone() (gone [2][][]Entry) {
 	return gone
 }
 
-// write adds commands for all elements to the transaction.
+// write adds commands for all elements in the lists to the transaction.
 func (b *batch) write(lists [2][][]Entry, remove, add bool) {
 	for _, f := range b.r.families {
 		for _, list := range lists[familyIndex(f)] {
@@ -137,7 +139,7 @@ func (b *batch) write(lists [2][][]Entry, remove, add bool) {
 	}
 }
 
-// command adds commands for elements of one set.
+// command adds commands for the elements of one set.
 func (b *batch) command(list []Entry, remove, add bool) {
 	if len(list) == 0 {
 		return
@@ -159,7 +161,7 @@ func (b *batch) span(s span) {
 	}
 }
 
-// text adds elements to a transaction.
+// text adds commands for the elements of a span to a transaction.
 func (r *renderer) text(tx *knftables.Transaction, s span) {
 	for group := range slices.Chunk(s.list, elementsPerCommand) {
 		if s.remove {
@@ -170,7 +172,7 @@ func (r *renderer) text(tx *knftables.Transaction, s span) {
 	}
 }
 
-// commit sends the transaction, and then what goes by wire, if they have anything to do.
+// commit sends the transaction and then the elements in wire, unless they are empty.
 func (b *batch) commit() error {
 	if b.send == nil {
 		return nil

@@ -16,15 +16,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// elementRoom is the room for an element in a batch: four times its size of at most 400 bytes (an IPv6 key, the name of
-// a chain, and a comment), because a batch may hold up to three chunks. Without CAP_NET_ADMIN in the first user
-// namespace, as in an unprivileged container, the socket takes batches of 416 KiB, and a chunk has 266 elements.
+// elementRoom is the space for an element in a batch: four times its maximum size of 400 bytes (an IPv6 key, the name
+// of a chain, and a comment), because a batch may hold up to three chunks. Without CAP_NET_ADMIN in the initial user
+// namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, and a chunk has 266 elements.
 const elementRoom = 1600
 
-// bigTransaction is the number of operations above which the watcher leaves its group.
+// bigTransaction is the number of operations above which the watcher leaves its multicast group.
 const bigTransaction = 1000
 
-// Table is a table in each family. It is a proxiers.Proxier and a proxiers.Tender.
+// Table is a table in each family. A Table implements proxiers.Proxier and proxiers.Tender.
 type Table struct {
 	*renderer
 	env      proxiers.Env
@@ -32,16 +32,16 @@ type Table struct {
 	kernel   *reader
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
-	// wire holds the elements of the next transaction by netlink.
+	// wire holds the elements of the next netlink transaction.
 	wire wire
-	// refs are those of the plan that the kernel has; nil when its state is unknown.
+	// refs holds the references of the plan in the kernel, or nil if the kernel's state is unknown.
 	refs *references
-	// byNetlink and byProgram count transactions.
+	// byNetlink and byProgram count the transactions by netlink and by nft.
 	byNetlink, byProgram atomic.Uint64
 }
 
-// New opens sockets for the tables and to watch them, in the network namespace of the calling thread. It changes
-// nothing.
+// New opens sockets to change and to watch the tables, in the network namespace of the calling thread. New changes
+// nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := findNFT()
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *Table) Close() error {
 	return err
 }
 
-// Due implements proxiers.Tender: when an object has been idle for as long as it is kept.
+// Due implements proxiers.Tender. Due returns the time at which the first idle object must be deleted.
 func (t *Table) Due() (due time.Time) {
 	if t.refs == nil {
 		return due
@@ -114,7 +114,8 @@ func (t *Table) Tend(ctx context.Context) error {
 	return t.sweep(ctx, t.refs, time.Now().Add(-t.Idle))
 }
 
-// sweep deletes what has been idle since before. What cannot be deleted stays for another while.
+// sweep deletes the objects that have been idle since before. Objects that cannot be deleted are kept for another
+// period.
 func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) error {
 	objects := refs.idleBefore(before)
 	if len(objects) == 0 {
@@ -134,18 +135,18 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 	return nil
 }
 
-// batch returns a batch that sends bounded transactions: elements by netlink, everything else by nft. See commitWire
-// for strict.
+// batch returns a batch that sends transactions of limited size: elements by netlink, everything else by nft. For
+// strict, see commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
-	t.wire.reset() // an error may have left something
+	t.wire.reset() // an earlier error may have left messages in wire
 	b.wire = &t.wire
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
 	b.sendWire = func() error { return t.commitWire(ctx, strict) }
 	return b
 }
 
-// commit runs a transaction, if it has anything to do.
+// commit runs a transaction unless it is empty.
 func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	n := tx.NumOperations()
 	if n == 0 {
@@ -158,14 +159,15 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	return err
 }
 
-// Transactions gives how many succeeded by netlink, how many by the nft program, and how many by netlink came too late
-// and were sent again. It may be called from any goroutine.
+// Transactions returns the number of transactions that succeeded by netlink, the number that succeeded by nft, and
+// the number of netlink transactions that came too late and were sent again. Transactions may be called from any
+// goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }
 
-// Render gives the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. Prev nil:
-// from no tables.
+// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. If
+// change.Prev is nil, there are no tables yet.
 func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
 	r, refs := newRenderer(s, env.Families, env.MasqueradeBit), newReferences()
 	b := newBatch(r, refs, time.Now())

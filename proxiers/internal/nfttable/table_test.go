@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newTable makes one in a network namespace of the test's own. The thread is never unlocked, so it ends with the
-// test, and the namespace with it.
+// newTable returns a table in a new network namespace. The thread is never unlocked, so the thread and the namespace
+// end with the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	runtime.LockOSThread()
@@ -55,7 +55,7 @@ func nft(t *testing.T, script string) string {
 	return string(out)
 }
 
-// differences gives what a full sync would write and delete of elements.
+// differences returns the elements that a full sync would add and delete.
 func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []string) {
 	t.Helper()
 	c, err := dial()
@@ -87,7 +87,7 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 	return text(b.added), text(b.deleted)
 }
 
-// The kernel's elements are read as they were written, of every kind, and the difference is what differs.
+// Elements of every kind are read as they were written, and the reported difference is exact.
 func TestReadBack(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A map and a chain that refer to each other's like go in one transaction, a minute after their last need.
+// A map and a chain that refer to each other are deleted in one transaction, a minute after their last use.
 func TestTendSweepsWhatIsIdle(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -151,7 +151,7 @@ func TestTendSweepsWhatIsIdle(t *testing.T) {
 	}
 }
 
-// A host that has another way to tell pods has other rules: that is a full sync.
+// A change of the setting with which the host detects pods changes the rules and therefore causes a full sync.
 func TestOtherRulesAreAFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node
@@ -169,7 +169,7 @@ func TestOtherRulesAreAFullSync(t *testing.T) {
 	}
 }
 
-// standIn has a script stand in for nft until the test ends.
+// standIn replaces nft by a script until the test ends.
 func standIn(t *testing.T, script string) {
 	t.Helper()
 	path := t.TempDir()
@@ -179,9 +179,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// An nft that the kernel kills for want of memory, or that finds none, says nothing about what this host supports:
-// another backend would serve until the next reload. An nft that refuses a rule, or that an assertion ends, does say
-// something.
+// If the kernel kills nft for lack of memory, or nft finds no memory, the probe does not report the backend as
+// unsupported. If the backend counted as unsupported, another backend would serve until the next reload. If nft
+// refuses a rule or fails an assertion, the backend is unsupported.
 func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
@@ -203,7 +203,7 @@ func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 	}
 }
 
-// An nft that ends well without having done anything: that is no sync.
+// If nft succeeds without any change, the sync fails.
 func TestProgramThatDoesNothing(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()
@@ -212,7 +212,7 @@ func TestProgramThatDoesNothing(t *testing.T) {
 	}
 }
 
-// What an nft has started may keep the pipes open for ever: the sync ends nevertheless.
+// A child of nft may keep the pipes open forever, but the sync still ends.
 func TestProgramThatLeavesAChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()
@@ -225,7 +225,7 @@ func TestProgramThatLeavesAChild(t *testing.T) {
 	}
 }
 
-// An nft that hangs ends with the context, whatever it is run for.
+// An nft that hangs is killed when the context ends, regardless of its task.
 func TestHungProgram(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
@@ -236,7 +236,7 @@ func TestHungProgram(t *testing.T) {
 	}{
 		{"probe", func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) }},
 		{"clean-up", func(ctx context.Context) error { return Cleanup(ctx, table.Table) }},
-		{"sync", func(ctx context.Context) error { // in a namespace of its own, so it comes last
+		{"sync", func(ctx context.Context) error { // uses a new namespace, so it comes last
 			return newTable(t).Apply(ctx, proxiers.NewChange(nil, testPlan()))
 		}},
 	} {
@@ -250,7 +250,7 @@ func TestHungProgram(t *testing.T) {
 	}
 }
 
-// The probe says what to do about an nft that does not serve.
+// The error of the probe suggests how to fix an unusable nft.
 func TestProbeSaysWhatToDo(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'nftables v1.0.0 (Fearless Fosdick)'": "upgrade the package nftables",
@@ -265,7 +265,7 @@ func TestProbeSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// Who has configured the backend is told what to install.
+// If nft is missing, the error names the package to install.
 func TestProbeWithoutNFT(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := Probe(t.Context(), testSchema(), testPlan())

@@ -10,35 +10,36 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// listElement is the type of an element's attribute in a list, the kernel's NFTA_LIST_ELEM.
+// listElement is the type of the attribute of an element in a list, NFTA_LIST_ELEM in the kernel.
 const listElement = 1
 
 // wire is a transaction of elements in the kernel's format.
 type wire struct {
 	netlink.Batch
-	// spans are the elements of each message.
+	// spans holds the elements of each message.
 	spans []span
 }
 
-// span is elements of one set, to be added or deleted.
+// span is a list of elements of one set that are added or deleted.
 type span struct {
 	set    *Set
 	list   []Entry
 	remove bool
 }
 
-// reset empties it, and keeps memory that is not much.
+// reset empties w and keeps its memory if it is at most 1 MiB.
 func (w *wire) reset() {
 	if w.Size() > 1<<20 {
 		*w = wire{}
 		return
 	}
 	w.Reset()
-	clear(w.spans) // they hold on to the lists
+	clear(w.spans) // the spans refer to the lists
 	w.spans = w.spans[:0]
 }
 
-// write adds messages for elements. The list is read again when the kernel refuses one.
+// write adds messages for elements. s.list must not change, because refused reads it if the kernel refuses an
+// element.
 func (w *wire) write(table string, s span) {
 	kind, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
 	if s.remove {
@@ -55,7 +56,8 @@ func (w *wire) write(table string, s span) {
 	}
 }
 
-// refused gives the element that the kernel refuses, and its set; nil: it does not say which.
+// refused returns the element that the kernel refuses and its set, or nil if the kernel does not identify the
+// element.
 func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	if r.Message < 0 || r.Message >= len(w.spans) || r.Offset == 0 {
 		return nil, Entry{}
@@ -68,8 +70,8 @@ func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	return s.set, s.list[i]
 }
 
-// elementAt gives which element of a message there is at an offset; -1: none. The message is one of wire.write: behind
-// its heads come the names of table and set, then the list.
+// elementAt returns the index of the element at an offset in a message, or -1 if there is none. The message must come
+// from wire.write: its headers are followed by the names of the table and the set, and then by the list.
 func elementAt(message []byte, offset int) (i int) {
 	size := func(at int) int {
 		if at+4 > len(message) {
@@ -90,8 +92,8 @@ func elementAt(message []byte, offset int) (i int) {
 	return -1
 }
 
-// appendElements adds the attributes of a message about elements of one set, with as many of the list as an attribute
-// holds, and gives how many.
+// appendElements appends the attributes of a message about elements of one set. appendElements appends as many
+// elements of the list as fit into an attribute, and returns their number.
 func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)
@@ -124,7 +126,7 @@ func (s *Set) appendElement(b []byte, e *Entry, values bool) []byte {
 	return b
 }
 
-// appendRawKey adds a key, or with last the one that a range ends with.
+// appendRawKey appends a key, or the last key of a range if last is set.
 func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte {
 	b, key := netlink.Begin(b, netlink.Nested|attr)
 	b, value := netlink.Begin(b, unix.NFTA_DATA_VALUE)
@@ -154,7 +156,7 @@ func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte 
 	return b
 }
 
-// maskTail sets all bits behind the first ones to 0, or to 1.
+// maskTail sets the bits that follow the prefix of this length to 0, or to 1 if ones is set.
 func maskTail(b []byte, bits int, ones bool) {
 	for i := range b {
 		mask := byte(0xff >> min(max(bits-8*i, 0), 8))
@@ -166,7 +168,7 @@ func maskTail(b []byte, bits int, ones bool) {
 	}
 }
 
-// appendRaw adds a value as the kernel has it, see setValue.
+// appendRaw appends a value in the kernel's format; see setValue.
 func (v *Value) appendRaw(b []byte, d Data) []byte {
 	b, data := netlink.Begin(b, netlink.Nested|unix.NFTA_SET_ELEM_DATA)
 	var inner int

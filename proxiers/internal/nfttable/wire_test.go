@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source makes values of any bytes; behind their end come zeros.
+// source creates values from random bytes, followed by zeros.
 type source []byte
 
 func (s *source) take(n int) []byte {
@@ -28,7 +28,7 @@ func (s *source) addr(f plan.Family) netip.Addr {
 	return a
 }
 
-// entry makes one of the set.
+// entry returns an entry of the set.
 func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	e := Entry{Element: Element{Family: f, Set: id}}
 	for _, k := range set.Key {
@@ -67,8 +67,8 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	return e
 }
 
-// FuzzWire has any elements of any set written, and reads them back as from the kernel. Each message must be as netlink
-// wants it, and each element must be found by its place.
+// FuzzWire writes random elements of any set and reads them back as if they came from the kernel. Each message must
+// be valid for netlink, and each element must be found by its offset.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
 	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
@@ -88,7 +88,7 @@ func FuzzWire(f *testing.F) {
 			w.write(schema.Table, span{set, list, remove})
 			got := readWire(t, &w, set, id, family)
 			want := list
-			if remove { // keys alone
+			if remove { // only keys
 				want = slices.Clone(list)
 				for i := range want {
 					want[i].Value = Value{}
@@ -101,7 +101,7 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// readWire gives the elements of all messages.
+// readWire returns the elements of all messages.
 func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []Entry) {
 	t.Helper()
 	if len(w.spans) != w.Messages() {
@@ -126,7 +126,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 				return err
 			}
 			all = append(all, e)
-			at := cap(message) - cap(raw.key) // the place of the key, which three heads precede
+			at := cap(message) - cap(raw.key) // the offset of the key, which follows three headers
 			if found := elementAt(message, at-12); found != i {
 				return fmt.Errorf("element %d is found as %d", i, found)
 			}
@@ -147,7 +147,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 	return all
 }
 
-// An attribute has a length of 16 bits: longer lists take several messages.
+// The length of an attribute has 16 bits, so longer lists take several messages.
 func TestLongListsTakeSeveralMessages(t *testing.T) {
 	s := testSchema()
 	bytes, list := source(nil), []Entry(nil)
@@ -164,7 +164,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire encodes what the change of one endpoint, and a chunk of a first sync, write.
+// BenchmarkWire encodes the elements of a change of one endpoint, and of a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

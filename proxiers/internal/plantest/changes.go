@@ -6,13 +6,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Change is one step from plan to plan.
+// Change is a step from one plan to the next.
 type Change struct {
 	Name       string
 	Prev, Next *plan.Plan
 }
 
-// Changes gives one of each kind of change, by plans of Web.
+// Changes returns a change of each kind, between plans of Web.
 func Changes() []Change {
 	base := Plan(Node(), Web()...)
 	index := func(name string, f plan.Family) int {

@@ -10,24 +10,24 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Addr parses.
+// Addr parses an address.
 func Addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// Prefix parses.
+// Prefix parses a prefix.
 func Prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// Endpoint is one elsewhere, "address:port".
+// Endpoint returns an endpoint on another host, from "address:port".
 func Endpoint(s string) plan.Endpoint { return plan.Endpoint{Addr: netip.MustParseAddrPort(s)} }
 
-// LocalEndpoint is one on this host.
+// LocalEndpoint returns an endpoint on this host.
 func LocalEndpoint(s string) plan.Endpoint {
 	return plan.Endpoint{Addr: netip.MustParseAddrPort(s), Local: true}
 }
 
-// ToPods is the route of a ClusterIP: others than pods are masqueraded.
+// ToPods holds the routes of a ClusterIP: connections from all sources except pods are masqueraded.
 var ToPods = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
-// Node is the host of the plans.
+// Node returns the host of the plans.
 func Node() *plan.Node {
 	return &plan.Node{
 		Name:          "here",
@@ -38,7 +38,7 @@ func Node() *plan.Node {
 	}
 }
 
-// Plan seals and sorts the services.
+// Plan returns a plan with the sealed and sorted services.
 func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	for _, svc := range list {
 		svc.Seal()
@@ -47,7 +47,7 @@ func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	return &plan.Plan{Node: node, Services: list}
 }
 
-// Service is a ServicePort over TCP and IPv4.
+// Service returns a ServicePort over TCP and IPv4.
 func Service(name string, frontends []plan.Frontend, cluster ...plan.Endpoint) *plan.ServicePort {
 	return &plan.ServicePort{
 		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
@@ -55,13 +55,13 @@ func Service(name string, frontends []plan.Frontend, cluster ...plan.Endpoint) *
 	}
 }
 
-// ClusterIP is a frontend with ToPods.
+// ClusterIP returns a frontend with the routes ToPods.
 func ClusterIP(ip string, port uint16) plan.Frontend {
 	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ToPods}
 }
 
-// Many gives n ServicePorts with the endpoints of each, of the kinds that clusters have:
-// 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
+// Many returns n ServicePorts with this number of endpoints each, in the proportions of typical clusters: 80 %
+// ClusterIP, 15 % NodePort, 5 % LoadBalancer.
 func Many(n, each int) []*plan.ServicePort {
 	list := make([]*plan.ServicePort, n)
 	for i := range list {
@@ -85,8 +85,8 @@ func Many(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints gives a copy of the plan in which one ServicePort has another cluster pool. What went to an empty
-// one is rejected.
+// WithEndpoints returns a copy of the plan in which one ServicePort has another cluster pool. Connections to an empty
+// pool are rejected.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]
 	svc.Pools[0] = list
@@ -106,7 +106,7 @@ func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	return &next
 }
 
-// Web gives one Service of each kind.
+// Web returns a Service of each kind.
 func Web() []*plan.ServicePort {
 	toLocal := plan.Route{Pool: plan.LocalPool}
 	local := Service("local", []plan.Frontend{

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// The first restore on a host makes tables, built-in chains and ours in one transaction for each table.
+// The first restore on a host creates tables, built-in chains and Edgeway's chains in one transaction for each table.
 func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 	}
 }
 
-// heard collects the notices of what a function does.
+// heard returns the notices that a function causes.
 func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -61,14 +61,14 @@ func heard(t *testing.T, do func()) (notices []netlink.Message) {
 		t.Fatal(err)
 	}
 	do()
-	m.Forget() // reads what has come
+	m.Forget() // reads the notices received so far
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return notices
 }
 
-// The watcher relies on the kernel's notice of a deleted rule to say what the rule was.
+// The watcher needs the contents of a deleted rule, so the kernel's notice must contain them.
 func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
@@ -91,8 +91,8 @@ func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 	}
 }
 
-// FuzzConcerns gives the reader of notices any bytes. Starting from a real one it must not see our chains where
-// there is none.
+// FuzzConcerns passes random bytes to the reader of notices. Starting from a real notice, the reader must not find
+// Edgeway's chains in a notice that has none.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

@@ -14,13 +14,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// pollInterval is how often the poll looks.
+// pollInterval is the time between two polls.
 const pollInterval = time.Second
 
-// getInfo is IPT_SO_GET_INFO of the kernel's linux/netfilter_ipv4/ip_tables.h, and IP6T_SO_GET_INFO.
+// getInfo is both IPT_SO_GET_INFO and IP6T_SO_GET_INFO of the kernel's linux/netfilter_ipv4/ip_tables.h.
 const getInfo = 64
 
-// tableInfo is the kernel's struct ipt_getinfo, and ip6t_getinfo.
+// tableInfo is the kernel's struct ipt_getinfo, which equals struct ip6t_getinfo.
 type tableInfo struct {
 	name             [32]byte
 	validHooks       uint32
@@ -29,41 +29,41 @@ type tableInfo struct {
 	numEntries, size uint32
 }
 
-// observation is what a table was like at one time.
+// observation is the state of a table at one time.
 type observation struct {
 	tableInfo
-	// ours is how many of the entries were ours, if that was settled.
+	// ours is the number of entries that belonged to Edgeway, if that was settled.
 	ours    int
 	settled bool
 }
 
-// poll is the Watcher of iptables-legacy, where the kernel tells nobody of a change. It looks at each table's
-// number of entries, size and places of built-in chains: the kernel copies nothing for that, and the four
-// tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). Only when they are not as our last
-// restore left them is the table read (0.11 s of CPU for nat).
+// poll is the Watcher for iptables-legacy, where the kernel sends no notices. poll compares each table's number of
+// entries, size and positions of built-in chains with their values after Edgeway's last restore. The kernel copies no
+// rules for that: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). Only if these values
+// differ does poll read the table (0.11 s of CPU for nat).
 //
-// A restore of ours may wait seconds for the lock of the iptables programs, while another program changes the
-// table. So the number of entries must change by what we wrote, too.
+// A restore may wait seconds for the lock of the iptables programs, while another program changes the table. So the
+// number of entries must also change by the number of entries that Edgeway wrote.
 //
-// What leaves all these numbers as they are is not noticed: a rule replaced by another of the same size in
-// the same chain, or a change and its opposite elsewhere within a second. The periodic full sync mends that.
+// poll does not detect a change that keeps all these values: a rule replaced by another of the same size in the same
+// chain, or a change and its opposite elsewhere within a second. The periodic full sync corrects such changes.
 type poll struct {
 	Options
 	closed chan struct{}
 
 	mu sync.Mutex
-	// socket stays in the network namespace of the thread that made it. It is -1 when it is closed.
+	// socket stays in the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// known is what each table was like when it was last as we wrote it, or when a full sync began. Tables
-	// that did not exist then and that we have not written since are not in it and not looked at: the
-	// kernel would load their modules.
+	// known holds the state of each table when it was last as Edgeway wrote it, or when a full sync began. A table
+	// that did not exist then and that Edgeway has not written since is not in known and is not polled, because the
+	// kernel would load its module.
 	known map[Table]observation
-	// reported is set from a report of drift until the full sync that answers it.
+	// reported is set from a report of drift until the next full sync.
 	reported bool
 }
 
 func newPoll(o Options) (*poll, error) {
-	// A socket of IPv6, but for a raw one, takes the options of IPv4, too. Its protocol does not matter.
+	// An IPv6 socket that is not raw also accepts the options of IPv4. The protocol of the socket does not matter.
 	domain := unix.AF_INET
 	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
 		domain = unix.AF_INET6
@@ -106,8 +106,8 @@ func (p *poll) Own(_ int, _ bool, commit func() error) error {
 	return err
 }
 
-// commit looks before a restore for what others did, and reads those tables after it: the restore need not
-// wait for that.
+// commit detects changes by other programs before a restore, but reads the changed tables after the restore, so that
+// the restore need not wait.
 func (p *poll) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,15 +130,16 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// untouched says that a table cannot have got so many entries of ours by the restore that has just ended well. One that
-// another program had changed before it may be again what it was.
+// untouched reports whether the restore that just succeeded cannot have changed the table, in which Edgeway must now
+// have this number of entries. A suspect table, which another program changed before, may have returned to its known
+// state.
 func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
 }
 
-// observe notes what a table is like after a restore, unless it cannot have become so by that alone. A table that was
-// never written need not exist.
+// observe records the state of a table after a restore, unless the restore alone cannot have led to this state. A
+// table that was never written need not exist.
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
@@ -153,7 +154,7 @@ func (p *poll) observe(t Table) (plausible bool) {
 	return true
 }
 
-// changed gives the tables that are not as known. One that is gone differs from any.
+// changed returns the tables whose state differs from the known state. A table that no longer exists always differs.
 func (p *poll) changed() (suspects []Table) {
 	if p.reported || p.socket < 0 {
 		return nil
@@ -166,8 +167,8 @@ func (p *poll) changed() (suspects []Table) {
 	return suspects
 }
 
-// inspect reads the contents of suspects. Those that are intact are known from now on by the state from
-// before the reading, so that a later change will show. Those of which nothing can be told stay suspect.
+// inspect reads the contents of suspects. For an intact table, inspect records the state before the reading as known,
+// so that a later change is detected. A table that is not settled remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -184,13 +185,13 @@ func (p *poll) inspect(suspects []Table) (reason string) {
 	return ""
 }
 
-// Forget implements Watcher. The tables as they are now are what the full sync is going to read.
+// Forget implements Watcher. Forget records the current state of the tables, which the full sync is about to read.
 func (p *poll) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reported = false
 	for _, t := range p.Tables {
-		// Only root may read the list: for others a change before the first restore is not noticed.
+		// Only root may read the list. Without root, a change before the first restore is not detected.
 		present, _ := xtables.Tables(xtables.Legacy, t.Family)
 		if _, written := p.known[t]; !written && !slices.Contains(present, t.Name) {
 			continue
@@ -201,8 +202,8 @@ func (p *poll) Forget() {
 	}
 }
 
-// read asks for the present state of a table. The error is ENOENT or ENOPROTOOPT when there is none, even
-// after the kernel has tried to load the module.
+// read returns the current state of a table. The error is ENOENT or ENOPROTOOPT if the table does not exist even
+// after the kernel has tried to load its module.
 func (p *poll) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietPoll does not run by itself. The state is settled as long as no restore of ours was made, and intact answers for
-// all tables.
+// quietPoll returns a poll that does not run on a timer. settled determines whether the state is settled, and intact
+// answers for all tables.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -36,7 +36,7 @@ func (w *watched) inspections() int {
 	return w.inspected
 }
 
-// A change of another program costs one look into the table, not one each second.
+// After a change of another program, poll reads the table once, not each second.
 func TestPollReadsATableOnceForAChange(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
@@ -54,7 +54,7 @@ func TestPollReadsATableOnceForAChange(t *testing.T) {
 	}
 }
 
-// To look at a table makes the kernel load and register it.
+// A query for a table would make the kernel load and register the table.
 func TestPollMakesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
@@ -70,7 +70,7 @@ func TestPollMakesNoTable(t *testing.T) {
 	}
 }
 
-// What others do while a full sync runs can be judged only when it is over.
+// Changes of other programs during a full sync are only evaluated after the full sync.
 func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
@@ -145,7 +145,7 @@ func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll is one look at the four tables, two of them long, in which nothing has changed.
+// BenchmarkPoll measures a poll of the four tables without changes; two of the tables are long.
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false
@@ -167,7 +167,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
-// A program that ends well without having written what it was given has failed.
+// A program that exits successfully without writing its input has failed.
 func TestPollRestoreWithoutEffect(t *testing.T) {
 	iptablestest.NewHost(t)
 	o := testOptions()

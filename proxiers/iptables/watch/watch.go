@@ -1,5 +1,5 @@
-// Package watch notices that another program changed or removed rules of ours in the tables of iptables: for
-// iptables-nft by the kernel's notices, for iptables-legacy by a poll.
+// Package watch detects when another program changes or removes Edgeway's rules in the tables of iptables. The
+// package receives the kernel's notices for iptables-nft, and polls the tables for iptables-legacy.
 package watch
 
 import (
@@ -13,32 +13,33 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Watcher is one of either. All methods may be called from any goroutine.
+// Watcher watches the tables of one variant. All methods may be called from any goroutine.
 type Watcher interface {
-	// Own runs a restore of ours over that many tables, and reports what others did before or meanwhile.
-	// big says that it changes more than about a thousand rules.
+	// Own runs one of Edgeway's restores, which changes this number of tables, and reports the changes of other
+	// programs before and during the restore. big means that the restore changes more than about a thousand rules.
 	Own(tables int, big bool, commit func() error) error
-	// Forget drops what was noticed so far, and what was reported: a full sync begins.
+	// Forget discards all changes detected and reported so far, because a full sync begins.
 	Forget()
-	// Run reports until Close.
+	// Run reports changes until Close is called.
 	Run()
 	Close() error
 }
 
-// Options are what a Watcher is made with.
+// Options configures a Watcher.
 type Options struct {
-	// Tables are those in which we have rules.
+	// Tables lists the tables in which Edgeway has rules.
 	Tables []Table
-	// Ours says that a chain is ours by its name, Builtin that it is a built-in one in which we have rules.
+	// Ours reports whether a chain with this name is Edgeway's. Builtin reports whether a chain is built in.
 	Ours, Builtin func(chain string) bool
-	// Notify is called without any lock held. After it there is silence until Forget.
+	// Notify is called without any lock held. Notify is not called again until Forget.
 	Notify func(reason string)
-	// Entries is how many entries a table of iptables-legacy has for what we wrote: one for each rule, and two
-	// for each chain. settled false says that it is not known now. Only the poll calls it, and Intact, with its lock
-	// held: from Run, and from Own after the commit, so that what the commit changed counts.
+	// Entries returns the number of entries that Edgeway's chains and rules have in a table of iptables-legacy: one
+	// for each rule, and two for each chain. settled is false if the number is unknown. Only the poll calls Entries
+	// and Intact, with its lock held: from Run, and from Own after the commit, so that the changes of the commit
+	// count.
 	Entries func(Table) (n int, settled bool)
-	// Intact reads a table that is settled from the kernel and compares it with what we wrote: the reason is empty
-	// when it is so.
+	// Intact reads a settled table from the kernel and compares it with what Edgeway wrote. reason is empty if there
+	// is no difference.
 	Intact func(Table) (reason string)
 }
 
@@ -50,7 +51,7 @@ type Table struct {
 
 func (t Table) String() string { return fmt.Sprintf("table %s of %s", t.Name, t.Family) }
 
-// New makes the Watcher for a variant, over the network namespace of the calling thread.
+// New returns a Watcher for a variant, in the network namespace of the calling thread.
 func New(v xtables.Variant, o Options) (Watcher, error) {
 	if v == xtables.Legacy {
 		return newPoll(o)
@@ -58,8 +59,8 @@ func New(v xtables.Variant, o Options) (Watcher, error) {
 	return newEvents(o)
 }
 
-// Kinds of notices that golang.org/x/sys/unix lacks. Since Linux 6.3 a deletion may be a "destroy", which is
-// no error when there is nothing.
+// The kinds of notices that golang.org/x/sys/unix lacks. Since Linux 6.3 a program may delete with "destroy", which
+// does not fail if there is nothing to delete.
 const (
 	msgDestroyTable = 0x1a
 	msgDestroyChain = 0x1b
@@ -68,11 +69,11 @@ const (
 
 // newEvents subscribes to the kernel's notices.
 //
-// iptables-nft-restore makes one transaction of each table in its input; chains of the table that the
-// kernel lacks are made in the same one (1.8.9). A table in which nothing changes makes none.
+// iptables-nft-restore sends one transaction for each table in its input, which also creates the chains that the
+// kernel lacks (1.8.9). iptables-nft-restore sends no transaction for a table in which nothing changes.
 //
-// A chain of ours that is renamed is not noticed: the notice has the new name only. The next full sync,
-// or the next change of that chain, mends it.
+// The watcher does not detect that one of Edgeway's chains was renamed, because the notice only contains the new
+// name. The next full sync, or the next change of that chain, restores the name.
 func newEvents(o Options) (*netlink.Watcher, error) {
 	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
 	if err != nil {
@@ -81,10 +82,10 @@ func newEvents(o Options) (*netlink.Watcher, error) {
 	return m, nil
 }
 
-// concerns says what of ours a notice is about; empty for what other programs do with their own. Docker, the
-// kubelet and others work in the same tables all the time.
+// concerns returns the part of Edgeway's rules that a notice is about, or "" if the notice is about objects of other
+// programs. Docker, the kubelet and other programs use the same tables all the time.
 func (o Options) concerns(m netlink.Message) (what string) {
-	// Attribute 1 of every message is the table's name.
+	// Attribute 1 of every message is the name of the table.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
 	i := slices.IndexFunc(o.Tables,
 		func(t Table) bool { return t.Name == table && netlink.Family(t.Family) == m.Family })
@@ -110,12 +111,12 @@ func (o Options) concerns(m netlink.Message) (what string) {
 	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
-// leadsToOurs reports whether a rule jumps to a chain of ours. If a kernel leaves the expressions out, the rule counts
-// as ours: one full sync too many is better than one too few.
+// leadsToOurs reports whether a rule jumps to one of Edgeway's chains. If the kernel leaves out the expressions, the
+// rule counts as Edgeway's, because an unnecessary full sync is better than a missing one.
 func (o Options) leadsToOurs(rule []byte) bool {
 	chains, whole := netlink.Jumps(rule)
 	return !whole || slices.ContainsFunc(chains, o.Ours)
 }
 
-// text gives the text in the first attribute of the type; empty when there is none.
+// text returns the text in the first attribute of this type, or "" if there is none.
 func text(attrs []byte, typ uint16) string { return string(netlink.Text(netlink.Attr(attrs, typ))) }

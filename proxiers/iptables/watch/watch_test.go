@@ -18,7 +18,7 @@ import (
 
 var families = []plan.Family{plan.IPv4, plan.IPv6}
 
-// testOptions are those of rules in chains whose names begin with "KUBE-S".
+// testOptions returns options for rules in chains whose names begin with "KUBE-S".
 func testOptions() Options {
 	return Options{
 		Tables: []Table{{plan.IPv4, xtables.NAT}, {plan.IPv4, xtables.Filter}, {plan.IPv6, xtables.NAT}, {plan.IPv6, xtables.Filter}},
@@ -32,7 +32,7 @@ func testOptions() Options {
 	}
 }
 
-// watched is a host with rules of ours in both families, and a watcher over them.
+// watched is a host with Edgeway's rules in both families, and a watcher for them.
 type watched struct {
 	variant xtables.Variant
 	watcher Watcher
@@ -40,13 +40,13 @@ type watched struct {
 	reports chan string
 
 	mu sync.Mutex
-	// wrote is what iptables-save shows after our last restore, by table; nil while a full sync runs.
+	// wrote is the output of iptables-save after the last restore, by table. wrote is nil during a full sync.
 	wrote map[Table]string
-	// inspected counts how often a table was read.
+	// inspected counts the times that a table was read.
 	inspected int
 }
 
-// watchedRules are the whole of a table.
+// watchedRules holds the complete contents of the tables.
 const watchedRules = `*nat
 :PREROUTING ACCEPT [0:0]
 :INPUT ACCEPT [0:0]
@@ -70,7 +70,7 @@ COMMIT
 COMMIT
 `
 
-// newWatched is called on a new host.
+// newWatched must be called on a new host.
 func newWatched(t *testing.T, v xtables.Variant) *watched {
 	t.Helper()
 	netns, err := os.Open("/proc/thread-self/ns/net")
@@ -97,7 +97,7 @@ func newWatched(t *testing.T, v xtables.Variant) *watched {
 	return w
 }
 
-// save shows a table from any thread. Counters are left out.
+// save returns a table without counters. save may be called from any thread.
 func (w *watched) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func (w *watched) save(table Table) (string, error) {
 	return iptablestest.WithoutDetails(string(out)), err
 }
 
-// intact implements Options.Intact. Only what is ours counts.
+// intact implements Options.Intact. intact compares only Edgeway's chains and rules.
 func (w *watched) intact(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +140,7 @@ func owned(saved string) string {
 	return b.String()
 }
 
-// settle takes the kernel's state as ours.
+// settle records the kernel's state as the state that Edgeway wrote.
 func (w *watched) settle(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -154,7 +154,7 @@ func (w *watched) settle(t *testing.T) {
 	}
 }
 
-// fullSync makes both tables of both families what they should be.
+// fullSync writes the intended state of both tables in both families.
 func (w *watched) fullSync(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -166,7 +166,7 @@ func (w *watched) fullSync(t *testing.T) {
 	}
 }
 
-// own runs a change of ours.
+// own runs a change by Edgeway.
 func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	t.Helper()
 	err := w.watcher.Own(tables, big, func() error {
@@ -179,7 +179,7 @@ func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	}
 }
 
-// foreign runs programs of somebody else; "iptables" is replaced by the variant's.
+// foreign runs programs of other software. "iptables" is replaced by the program of the variant.
 func (w *watched) foreign(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -191,7 +191,7 @@ func (w *watched) foreign(t *testing.T, lines ...string) {
 	}
 }
 
-// wantReport waits for the one report of what happened since the last full sync.
+// wantReport waits for the one report of changes since the last full sync.
 func (w *watched) wantReport(t *testing.T, what string) {
 	t.Helper()
 	start := time.Now()
@@ -203,7 +203,7 @@ func (w *watched) wantReport(t *testing.T, what string) {
 	}
 }
 
-// wantSilence gives the watcher the time to see what has happened.
+// wantSilence waits long enough for the watcher to detect a change, and fails if the watcher reports one.
 func (w *watched) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
@@ -288,7 +288,7 @@ func TestOthersChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// manyChains is an input with a line for each of so many chains.
+// manyChains returns an input with one line for each of n chains.
 func manyChains(n int, line string) string {
 	var b strings.Builder
 	b.WriteString("*nat\n")
@@ -321,8 +321,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// What others do while we write is told from what we write by its amount: another program may have had the lock
-// before us.
+// A change by another program during a restore is detected by the number of changes, because the other program may
+// have had the lock before the restore.
 func TestForeignChangeDuringOwn(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -354,7 +354,8 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 	})
 }
 
-// ownAmidst restores both tables after another program has changed one; what we wrote is noted without that.
+// ownAmidst runs a restore of both tables during which another program changes a table. The recorded state excludes
+// that change.
 func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
 	err := w.watcher.Own(2, big, func() error {
@@ -370,7 +371,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	}
 }
 
-// What happened before a change of ours is reported by it, even if the watcher has not run yet.
+// A restore reports changes that happened before it, even if the watcher has not run yet.
 func TestDamageBeforeOwnIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// maxMessage and maxQuote bound what is kept of a program's message and of the input it is about.
+	// maxMessage and maxQuote limit the lengths of the program's message and of the quoted input in an error.
 	maxMessage = 200
 	maxQuote   = 120
 )
 
 var (
-	// greeting begins a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the name.
+	// greeting matches the beginning of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the name.
 	greeting = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
-	// lineNumber is in one: "Error occurred at line: 3", "line 4: RULE_INSERT failed", "line 2 failed".
+	// lineNumber matches the number in "Error occurred at line: 3", "line 4: RULE_INSERT failed" and "line 2 failed".
 	lineNumber = regexp.MustCompile(`\bline:? (\d+)`)
 )
 
-// transport are parts of messages about failures that the content is not to blame for.
+// transport holds parts of messages about failures that the content of the input did not cause.
 var transport = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",
 	"Resource temporarily unavailable", "Interrupted system call",
 }
 
-// failure makes one line of a program's exit code and messages, with the line of the input that is to blame.
+// failure returns a one-line error with a program's exit code and messages, and the line of the input that failed.
 func (c call) failure(err error, exit int, messages []byte) error {
 	if text := message(messages); text != "" {
 		err = fmt.Errorf("%s (%w)", text, err)
@@ -47,9 +47,10 @@ func (c call) failure(err error, exit int, messages []byte) error {
 	return err
 }
 
-// refused tells input that was refused from input that could not be delivered. Of the exit codes 1 is for what has no
-// other, and iptables-legacy's when the kernel refuses a rule; 2 is for parameters, 4 for resources, and iptables-nft's
-// when the kernel refuses a rule. The others mean a version or a kernel that does not fit.
+// refused reports whether input was refused, as opposed to not delivered. Exit code 1 stands for errors without
+// another code, and for rules of iptables-legacy that the kernel refuses. Exit code 2 stands for parameters, and 4
+// for resources and for rules of iptables-nft that the kernel refuses. Other codes mean an unsuitable version or
+// kernel.
 func refused(exit int, messages []byte) bool {
 	if slices.ContainsFunc(transport, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
 		return false
@@ -57,11 +58,12 @@ func refused(exit int, messages []byte) bool {
 	return exit == 1 || exit == 2 || exit == 4 && lineNumber.Match(messages)
 }
 
-// message is the first line that says what is wrong.
+// message returns the first line that describes the error.
 func message(text []byte) string {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(greeting.ReplaceAll(line, nil))
-		// "Can't lock" is followed by a line that says more, and a warning tells of tables of the other variant.
+		// "Can't lock" precedes a line with more details, and "# " begins a warning about tables of the other
+		// variant.
 		if len(line) > 0 && !bytes.HasPrefix(line, []byte("Can't lock ")) && !bytes.HasPrefix(line, []byte("# ")) {
 			return shorten(string(line), maxMessage)
 		}
@@ -69,8 +71,8 @@ func message(text []byte) string {
 	return ""
 }
 
-// blamed gives the line of the input that a message is about. A legacy kernel refuses a table as a whole: then
-// it is the line with the table's name.
+// blamed returns the line of the input that a message refers to. A legacy kernel refuses a table as a whole, and then
+// blamed returns the line with the table's name.
 func blamed(text, input []byte) string {
 	m := lineNumber.FindSubmatch(text)
 	if m == nil {

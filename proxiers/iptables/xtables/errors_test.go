@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// What programs of several versions say, and what it means.
+// TestRefusals interprets error messages of programs of several versions.
 func TestRefusals(t *testing.T) {
 	cases := []struct {
 		exit    int

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzFailure gives the reader of messages whatever a program may say of any input: the error is a short line, and what
-// it quotes is of the input.
+// FuzzFailure interprets random messages about random inputs. The error must be one short line, and its quote must be
+// part of the input.
 func FuzzFailure(f *testing.F) {
 	const input = "*nat\n:KUBE-SVC-A - [0:0]\n-A KUBE-SVC-A -j DNAT\nCOMMIT\n"
 	for _, text := range []string{

@@ -18,14 +18,14 @@ func testTools(t testing.TB, v Variant, f plan.Family) *Tools {
 	return tools
 }
 
-// write makes the input that replaces one chain.
+// write returns the input that replaces one chain.
 func write(table, name string, rules ...string) []byte {
 	in := NewInput()
 	in.Write(Chain{ChainID{table, name}, rules})
 	return in.Bytes()
 }
 
-// registeredTables are those of iptables-legacy.
+// registeredTables returns the tables of iptables-legacy.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -41,7 +41,7 @@ func registeredTables(t testing.TB) (all []string) {
 	return all
 }
 
-// script makes a program of a shell script.
+// script creates a program from a shell script.
 func script(t testing.TB, text string) (path string) {
 	t.Helper()
 	path = t.TempDir() + "/program"

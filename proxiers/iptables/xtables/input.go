@@ -5,37 +5,37 @@ import (
 	"slices"
 )
 
-// ChainID names a chain of one family.
+// ChainID identifies a chain of one family.
 type ChainID struct{ Table, Name string }
 
-// Chain is one with all of its rules, each the text after "-A NAME ".
+// Chain is a chain with all of its rules. Each rule is the text after "-A NAME ".
 type Chain struct {
 	ChainID
 	Rules []string
 }
 
-// Input is what one run of iptables-restore --noflush is to do to one family. Each table's part takes
-// effect as a whole or not at all.
+// Input is the input of one run of iptables-restore --noflush for one family. The changes of each table take effect
+// together or not at all.
 type Input struct {
 	parts map[string]*part
-	// Rules counts those that are written, by table, and Lines all that change something.
+	// Rules counts the rules that are written, by table. Lines counts all lines that change something.
 	Rules map[string]int
 	Lines int
 }
 
-// part is one table's. All chains are declared, which also empties them, before any rule names them,
-// and deleted when no rule does any more.
+// part is the input for one table. Each chain is declared, which also empties it, before any rule refers to it, and
+// is deleted after all rules that refer to it.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }
 
-// NewInput makes one that does nothing.
+// NewInput returns an Input that changes nothing.
 func NewInput() *Input { return &Input{parts: map[string]*part{}, Rules: map[string]int{}} }
 
-// Tables is the number of tables that it changes.
+// Tables returns the number of tables that the Input changes.
 func (in *Input) Tables() int { return len(in.parts) }
 
-// Write replaces a chain's rules, and makes the chain if there is none.
+// Write replaces the rules of a chain, and creates the chain if necessary.
 func (in *Input) Write(c Chain) {
 	p := in.declare(c.ChainID)
 	for _, r := range c.Rules {
@@ -44,12 +44,12 @@ func (in *Input) Write(c Chain) {
 	in.Rules[c.Table] += len(c.Rules)
 }
 
-// Remove deletes a chain that nothing leads to any more.
+// Remove deletes a chain to which no rule leads any more.
 func (in *Input) Remove(id ChainID) {
 	in.line(&in.declare(id).removed, "-X", id.Name)
 }
 
-// Builtin runs a command on a built-in chain: "-I" or "-D".
+// Builtin adds a command for a built-in chain: "-I" or "-D".
 func (in *Input) Builtin(id ChainID, command, rest string) {
 	in.line(&in.part(id.Table).builtin, command, id.Name, rest)
 }
@@ -78,7 +78,7 @@ func (in *Input) line(b *bytes.Buffer, words ...string) {
 	b.WriteByte('\n')
 }
 
-// Bytes is the input of the program. Its tables are in the order of the list.
+// Bytes returns the input of the program. The tables are in the order of allTables.
 func (in *Input) Bytes() []byte {
 	var out []byte
 	for _, table := range allTables {

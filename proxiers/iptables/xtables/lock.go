@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// lockPath is where the programs of iptables-legacy have their lock, unless the environment says
-	// otherwise: a change of a table reads it all and writes it all back.
+	// lockPath is the default path of the lock of the iptables-legacy programs. The programs need a lock, because a
+	// change reads the whole table and writes it back.
 	lockPath = "/run/xtables.lock"
-	// lockBound is how long a program waits for others.
+	// lockBound is the maximum time that a program waits for the lock.
 	lockBound = 5 * time.Second
-	// lockPoll is how often pass looks.
+	// lockPoll is the time between two attempts of pass to take the lock.
 	lockPoll = 10 * time.Millisecond
 )
 
-// lock measures the time until the programs' lock is free. The program then takes it by itself: there is no
-// way to hand it over.
+// lock measures the time until the lock of the programs is free. The program then takes the lock itself, because one
+// process cannot hand the lock over to another.
 type lock struct {
 	path  string
 	taken atomic.Uint64
@@ -33,7 +33,7 @@ type lock struct {
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// pass takes the lock and lets it go.
+// pass takes the lock and releases it.
 func (l *lock) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another program of iptables holds it"))
 	defer cancel()
@@ -66,7 +66,7 @@ func (l *lock) take(ctx context.Context) error {
 	}
 }
 
-// waitOption has a program wait for the lock: a number of seconds, at least one.
+// waitOption returns the option with which a program waits for the lock, for at least one second.
 func waitOption(ctx context.Context) string {
 	bound := lockBound
 	if deadline, ok := ctx.Deadline(); ok {

@@ -10,17 +10,18 @@ import (
 	"strings"
 )
 
-// Line is one of the output of iptables-save: a chain, or a rule.
+// Line is a line of the output of iptables-save: a chain or a rule.
 type Line struct {
 	Chain string
-	// IsRule tells a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", Policy that after
-	// ":CHAIN ".
+	// IsRule distinguishes a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", and Policy
+	// is the text after ":CHAIN ".
 	IsRule       bool
 	Rule, Policy string
 }
 
-// Save reads one table: all chains, then all rules. One that does not exist has none, and is not made by looking, as
-// iptables-legacy's programs would. Where nobody may ask whether it exists, it does.
+// Save reads one table: all chains, then all rules. A table that does not exist is empty, and Save does not create it
+// as the programs of iptables-legacy would. If this process may not list the tables, Save assumes that the table
+// exists.
 func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
 	names, err := Tables(t.Variant, t.Family)
 	if !errors.Is(err, fs.ErrPermission) && (err != nil || !slices.Contains(names, table)) {
@@ -39,18 +40,18 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 	return nil
 }
 
-// saveReader reads the output of iptables-save as it comes: it may be long.
+// saveReader parses the output of iptables-save as it arrives, because the output may be long.
 type saveReader struct {
 	visit func(Line)
-	// rest is the beginning of a line.
+	// rest is the beginning of an incomplete line.
 	rest []byte
 	err  error
 }
 
-// maxLine is many times what a rule can be.
+// maxLine is many times the length of the longest possible rule.
 const maxLine = 1 << 16
 
-// Write never fails, so that the program comes to its end and tells what it has to tell.
+// Write never fails, so that the program runs to its end and reports its own errors.
 func (r *saveReader) Write(output []byte) (int, error) {
 	r.rest = append(r.rest, output...)
 	for r.err == nil {
@@ -68,7 +69,7 @@ func (r *saveReader) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-// line takes ":CHAIN POLICY [0:0]" or "-A CHAIN rule".
+// line parses ":CHAIN POLICY [0:0]" or "-A CHAIN rule".
 func (r *saveReader) line(line string) {
 	if text, ok := strings.CutPrefix(line, "-A "); ok {
 		chain, rule, _ := strings.Cut(text, " ")
@@ -79,10 +80,10 @@ func (r *saveReader) line(line string) {
 	}
 }
 
-// verdicts end a packet's way in a built-in chain: they are no chains.
+// verdicts holds the targets that end the evaluation of a built-in chain and are not chains themselves.
 var verdicts = map[string]bool{"ACCEPT": true, "DROP": true, "RETURN": true, "QUEUE": true}
 
-// Target gives the chain that a rule leads to, or the target extension; empty for a verdict.
+// Target returns the chain or the target extension to which a rule leads, or "" for a verdict.
 func Target(rule string) string {
 	i := max(strings.LastIndex(" "+rule, " -j "), strings.LastIndex(" "+rule, " -g "))
 	if i < 0 {

@@ -60,7 +60,7 @@ func TestLookingMakesNothing(t *testing.T) {
 	})
 }
 
-// What comes after a line that cannot be one is not taken for rules, nor is it kept in memory.
+// The output after an invalid line is not interpreted as rules, and is not kept in memory.
 func TestEndlessLine(t *testing.T) {
 	visited := 0
 	r := &saveReader{visit: func(Line) { visited++ }}
@@ -74,7 +74,7 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// FuzzSave gives the reader any output, in any two pieces: they do not matter, and what it says is in the output.
+// FuzzSave reads random output in two pieces. The split must not matter, and every result must be part of the output.
 func FuzzSave(f *testing.F) {
 	f.Add([]byte("# made by\n*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n-A DOCKER\nCOMMIT\n"), 30)
 	f.Add([]byte(":\n-A \n-A  x\n: \n\n\r\n"), 1)

@@ -14,16 +14,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The tables that have a meaning here. An Input is written in this order: a new Service works as soon as nat has it.
+// The tables that Edgeway uses. An Input contains the tables in this order, because a new Service works as soon as
+// nat contains it.
 const (
 	NAT    = "nat"
 	Filter = "filter"
 )
 
-// allTables are those that iptables has. Others of nftables' are none of its.
+// allTables holds the tables of iptables. Other tables of nftables do not belong to iptables.
 var allTables = []string{"raw", "mangle", NAT, Filter, "security"}
 
-// Tables gives the tables of iptables that exist. The error is fs.ErrPermission where only the privileged may know.
+// Tables returns the existing tables of iptables. The error is fs.ErrPermission if this process may not list the
+// tables.
 func Tables(v Variant, f plan.Family) ([]string, error) {
 	if v == Legacy {
 		return legacyTables(f)
@@ -31,8 +33,9 @@ func Tables(v Variant, f plan.Family) ([]string, error) {
 	return nftTables(f)
 }
 
-// legacyTables reads the list of the calling thread's network namespace. There is none before the kernel
-// has loaded ip_tables. Only root may read it, and only who has CAP_NET_RAW what is in the tables.
+// legacyTables reads the list in the calling thread's network namespace. The list does not exist until the kernel has
+// loaded ip_tables. Only root may read the list, and only processes with CAP_NET_RAW may read the contents of the
+// tables.
 func legacyTables(f plan.Family) ([]string, error) {
 	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
 	text, err := os.ReadFile("/proc/thread-self/net/" + name)
@@ -42,7 +45,7 @@ func legacyTables(f plan.Family) ([]string, error) {
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}
-	// The programs ask the kernel through such a socket.
+	// The programs query the kernel through a raw socket.
 	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
 		return nil, os.NewSyscallError("raw socket", err)
@@ -51,7 +54,7 @@ func legacyTables(f plan.Family) ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-// nftTables also gives none where the kernel lacks nf_tables.
+// nftTables also returns no tables if the kernel lacks nf_tables.
 func nftTables(f plan.Family) ([]string, error) {
 	c, err := netlink.Dial()
 	if err != nil {

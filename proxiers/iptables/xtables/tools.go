@@ -1,8 +1,8 @@
-// Package xtables runs the programs of iptables, of either variant: it finds them, reads tables by iptables-save and
-// writes them by iptables-restore, and says what went wrong. It knows nothing of Services.
+// Package xtables runs the programs of iptables, of either variant. The package finds the programs, reads tables with
+// iptables-save, writes tables with iptables-restore, and describes errors. The package is independent of Services.
 //
-// Each run has a bound in time. Each run of an iptables-legacy program that takes the lock that all these programs
-// share waits for it for a bounded time, too: without --wait 1.8.9 gives up at once, or waits for ever ("iptables -S").
+// Each run has a time limit. The programs of iptables-legacy share a lock, for which each of them waits for a limited
+// time: without --wait, version 1.8.9 gives up immediately, or waits forever ("iptables -S").
 package xtables
 
 import (
@@ -18,17 +18,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Tools are the programs of one variant and family. They run in the network namespace of the calling
-// thread, and may be used from any goroutine.
+// Tools represents the programs of one variant and family. The programs run in the network namespace of the calling
+// thread. Tools may be used from any goroutine.
 type Tools struct {
 	Variant  Variant
 	Family   plan.Family
 	programs programs
-	// lock is used by Legacy alone.
+	// lock is only used with Legacy.
 	lock *lock
 }
 
-// Open finds the programs. The error wraps proxiers.ErrUnsupported.
+// Open finds the programs. An error that is not transient wraps proxiers.ErrUnsupported.
 func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	p, err := findPrograms(ctx, v, f)
 	if err != nil {
@@ -37,8 +37,8 @@ func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	return &Tools{Variant: v, Family: f, programs: p, lock: newLock()}, nil
 }
 
-// Restore runs one input without a flush of the tables. Every table of it is changed as a whole or not at all. The
-// error wraps proxiers.ErrRefused when the content is to blame.
+// Restore runs one input without flushing the tables. The changes of each table take effect together or not at all.
+// The error wraps proxiers.ErrRefused if the content of the input caused it.
 func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	if t.Variant == Legacy {
 		if err := t.lock.pass(ctx); err != nil {
@@ -48,8 +48,9 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	return t.restore(ctx, call{Stdin: input, Bound: tableBound})
 }
 
-// Try runs an input in a network namespace of its own. Where that is forbidden the program only checks it (--test):
-// then the kernel is not asked about each rule, and iptables-legacy registers the tables. The error is as Restore's.
+// Try runs an input in a new network namespace. If that is forbidden, the program only checks the input (--test):
+// then the kernel does not check each rule, and iptables-legacy registers the tables. Try returns the same errors as
+// Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
 	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Bound: tryBound}
 	err := t.restore(ctx, c)
@@ -68,25 +69,25 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 	return c.run(ctx)
 }
 
-// LockWait says how often Restore has taken the lock of the iptables programs, and how long it
-// waited for it. Both are 0 for iptables-nft.
+// LockWait returns the number of times that Restore took the lock of the iptables programs, and the total time that
+// it waited. The number and the time are 0 for iptables-nft.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
 }
 
-// Bounds of a run, where its context has none that is shorter.
+// The time limits of a run whose context has no shorter limit.
 const (
-	// queryBound is for a program that has next to nothing to do.
+	// queryBound applies to a program that does almost nothing.
 	queryBound = 20 * time.Second
-	// tryBound is for one that tries a few rules, which may load modules.
+	// tryBound applies to a program that tries a few rules, which may load modules.
 	tryBound = 5 * time.Minute
-	// tableBound is for one that reads or writes tables, of any size.
+	// tableBound applies to a program that reads or writes tables of any size.
 	tableBound = 10 * time.Minute
 )
 
 type call program.Call
 
-// run kills the program when its time is over.
+// run kills the program when its time limit is exceeded.
 func (c call) run(ctx context.Context) error {
 	messages, err := program.Call(c).Run(ctx)
 	var exit *exec.ExitError

@@ -38,7 +38,7 @@ func TestRestoreWritesTables(t *testing.T) {
 func TestRefusedContentIsQuoted(t *testing.T) {
 	cases := []struct {
 		name, lines string
-		// quote is what the error must say of the input; Legacy if it differs there.
+		// quote is the part of the input that the error must contain; legacyQuote is used for Legacy if it differs.
 		quote, legacyQuote string
 	}{
 		{name: "bad number", lines: ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT", quote: "--dport 99999"},
@@ -99,7 +99,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A program that hangs is ended although the caller sets no limit, and one whose child hangs, too.
+// A program that hangs is killed even if the caller sets no limit, and so is a program whose child hangs.
 func TestProgramsThatHang(t *testing.T) {
 	path := script(t, "exec /bin/sleep 60")
 	withChild := script(t, "/bin/sleep 60 & echo; exec /bin/sleep 60")
@@ -133,7 +133,7 @@ func TestProgramsThatHang(t *testing.T) {
 	wait.Wait()
 }
 
-// holdLock takes the lock of iptables-Legacy as another process does, and gives how to release it.
+// holdLock takes the lock of iptables-legacy like another process, and returns a function that releases it.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)
@@ -178,7 +178,7 @@ func TestLockThatIsNeverFree(t *testing.T) {
 	}
 }
 
-// The lock is taken by another program between our look and the program's own.
+// Another program takes the lock after Edgeway's test of the lock and before the program takes it.
 func TestProgramThatDoesNotGetTheLock(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
@@ -205,7 +205,7 @@ func TestLockIsOnlyLegacys(t *testing.T) {
 	}
 }
 
-// Other programs change the same tables all the while; neither loses anything.
+// Other programs change the same tables at the same time, and no change is lost.
 func TestConcurrentChanges(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)

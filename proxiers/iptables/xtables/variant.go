@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Variant is an implementation of iptables. Its name is part of the names of its programs.
+// Variant is an implementation of iptables. The names of the programs contain the name of the variant.
 type Variant string
 
 // The variants.
@@ -24,19 +24,20 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// Variants lists them.
+// Variants returns all variants.
 func Variants() []Variant { return []Variant{NFT, Legacy} }
 
-// version is major, minor and patch.
+// version is the major, minor and patch version.
 type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// oldest is the version that has --wait of iptables-restore and --random-fully of MASQUERADE. Programs that say that
-// they are NFT's are of 1.8.0 or newer.
+// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. Programs of the
+// variant NFT have at least version 1.8.0.
 var oldest = version{1, 6, 2}
 
-// HostFamilies are the families that the kernel serves. One started with ipv6.disable=1 has no such file.
+// HostFamilies returns the families that the kernel supports. /proc/net/if_inet6 is missing if the kernel runs with
+// ipv6.disable=1.
 func HostFamilies() []plan.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 		return []plan.Family{plan.IPv4}
@@ -44,9 +45,10 @@ func HostFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// Choose gives the variant that the host uses: what the program iptables is (Debian has a link for that, which the
-// host's other programs follow), and NFT where there are only programs with long names; the other one when only its
-// programs are usable. Without any the error wraps proxiers.ErrUnsupported.
+// Choose returns the variant that the host uses. The host uses the variant of the program iptables, which on Debian
+// is a link that the host's other programs follow. If there are only programs with long names, Choose returns NFT. If
+// only the programs of the other variant are usable, Choose returns that variant. Without usable programs, the error
+// wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
 	if err != nil {
@@ -71,11 +73,11 @@ func checkPrograms(ctx context.Context, v Variant) error {
 	return nil
 }
 
-// programs are the paths of one variant's programs for one family.
+// programs holds the paths of the programs of one variant and family.
 type programs struct{ restore, save string }
 
-// findPrograms looks for iptables-nft and its like, then for plain names that are of the variant. The
-// error wraps proxiers.ErrUnsupported.
+// findPrograms looks for iptables-nft or iptables-legacy, and then for programs with plain names of the same variant.
+// An error that is not transient wraps proxiers.ErrUnsupported.
 func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
 	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
 	name := plain + "-" + string(v)
@@ -111,7 +113,7 @@ func lookPrograms(name string) (main string, p programs, err error) {
 	return paths[0], programs{restore: paths[1], save: paths[2]}, nil
 }
 
-// askVersion runs the main program, because -restore and -save have not always had --version.
+// askVersion runs the main program, because older versions of -restore and -save lack --version.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
 	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Bound: queryBound}).run(ctx); err != nil {
@@ -122,7 +124,7 @@ func askVersion(ctx context.Context, program string) (Variant, version, error) {
 
 var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\(nf_tables\))?`)
 
-// parseVersion reads "iptables v1.8.9 (nf_tables)". Before 1.8 programs do not say that they are the legacy ones.
+// parseVersion parses "iptables v1.8.9 (nf_tables)". Programs before version 1.8 do not report the legacy variant.
 func parseVersion(line string) (Variant, version, error) {
 	m := versionLine.FindStringSubmatch(line)
 	if m == nil {
@@ -130,7 +132,7 @@ func parseVersion(line string) (Variant, version, error) {
 	}
 	var number version
 	for i := range number {
-		number[i], _ = strconv.Atoi(m[i+1]) // digits, or nothing: 0
+		number[i], _ = strconv.Atoi(m[i+1]) // digits, or "" for 0
 	}
 	if m[4] != "" {
 		return NFT, number, nil

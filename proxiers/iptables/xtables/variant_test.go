@@ -13,7 +13,7 @@ import (
 
 const says = "#!/bin/sh\necho 'iptables v"
 
-// allPrograms has those of Debian.
+// allPrograms returns the programs of Debian.
 func allPrograms() map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -26,7 +26,7 @@ func allPrograms() map[string]string {
 	return m
 }
 
-// plainPrograms has only short names, of one variant.
+// plainPrograms returns only the short names, for one variant.
 func plainPrograms(v Variant) map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -37,7 +37,7 @@ func plainPrograms(v Variant) map[string]string {
 	return m
 }
 
-// Neither rules of others nor our own count: a host where both variants are usable is what its administrator says.
+// Existing rules do not influence the choice: if both variants are usable, the administrator's setting decides.
 func TestVariantIsWhatIptablesIs(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
@@ -66,7 +66,7 @@ func TestVariantWhereThereAreOnlyLongNames(t *testing.T) {
 	wantChoice(t, NFT)
 }
 
-// The program iptables is of the other variant, which lacks the rest of its programs.
+// The program iptables belongs to the other variant, whose other programs are missing.
 func TestOnlyVariantThatIsUsable(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
@@ -133,7 +133,7 @@ func TestProgramsThatWillNotDo(t *testing.T) {
 	}
 }
 
-// old makes programs that say only a version, as those before 1.8 did.
+// old returns programs that only print a version, like programs before 1.8.
 func old(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {
@@ -173,8 +173,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// A program that the kernel kills for want of memory says nothing about what this host supports: another backend would
-// serve until the next reload.
+// If the kernel kills a program for lack of memory, the variant is not reported as unsupported. If the variant
+// counted as unsupported, another backend would serve until the next reload.
 func TestAProgramThatIsKilledIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",

@@ -1,4 +1,4 @@
-// Package batches tests that a backend's table ends in the same state by partial syncs of any size as from scratch.
+// Package batches tests that partial syncs of any size lead to the same table as a full sync from scratch.
 package batches
 
 import (
@@ -22,8 +22,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Test walks from one random plan to the next, with changes whose sizes lie around one and two chunks. schema returns
-// the schema of a plan; it is called before each Apply.
+// Test applies a sequence of random plans whose changes are about one or two chunks in size. Test calls schema, which
+// returns the schema of a plan, before each Apply.
 func Test(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
 	runtime.LockOSThread() // never unlocked: the network namespace ends with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -72,7 +72,7 @@ func apply(t *testing.T, table *nfttable.Table, prev, next *plan.Plan) {
 	}
 }
 
-// walk makes plans.
+// walk creates random plans.
 type walk struct {
 	*rand.Rand
 	chunk    int
@@ -86,14 +86,14 @@ type service struct {
 	name  string
 	addrs []int
 	ports []int
-	// names is the version of the ports' names.
+	// names is the version of the port names. A rename increases the version.
 	names int
 }
 
-// size is about the number of elements of a Service.
+// size is the approximate number of elements of a Service.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
-// next changes as many elements as lie around one or two chunks, most of which it removes, renames, moves or adds.
+// next removes, renames, moves or adds about as many elements as one or two chunks hold.
 func (w *walk) next() *plan.Plan {
 	target := w.chunk*(1+w.IntN(2)) + w.IntN(max(3, w.chunk/50)) - max(1, w.chunk/100)
 	w.what = fmt.Sprintf("about %d elements:", target)
@@ -201,11 +201,11 @@ func state(t *testing.T, table string) map[string][]string {
 }
 
 func text(v any) string {
-	raw, _ := json.Marshal(v) // of what was JSON
+	raw, _ := json.Marshal(v) // v was JSON
 	return string(raw)
 }
 
-// difference names the first one. Chains and maps that nothing needs stay for a while.
+// difference describes the first difference. difference ignores unused chains and maps, which stay for a while.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {
