@@ -1,5 +1,5 @@
-// Package fault defines the type for everything that is wrong. The part of Edgeway that notices a fault creates the
-// value, with its fix. Other parts only show the fault.
+// Package fault defines the type for all problems that Edgeway reports. The part of Edgeway that notices a fault
+// creates the value, with its fix. Other parts only display the fault.
 package fault
 
 import (
@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Severity says what a fault means for the host.
+// Severity describes the effect of a fault on the host.
 type Severity uint8
 
-// The severities, the mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
+// The severities, mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
 const (
 	OK        Severity = iota
-	Notice             // everything works; worth knowing
-	Warning            // the host works, with a restriction or from old data
+	Notice             // everything works, but the fault is worth knowing
+	Warning            // the host works, with a restriction or with old data
 	Problem            // connections of this host or to these Services fail
 	Unhealthy          // the kernel does not hold the plan
 )
@@ -46,7 +46,7 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fault is one thing that is wrong now.
+// Fault is one current problem.
 type Fault struct {
 	// ID is stable and in kebab-case. It is the label of a metric and a heading in packaging/doc/troubleshooting.md.
 	ID       string   `json:"id"`
