@@ -96,7 +96,7 @@ type Relay struct {
 	pauses  [pauseKinds]pauses
 	running sync.WaitGroup // goroutines of connections
 	// dials is cancelled when Shutdown resets the connections.
-	dials    context.Context //nolint:containedctx // of the dials of all connections
+	dials    context.Context //nolint:containedctx // shared by the dials of all connections
 	endDials context.CancelFunc
 
 	accepted, toEndpoint, toClient, dialFailures, retries, noEndpoint, resets atomic.Uint64
