@@ -26,7 +26,7 @@ type Change struct {
 	// A nil Prev means that the host's state is unknown: Apply must read it back and correct it (a full sync).
 	Prev, Next *plan.Plan
 	// Changed lists the ServicePorts of Next that are new or differ from those of Prev. Removed lists the ServicePorts
-	// of Prev that are not in Next. Both are in plan order. In a full sync all ServicePorts are changed.
+	// of Prev that are not in Next. Both lists are in plan order. In a full sync all ServicePorts are changed.
 	Changed, Removed []*plan.ServicePort
 }
 
@@ -82,7 +82,7 @@ type Offloading struct {
 }
 
 // OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count from the start of
-// these connections; they are zero if the kernel does not count.
+// these connections, and are zero if the kernel does not count.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -91,10 +91,10 @@ type OffloadedService struct {
 	Bytes   uint64               `json:"bytes,omitempty"`
 }
 
-// Offloader is a Proxier that offloads connections from the nftables rules. An Offloader that cannot do so on this host
-// reports a fault with the ID FastPathFault.
+// Offloader is a Proxier that offloads connections from the nftables rules. An Offloader that cannot offload on this
+// host reports a fault with the ID FastPathFault.
 type Offloader interface {
-	// Offloading asks the kernel, which walks over all tracked connections. It may be called from any goroutine.
+	// Offloading asks the kernel, which walks over all connections. Offloading may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
@@ -120,7 +120,7 @@ func Unserved(severity fault.Severity, at netip.AddrPort, object string, err err
 	}
 }
 
-// Path describes how a connection reaches its endpoint, where the backend knows more about that than the plan.
+// Path describes how a connection reaches its endpoint, with the details that only the backend can report.
 type Path struct {
 	// Shortcut names the shortcut that the connection takes, or explains why the connection takes the rules. Shortcut
 	// is "" if the backend has no shortcut.
@@ -141,8 +141,8 @@ type Chosen struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that knows more about the path of a connection than the plan. Its methods may be called from
-// any goroutine.
+// Explainer is a backend that can add details to the plan's path of a connection. Its methods may be called from any
+// goroutine.
 type Explainer interface {
 	// Explain asks the kernel about a connection that the plan forwards. bound reports whether the connection's socket
 	// is bound to an address.
@@ -205,7 +205,7 @@ type Gap struct {
 
 // Traits are facts about a Component.
 type Traits struct {
-	// Devices names the network devices that the Component creates. Their addresses do not count as the host's.
+	// Devices names the network devices that the Component creates. The devices' addresses do not count as the host's.
 	Devices []string
 	// DropIn is the package's example file that the systemd unit needs as a drop-in for the Component, or "" if none.
 	DropIn string
@@ -216,7 +216,8 @@ type Traits struct {
 	// backend runs and the kernel. Cost is zero for a backend that writes by netlink.
 	Cost Cost
 	// NoFastPath is a sentence that explains why connections that a backend translates must not bypass the rules, or ""
-	// if they may. Connections must not bypass the rules if netfilter's connection tracking does not translate them.
+	// if they may bypass the rules. Connections must not bypass the rules if netfilter's connection tracking does not
+	// translate them.
 	NoFastPath string
 }
 
@@ -233,7 +234,7 @@ type Env struct {
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
 	// Takeover reports whether another backend serves until the first Apply has succeeded. During an Apply in several
-	// steps, connections to Services that are not written yet go to that backend's rules; they are not dropped or
+	// steps, connections to Services that are not written yet go to that backend's rules, and are not dropped or
 	// rejected.
 	Takeover bool
 	// Drift is called, from any goroutine, when the Component notices that another program changed or removed its state

@@ -31,8 +31,8 @@ import (
 // Name is the name of the follower.
 const Name = "conntrack"
 
-// Component describes the follower that cleans up after each change of the plan. It must be applied after the backend:
-// an entry deleted before the rules change would be recreated stale. Its Proxier is a prometheus.Collector.
+// Component describes the follower that cleans up after each change of the plan. The follower must be applied after the
+// backend: an entry deleted before the rules change would be recreated stale. The Proxier is a prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,

@@ -68,8 +68,8 @@ func (s suspects) addAll(p *plan.Plan) {
 }
 
 // suspectsOf returns the destinations that may have stale flows after a change: all frontends of a ServicePort that
-// lost an endpoint or got its first endpoint, and frontends that are new or were removed. Without a Prev there are
-// none.
+// lost an endpoint or got its first endpoint, and frontends that are new or were removed. Without a Prev there are no
+// suspects.
 func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
 	if c.Prev == nil {

@@ -20,16 +20,16 @@ const (
 	entriesPerBucket = 4
 )
 
-// The files, relative to the root. Both are sysctls of the network, which CAP_NET_ADMIN alone may write: the daemon
-// need not be root. (The size of the hash table is also a parameter of the module, which only root may read.)
+// The files, relative to the root. Both files are sysctls of the network, which CAP_NET_ADMIN alone may write: the
+// daemon need not be root. (The size of the hash table is also a parameter of the module, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// RaiseMax raises the limit to maxPerCore entries for each processor, at least 131,072 and at most 1,048,576. It never
-// lowers the kernel's limit, and does not change it if maxPerCore is 0. The error joins the failures, each with the
-// name of its file. A failure is not fatal (a container may read but not write the files): Services work with the
+// RaiseMax raises the limit to maxPerCore entries for each processor, at least 131,072 and at most 1,048,576. RaiseMax
+// never lowers the kernel's limit, and does not change it if maxPerCore is 0. The error joins the failures, each with
+// the name of its file. A failure is not fatal (a container may read but not write the files): Services work with the
 // kernel's limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)

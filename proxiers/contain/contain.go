@@ -58,7 +58,7 @@ func panicked(stack string) string {
 	return "an unknown line"
 }
 
-// Call runs f. It returns a panic of f as a *Panic.
+// Call runs f, and returns a panic of f as a *Panic.
 func Call(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -94,7 +94,7 @@ func Is(err error) bool {
 	return ok
 }
 
-// Parts runs the parts of the daemon. Its methods may be called from any goroutine. A nil *Parts contains nothing.
+// Parts runs the parts of the daemon. Parts may be called from any goroutine. A nil *Parts contains nothing.
 type Parts struct {
 	logger *slog.Logger
 	failed chan error
@@ -148,7 +148,7 @@ func (p *Parts) Loop(part string, run, again func()) {
 	})
 }
 
-// Note logs and counts a panic that no single object caused. It returns an error if the daemon must end.
+// Note logs and counts a panic that no single object caused. Note returns an error if the daemon must end.
 func (p *Parts) Note(part string, err error) error {
 	if p == nil {
 		return nil

@@ -57,8 +57,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Parts survives any number of panics at a rate of two in ten minutes. It counts each part separately, and reports it
-// for ten minutes.
+// A part may panic any number of times at a rate of two in ten minutes. Parts counts the panics of each part
+// separately, and reports a panic for ten minutes.
 func TestRarePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testParts(t)

@@ -32,8 +32,8 @@
 // # Order
 //
 // Frontends leave the maps before nftables changes and enter them afterwards. A set of endpoints is never modified: one
-// write for each frontend switches it to another set, and the old set is deleted when no program can still be reading
-// it.
+// write for each frontend switches the frontend to another set, and the old set is deleted when no program can still be
+// reading it.
 //
 // # Licence
 //

@@ -158,7 +158,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// readFrame parses a packet that may start a connection. begins is false if the packet cannot start one.
+// readFrame parses a packet. begins reports whether the packet may start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

@@ -67,7 +67,7 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce opens a connection and asks once. It does not check the peer address, which changes if the programs go.
+// connectOnce opens a connection and asks once. The peer address is not checked, because it changes if the programs go.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {

@@ -104,8 +104,8 @@ func programsDir(dir string) string {
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens the pinned maps and programs. With tc it also opens those of the tc program if they are pinned. The
-// error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
+// openPinned opens the pinned maps and programs. With tc, it also opens the tc program and its maps if they are pinned.
+// The error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {

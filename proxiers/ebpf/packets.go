@@ -106,7 +106,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 }
 
 // tellSources writes the addresses that the kernel masquerades with: the first of each subnet, except link-local ones.
-// It returns the address that the kernel uses if a device has none (inet_select_addr of Linux 6.1 to 7.2).
+// tellSources returns the address that the kernel uses if a device has none (inet_select_addr of Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -185,7 +185,7 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// attach attaches the program to a device. It logs once if a device rejects the program; nftables serves that device.
+// attach attaches the program to a device. If a device rejects the program, attach logs once, and nftables serves.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {

@@ -57,7 +57,7 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host. It returns the server that answered and the client address that the server saw.
+// askFrom connects from another host, and returns the server that answered and the client address that the server saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)

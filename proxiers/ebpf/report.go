@@ -32,7 +32,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary implements proxiers.Explainer. It returns the share of connections on the shortcut and the reasons of others.
+// Summary implements proxiers.Explainer: the share of connections on the shortcut, and why other connections are not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error

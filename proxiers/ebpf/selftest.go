@@ -18,8 +18,8 @@ const probePort = 237
 // probes is the number of elements in each map that belong to the self-test.
 const probes = 2
 
-// The frontends of the self-test have addresses that no host uses (RFC 1112, RFC 6666). Their endpoints are on
-// loopback, and connecting a datagram socket sends no packet.
+// The frontends of the self-test have addresses that no host uses (RFC 1112, RFC 6666). The endpoints of these
+// frontends are on loopback, and connecting a datagram socket sends no packet.
 func probeAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")

@@ -156,7 +156,7 @@ func (s *shortcuts) open() error {
 	return s.packets.use(o)
 }
 
-// load loads and opens the maps and programs. It closes o, which may be nil.
+// load loads and opens the maps and programs. load closes o, which may be nil.
 func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()

@@ -120,7 +120,7 @@ func TestDatagramsToSeveralServices(t *testing.T) {
 				had[from] = server
 			}
 		}
-		// An endpoint that takes no new connections keeps its existing ones.
+		// An endpoint that takes no new connections keeps its existing connections.
 		leaving := w.service(1, w.endpoints...)
 		for _, svc := range leaving {
 			svc.Pools[0] = svc.Pools[0][:1]

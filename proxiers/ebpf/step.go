@@ -50,7 +50,7 @@ func newBook(s size) *book {
 	return &book{size: s, records: map[portKey]record{}, frontends: probes, slots: probes, members: probes}
 }
 
-// partial returns the step for a change. Its cost is proportional to the size of the change.
+// partial returns the step for a change, at a cost proportional to the size of the change.
 func (b *book) partial(change proxiers.Change) *step {
 	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {

@@ -227,7 +227,7 @@ func answer(c net.Conn) (server string, err error) {
 	return server, err
 }
 
-// conversation asks on an open connection. It returns the server's name and the client address that the server saw.
+// conversation asks on an open connection, and returns the server's name and the client address that the server saw.
 func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", "", err

@@ -81,7 +81,8 @@ func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
-// idle reports whether no Service has opted in. In that case there is no table, and no device has a hook.
+// idle reports whether no Service has opted in. Without an opted-in Service there is no table, and no device has a
+// hook.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
 func (c *contents) empty() bool {

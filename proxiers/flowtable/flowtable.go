@@ -19,10 +19,11 @@
 //
 // A connection in the flowtable stays there when the rule is removed. To return all connections to the rules, the
 // follower replaces the whole table in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). The follower
-// does so in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range, and, at most
-// once a second, when a network device appears or another program has changed rules that forwarded packets pass: a new
-// rule may drop an offloaded connection. A connection that may still be offloaded returns to the flowtable with its
-// next packet. The follower reads the rules only of those tables in which another program has changed something.
+// replaces the table in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range,
+// and, at most once a second, when a network device appears or another program has changed rules that forwarded packets
+// pass: a new rule may drop an offloaded connection. A connection that may still be offloaded returns to the flowtable
+// with its next packet. The follower reads the rules only of those tables in which another program has changed
+// something.
 package flowtable
 
 import (
@@ -73,8 +74,8 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the contents of the table. devices holds the devices of the flowtable by index. Either is nil if
-	// unknown.
+	// have holds the contents of the table. devices holds the devices of the flowtable by index. Unknown contents or
+	// devices are nil.
 	have    *contents
 	devices map[int]string
 
@@ -172,7 +173,7 @@ func (f *follower) note(p *plan.Plan) {
 
 func (f *follower) blocked() bool { return len(f.Faults()) > 0 }
 
-// Faults implements proxiers.Reporter. It returns the reason why this host cannot have a fast path.
+// Faults implements proxiers.Reporter. Faults returns the reason why this host cannot have a fast path.
 func (f *follower) Faults() []fault.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,8 +183,8 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
-// attempts limits the retries of commands that name a device which has just been removed. The kernel rejects such
-// commands as a whole.
+// attempts limits the retries after a command names a device that has just been removed. The kernel then rejects all
+// commands.
 const attempts = 5
 
 // rewrite replaces the table, using the current devices, so that all connections return to the rules. After the kernel

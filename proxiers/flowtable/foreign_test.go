@@ -105,8 +105,8 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// Connections on the fast path stay there while a backend applies changes. They leave it when another program changes
-// the tables that it shares with the backend.
+// Connections on the fast path stay there while a backend applies changes. Connections return to the rules when another
+// program changes a table that it shares with the backend.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {

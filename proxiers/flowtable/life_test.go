@@ -91,7 +91,7 @@ func TestTakes(t *testing.T) {
 	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") || !slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
-	// The kernel ends offloading after half a minute without a packet, so only the last one is certain.
+	// The kernel ends offloading after half a minute without a packet, so only the last ServicePort is certain.
 	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // relevant reports whether other programs, since the table was written, have made a change that could drop a connection
-// in the flowtable. It reads the rules of the changed tables from the kernel, because most changes do not matter: for
-// example, fail2ban adds elements all day to a set that only the input hook uses.
+// in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do not matter:
+// for example, fail2ban adds elements all day to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched

@@ -24,7 +24,7 @@ const (
 	elementsPerCommand = 1000
 )
 
-// whole returns the commands that replace the table. They form one transaction, so the table is never missing.
+// whole returns the commands that replace the table. The commands form one transaction, so the table is never missing.
 func whole(c *contents, devices []string) string {
 	var b strings.Builder
 	b.WriteString(noTable)
@@ -65,9 +65,9 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules of both chains. The first match is the cheapest one: half of all
-// packets are replies, and one direction is enough, because the kernel offloads both directions of a connection
-// together. A connection that IPVS has translated is never established in its original direction.
+// rules returns the commands that add the rules of both chains. The first match is the cheapest: half of all packets
+// are replies, and one direction is enough, because the kernel offloads both directions of a connection together. A
+// connection that IPVS has translated is never established in its original direction.
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }

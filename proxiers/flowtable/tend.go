@@ -21,7 +21,7 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Tend implements proxiers.Tender. It rewrites the table if devices appeared, or if another program has changed
+// Tend implements proxiers.Tender. Tend rewrites the table if devices appeared, or if another program has changed
 // relevant rules: a connection in the flowtable would never reach a new rule that drops it.
 func (f *follower) Tend(ctx context.Context) error {
 	if !f.isDue() || f.have == nil || f.have.idle() {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// needFlowtable skips a test if the kernel has no flowtable. The kernels of the virtual machines have one.
+// needFlowtable skips a test on a kernel without a flowtable. The kernels of the virtual machines have a flowtable.
 func needFlowtable(t *testing.T) {
 	t.Helper()
 	err := Component(nil).Probe(t.Context())

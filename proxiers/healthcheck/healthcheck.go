@@ -32,14 +32,14 @@ const Name = "healthcheck"
 // Options configures a Proxier. The functions are never nil.
 type Options struct {
 	Logger *slog.Logger
-	// Healthy reports whether the daemon keeps this host's Services in sync. It is called for each request, from any
-	// goroutine.
+	// Healthy reports whether the daemon keeps this host's Services in sync. Healthy is called for each request, from
+	// any goroutine.
 	Healthy func() bool
-	// Contain runs the servers. It may be nil.
+	// Contain runs the servers. Contain may be nil.
 	Contain proxiers.Contain
 }
 
-// Proxier serves the health checks from the first Apply to Close. It is created once in a process and outlives the
+// Proxier serves the health checks from the first Apply to Close. Proxier is created once in a process and outlives the
 // instances of the daemon: a load balancer gets answers during a reload of the configuration, however long the next
 // full sync takes. Proxier is a prometheus.Collector.
 type Proxier struct {
@@ -68,8 +68,8 @@ const (
 	longest  = 30 * time.Second
 )
 
-// maxConns is the maximum number of connections of all servers together. It is enough for some load balancers, each
-// with a connection to each Service, and takes 32 MB.
+// maxConns is the maximum number of connections of all servers together. maxConns is enough for some load balancers,
+// each with a connection to each Service, and takes 32 MB.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -142,7 +142,7 @@ func (p *Proxier) Tend(ctx context.Context) error {
 	return nil
 }
 
-// Faults implements proxiers.Reporter. It returns the ports that cannot be listened on, sorted by address.
+// Faults implements proxiers.Reporter. Faults returns the ports that cannot be listened on, sorted by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

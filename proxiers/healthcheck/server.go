@@ -27,7 +27,7 @@ type server struct {
 }
 
 // kept is a listener that http.Server (Go 1.26) cannot close: http.Server also closes its listener if Serve panics, and
-// the restarted server would have none.
+// the restarted server would have no listener.
 type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }

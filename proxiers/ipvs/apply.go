@@ -59,7 +59,7 @@ func blame(svc *plan.ServicePort, err error) error {
 	return err
 }
 
-// partial writes only the ServicePorts in a change and reads nothing from the kernel. It writes servers before the
+// partial writes only the ServicePorts in a change and reads nothing from the kernel. partial writes servers before the
 // rules and routes that lead to them.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}

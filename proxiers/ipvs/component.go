@@ -31,7 +31,7 @@ func Component() proxiers.Component {
 	}
 }
 
-// probe loads no module, although requests to IPVS, a scheduler or a netlink query would load one.
+// probe loads no module, although requests to IPVS, a scheduler or a netlink query would load a module.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

@@ -31,6 +31,7 @@
 //
 // # Ownership
 //
-// Edgeway's virtual servers have a timeout, which has no meaning without persistence and which the kernel returns. Its
-// routes and rules have a protocol number. Objects without these marks belong to other programs and are not touched.
+// Edgeway's virtual servers have a timeout, which has no meaning without persistence and which the kernel returns.
+// Edgeway's routes and rules have a protocol number. Objects without these marks belong to other programs and are not
+// touched.
 package ipvs

@@ -101,7 +101,7 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	return out, nil
 }
 
-// addServer also succeeds if the server exists and is Edgeway's. It returns errForeign if another program owns it.
+// addServer also succeeds if Edgeway's server exists. For another program's server, addServer returns errForeign.
 func (k *kernel) addServer(at key, scheduler string) error {
 	s := request(at, scheduler)
 	err := k.NewService(s)

@@ -25,7 +25,7 @@ func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, 
 type places struct {
 	// moved holds the ports of servers that are not at their usual port because another server or anchor is there.
 	moved map[pool]uint16
-	// crowded holds the addresses of these servers.
+	// crowded holds the addresses of the servers in moved.
 	crowded map[netip.Addr]bool
 	// anchors holds the anchors of all ServicePorts.
 	anchors map[key]bool
@@ -39,7 +39,7 @@ type pool struct {
 }
 
 // nowhere holds the virtual server addresses of ServicePorts that have only a NodePort, for example because another
-// ServicePort has their ClusterIP. They are the dummy addresses of RFC 7600 and RFC 9780. The port is the NodePort.
+// ServicePort has their ClusterIP. These are the dummy addresses of RFC 7600 and RFC 9780. The port is the NodePort.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
@@ -48,7 +48,7 @@ var nowhere = map[plan.Family]netip.Addr{
 // usualPort returns the usual port of the server of a pool.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor returns the frontend whose address the servers of a ServicePort use. It is invalid if there is no frontend.
+// anchor returns the frontend whose address the servers of a ServicePort use, or an invalid address if there is none.
 func anchor(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
@@ -83,7 +83,7 @@ func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	}
 }
 
-// settle chooses ports for all servers of a plan, in plan order.
+// settle chooses a port for each server of a plan, in plan order.
 func settle(p *plan.Plan) *places {
 	out := &places{
 		moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{},
@@ -114,8 +114,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow updates the anchors, and reports whether all servers keep their places despite a change. They do if no changed
-// ServicePort collides, or collided, with another one.
+// follow updates the anchors, and reports whether all servers keep their places despite a change. Servers keep their
+// places if no changed ServicePort collides, or collided, with another ServicePort.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {

@@ -17,7 +17,7 @@ const (
 	// protocol is the routing protocol number of Edgeway's routes and rules. The packages name it in
 	// /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// RouteTable holds the routes. It is not the table "local", which defines the addresses of the host.
+	// RouteTable holds the routes. RouteTable is not the table "local", which defines the addresses of the host.
 	RouteTable = 237
 	// priority is the priority of the rules: after the table "local", and before the usual rules of other programs.
 	priority = 237

@@ -115,7 +115,7 @@ func (w *watcher) made(k key) bool {
 	return made
 }
 
-// move records the next servers before Apply removes the old ones. It returns the added and the removed addresses.
+// move records the next servers before Apply removes the old ones. move returns the added and the removed addresses.
 func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

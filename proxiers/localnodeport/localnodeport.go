@@ -23,7 +23,7 @@ const Name = "localnodeport"
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Contain runs the relay's accepting goroutines. It may be nil.
+	// Contain runs the relay's accepting goroutines. Contain may be nil.
 	Contain proxiers.Contain
 	// Panicked receives the panic of a connection, which ends only that connection.
 	Panicked func(err error)
@@ -119,7 +119,7 @@ func (p *Proxier) Close() error {
 	return nil
 }
 
-// Shutdown is like Close for a process that is about to exit. It waits for running connections. When ctx is done,
+// Shutdown is like Close for a process that is about to exit. Shutdown waits for running connections. When ctx is done,
 // Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
 func (p *Proxier) Shutdown(ctx context.Context) {
 	if r := p.end(); r != nil {
@@ -152,7 +152,7 @@ type Stats struct {
 	ListenFailures map[plan.Family]uint64
 }
 
-// Stats returns the current statistics. It may be called from any goroutine.
+// Stats returns the current statistics. Stats may be called from any goroutine.
 func (p *Proxier) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Faults implements proxiers.Reporter. It returns the ports that cannot be listened on, sorted by address.
+// Faults implements proxiers.Reporter. Faults returns the ports that cannot be listened on, sorted by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

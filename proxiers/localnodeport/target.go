@@ -19,7 +19,7 @@ const (
 	mostClients = 4096
 )
 
-// target chooses the endpoints of one ServicePort. It is the relay.Target of its port.
+// target chooses the endpoints of one ServicePort, as the relay.Target of its port.
 type target struct {
 	name   plan.ServicePortName
 	logger *slog.Logger

@@ -10,7 +10,7 @@ import (
 // receiveBuffer is large enough for the notices of a few thousand interfaces.
 const receiveBuffer = 1 << 20
 
-// Host is the kernel of this host. Its sockets belong to the network namespace of the thread that opens them.
+// Host is the kernel of this host. The sockets of a Host belong to the network namespace of the thread that opens them.
 type Host struct{}
 
 // Subscribe implements Kernel.

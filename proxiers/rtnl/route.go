@@ -9,7 +9,7 @@ import (
 )
 
 // ParseRoute returns the destination and the routing protocol in a notice about a route, which consists of struct rtmsg
-// and attributes. It returns false for a cache entry.
+// and attributes. ParseRoute returns false for a cache entry.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

@@ -72,9 +72,9 @@ type Options struct {
 	Kernel Kernel
 	// Note processes a notice and reports whether the notice matters.
 	Note func(*syscall.NetlinkMessage) bool
-	// Lost is called when notices were lost, so that anything may have changed. It may be nil.
+	// Lost is called when notices were lost, so that anything may have changed. Lost may be nil.
 	Lost func()
-	// Changed is called once after all relevant notices within Settle, and after Lost. It may be nil.
+	// Changed is called once after all relevant notices within Settle, and after Lost. Changed may be nil.
 	Changed func()
 }
 

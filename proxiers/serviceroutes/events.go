@@ -39,7 +39,7 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// note schedules a check of the routes if a notice is relevant. It returns false, because look collects the events.
+// note schedules a check of the routes if a notice is relevant. note returns false, because look collects the events.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:

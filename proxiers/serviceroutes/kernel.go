@@ -24,7 +24,7 @@ const metric = 1_000_000
 // attempts is the number of attempts to list routes while the kernel's tables change.
 const attempts = 5
 
-// kernel accesses the routing tables. It keeps a socket open.
+// kernel accesses the routing tables through a socket that stays open.
 type kernel struct{ *netlink.Handle }
 
 func openKernel() (*kernel, error) {
@@ -99,7 +99,7 @@ func (k *kernel) list(family plan.Family, mask uint64,
 	return out, nil
 }
 
-// finds asks the kernel for the route to a destination. It reports whether there is a route that is not Edgeway's and
+// finds asks the kernel for the route to a destination, and reports whether there is a route that is not Edgeway's and
 // that covers the whole destination.
 func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	at := to.Addr()
@@ -120,8 +120,8 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route, or replaces Edgeway's route to the same destination. It does not touch another program's route with
-// the same destination and metric.
+// put adds a route, or replaces Edgeway's route to the same destination. put does not touch another program's route
+// with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
 	if replace {
@@ -133,7 +133,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove deletes a route. It succeeds if the route is already gone.
+// remove deletes a route, and succeeds if the route is already gone.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the flags of a route on a link that is down must not be written
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -155,7 +155,7 @@ func (r route) netlink() *netlink.Route {
 	return out
 }
 
-// parse is the inverse of route.netlink. It returns false for a route that route.netlink never returns.
+// parse is the inverse of route.netlink. parse returns false for a route that route.netlink never returns.
 func parse(raw netlink.Route) (route, bool) {
 	from, _ := netip.AddrFromSlice(raw.Src)
 	r := route{prefixOf(raw.Dst), from.Unmap(), raw.LinkIndex}

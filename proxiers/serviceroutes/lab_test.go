@@ -30,7 +30,7 @@ type lab struct {
 // patience is the time limit for expected events.
 const patience = 30 * time.Second
 
-// twoLinks creates the host's two links: v0 with the uplink addresses of the plan, and w0. They have no link-local
+// twoLinks creates the host's two links: v0 with the uplink addresses of the plan, and w0. The links have no link-local
 // addresses, whose routes would appear only after duplicate address detection.
 var twoLinks = []string{
 	"link set lo up",
@@ -138,7 +138,7 @@ func (l *lab) rest() {
 	}
 }
 
-// work waits for work and does it, like the daemon's pipeline. It returns false if over fires first.
+// work waits for work and does it, like the daemon's pipeline. work returns false if over fires first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Tender)

@@ -90,7 +90,7 @@ func compare(own []netlink.Route,
 	return have, changed, extra
 }
 
-// step updates the routes after a change of frontends. It reads and writes only the added and removed addresses.
+// step updates the routes after a change of frontends. step reads and writes only the added and removed addresses.
 func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	f.mu.Lock()
 	fresh, gone := f.places.move(change)
@@ -174,7 +174,7 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 
 // needed returns the destinations to which no other program's route leads, and with always also all ranges. The main
 // table shows whether there would be a route without Edgeway's. If the main table has no route, another table of the
-// host may have one, which the kernel's route lookup shows.
+// host may have a route, which the kernel's route lookup shows.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {

@@ -2,13 +2,13 @@
 //
 // The kernel looks up a route before it translates a packet: on a host without a default route it returns "network is
 // unreachable" for each connection that the host itself opens to a ClusterIP, and no packet ever reaches the backend's
-// rules (kubernetes/kubernetes#123120, #130057). Any route is enough. Its next hop does not matter, because the kernel
+// rules (kubernetes/kubernetes#123120, #130057). Any route is enough. The next hop does not matter, because the kernel
 // translates the packet, and looks up the route again, before the packet leaves.
 //
 // The routes are in the main table, and have their own routing protocol number, by which Edgeway finds them again, and
-// a metric so high that any other route to the same destination takes precedence. They lead to an interface that is up,
-// not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject), TCP would announce segments of
-// 65,495 bytes, and a forwarded packet that no rule translates would loop until its hop limit is used up.
+// a metric so high that any other route to the same destination takes precedence. The routes lead to an interface that
+// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject), TCP would announce
+// segments of 65,495 bytes, and a forwarded packet that no rule translates would loop until its hop limit is used up.
 package serviceroutes
 
 import (
@@ -26,10 +26,10 @@ import (
 // Name is the name of the follower.
 const Name = "serviceroutes"
 
-// Component describes the follower. It maintains routes to the ranges and addresses of Services for which the kernel
-// has no route, and with always to all ranges. It does not add routes to other addresses that have a route, because the
-// existing route may serve more than Services. Changes in the tables in ignored, numbers below 256, are not events:
-// backends maintain those tables, and the host's own packets never use them.
+// Component describes the follower. The follower maintains routes to the ranges and addresses of Services for which the
+// kernel has no route, and with always to all ranges. The follower adds no route to other addresses that have a route,
+// because the existing route may serve more than Services. Changes in the tables in ignored, numbers below 256, are not
+// events: backends maintain those tables, and the host's own packets never use them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,

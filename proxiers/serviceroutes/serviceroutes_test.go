@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Without a default route the kernel finds no route to a Service. With Edgeway's routes it finds one, and uses the
-// source address from the plan.
+// Without a default route the kernel finds no route to a Service. With Edgeway's routes the kernel finds a route, and
+// uses the source address from the plan.
 func TestRoutesWhereThereAreNone(t *testing.T) {
 	l := newLab(t, false)
 	for _, a := range []string{"10.96.0.10", "203.0.113.7", "fd00:96::10", "2001:db8:77::7"} {

@@ -69,7 +69,7 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends sends only this request. It returns how long the server keeps the connection open, and the server's answer.
+// ends sends only this request. ends returns how long the server keeps the connection open, and the server's answer.
 func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit limits the number of open connections of the servers that share it. It refuses no client: when there is one
+// Limit limits the number of open connections of the servers that share it. Limit refuses no client: when there is one
 // connection too many, Limit closes the oldest connection of the client with the most connections. So a flood of
 // connections cannot take the place that a probe needs for a few milliseconds.
 type Limit struct {

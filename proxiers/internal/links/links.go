@@ -27,7 +27,7 @@ type Device struct {
 	Master int
 }
 
-// Links tracks the devices of one network namespace. All methods may be called from any goroutine.
+// Links tracks the devices of one network namespace. The methods of Links may be called from any goroutine.
 type Links struct {
 	kernel  *netlink.Handle
 	watcher *rtnl.Watcher
@@ -114,8 +114,8 @@ func (l *Links) Forget() {
 	l.seen = nil
 }
 
-// List returns the devices by index. It asks the kernel once, which takes 10 µs for each device (6.18), and later uses
-// the notices. Devices that appear during the listing are announced afterwards.
+// List returns the devices by index. List asks the kernel once, which takes 10 µs for each device (6.18), and later
+// uses the notices. Devices that appear during the listing are announced afterwards.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

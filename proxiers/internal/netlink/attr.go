@@ -11,7 +11,7 @@ const AttrTable = 1
 
 const attrTypeMask = 0x3fff
 
-// EachAttr iterates over netlink attributes. It stops at the first malformed attribute.
+// EachAttr iterates over netlink attributes, and stops at the first malformed attribute.
 func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {

@@ -52,7 +52,7 @@ func (r *Refused) Content() bool {
 // Port returns the sender address in the kernel's notices of transactions by Commit.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
-// Commit sends a batch to the kernel. It fails with ErrStale if there was a transaction after that generation. After
+// Commit sends a batch to the kernel, and fails with ErrStale if there was a transaction after this generation. After
 // any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The batch can be committed again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if generation == 0 {

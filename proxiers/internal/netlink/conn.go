@@ -2,10 +2,10 @@
 // uses, and it reads and deletes entries of connection tracking.
 //
 // The socket is mdlayher/netlink's. The read loop and the iteration over attributes are Edgeway's own, because a dump
-// of 10,000 Services has 3 MB and 70,000 elements: here it passes through one buffer, without an allocation for each
-// message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
-// google/nftables (0.3.0) allocates each element of a set. It also cannot make a batch conditional on the last
-// transaction, does not report which message the kernel rejects, and truncates an attribute of more than 64 KiB.
+// of 10,000 Services has 3 MB and 70,000 elements: here the dump passes through one buffer, without an allocation for
+// each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
+// google/nftables (0.3.0) allocates each element of a set. google/nftables also cannot make a batch conditional on the
+// last transaction, does not report which message the kernel rejects, and truncates an attribute of more than 64 KiB.
 package netlink
 
 import (
@@ -30,8 +30,8 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel answers immediately
 )
 
-// Conn is a netlink socket for nftables, which any goroutine may use. Frequent users keep a Conn open: closing any such
-// socket waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after a transaction.
+// Conn is a netlink socket for nftables, which any goroutine may use. Frequent users keep a Conn open: closing any
+// netfilter socket waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after a transaction.
 type Conn struct {
 	// Room is the size of the largest batch that Commit accepts.
 	Room int
@@ -117,8 +117,8 @@ func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message)
 	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
 
-// Get requests a single object, or the elements that the attributes name. It calls visit as Dump does. Get stops at the
-// first object that does not exist, and returns ENOENT.
+// Get requests a single object, or the elements that the attributes name. Get calls visit as Dump does. Get stops at
+// the first object that does not exist, and returns ENOENT.
 func (c *Conn) Get(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Acknowledge, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }

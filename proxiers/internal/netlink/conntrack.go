@@ -96,7 +96,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	return nil
 }
 
-// Delete deletes a flow. It returns false if the flow has already ended.
+// Delete deletes a flow, or returns false if the flow has already ended.
 func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	data, err := f.encodeDelete(s)
 	if err != nil {

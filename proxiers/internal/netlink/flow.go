@@ -64,7 +64,7 @@ type Flow struct {
 	ID          uint32
 	Zone        uint16
 	Status      uint32
-	// Packets and Bytes count both directions. They are zero if the kernel does not count.
+	// Packets and Bytes count both directions, and are zero if the kernel does not count.
 	Packets, Bytes uint64
 }
 
@@ -202,7 +202,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	t := Tuple{Src: netip.AddrPortFrom(unspecified(s), 0), Dst: dst}
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return t.encode(ae, s) })
 	ae.Nested(ctaFilter, func(ae *netlink.AttributeEncoder) error {
-		// This is the only attribute of ctnetlink in the host's byte order.
+		// ctaFilterOrigFlags is the only attribute of ctnetlink in the host's byte order.
 		ae.ByteOrder = binary.NativeEndian
 		ae.Uint32(ctaFilterOrigFlags, flags)
 		return nil

@@ -25,11 +25,11 @@ const rejoinAfter = 2 * time.Second
 // WatcherOptions configures a Watcher.
 type WatcherOptions struct {
 	// Concerns describes the object of Edgeway that a notice is about, for the report, or returns "" if the notice is
-	// about another program's object. It is called with the watcher's lock held. It is not called for every notice of a
-	// transaction that is already known to affect Edgeway.
+	// about another program's object. Concerns is called with the watcher's lock held. Concerns is not called for every
+	// notice of a transaction that is already known to affect Edgeway.
 	Concerns func(Message) (what string)
 	// Notify is called with a reason when another program changed Edgeway's objects, on the goroutine of Run or Own,
-	// without the lock. It is not called again until Forget.
+	// without the lock. Notify is not called again until Forget.
 	Notify func(reason string)
 }
 
@@ -41,10 +41,10 @@ type WatcherOptions struct {
 // Edgeway's other transactions without knowing the sending process: it holds mu while they run, reads earlier notices
 // first, and then expects at most as many relevant transactions as Edgeway made.
 //
-// For a big transaction the kernel would allocate a page for each notice. In that case Own leaves the multicast group
-// and compares the kernel's count of transactions instead.
+// For a big transaction the kernel would allocate a page for each notice, so Own leaves the multicast group and
+// compares the kernel's count of transactions instead.
 type Watcher struct {
-	// Conn is the socket that Commit uses. It may be used for other requests.
+	// Conn is the socket that Commit uses. Conn may be used for other requests.
 	Conn *Conn
 	// Stale counts the batches that were rejected as stale.
 	Stale atomic.Uint64
@@ -198,8 +198,8 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads the pending notices. It returns a reason if more transactions than own changed Edgeway's objects, or ""
-// if not or if the drift is already reported. idle reports that certainly no transaction changed them.
+// foreign reads the pending notices. foreign returns a reason if more transactions than own changed Edgeway's objects,
+// or "" otherwise, or if drift was already reported. idle reports that certainly no transaction changed them.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {

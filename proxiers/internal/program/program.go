@@ -23,8 +23,8 @@ type Call struct {
 	Bound time.Duration
 }
 
-// waitDelay limits the time to read a program's output after the program has ended or was killed. It is as long as a
-// very busy machine may need, but finite, because a child process of the program (modprobe) may keep the pipes open.
+// waitDelay limits the time to read a program's output after the program has ended or was killed. A very busy machine
+// may need this long. The time is finite, because a child process (modprobe) may keep the pipes open.
 const waitDelay = 10 * time.Second
 
 // firstToGo is the oom_score_adj of a program: if memory is short, the kernel kills the program and not the daemon,
@@ -35,7 +35,7 @@ const firstToGo = "500"
 // single changes, writing oom_score_adj would take a tenth of the run.
 const large = 64 << 10
 
-// Run returns the program's standard error. It kills the program when the context ends, and then returns the context's
+// Run returns the program's standard error. Run kills the program when the context ends, and then returns the context's
 // error.
 func (c Call) Run(ctx context.Context) (messages []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)

@@ -28,7 +28,7 @@ type conn struct {
 	over     bool         // the connection was reset or has ended
 }
 
-// run dials an endpoint and copies in both directions. A panic resets both sides.
+// run dials an endpoint and copies in both directions. A panic resets the connections to both sides.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -99,7 +99,7 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 }
 
 // wasReset reports whether the stream from a side ended with a reset. The kernel (6.18) reports a reset only once: if
-// the copy in the other direction got the error, a read returns the end of the stream. That copy may already have
+// the copy in the other direction got the error, a read returns the end of the stream. The other copy may already have
 // closed the socket. If not, the socket is in the state CLOSE after a reset, and in CLOSE_WAIT after a FIN of the peer,
 // unless the relay's own FIN went first.
 func (c *conn) wasReset(from *net.TCPConn) bool {

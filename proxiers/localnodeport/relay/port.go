@@ -68,7 +68,7 @@ func (p *Port) start(client *net.TCPConn) {
 	p.relay.contain(&p.relay.running, c.run)
 }
 
-// wait waits for d. It returns true immediately if the Port stops.
+// wait waits for d, or returns true immediately if the Port stops.
 func (p *Port) wait(d time.Duration) (stopped bool) {
 	select {
 	case <-p.stopped:

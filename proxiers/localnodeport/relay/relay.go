@@ -71,14 +71,14 @@ type Options struct {
 	// Paused, if not nil, is called once for each episode of pauses in accepting, with the reason (ErrDescriptors or
 	// ErrLimit). An episode ends when accepting has continued for ten seconds.
 	Paused func(reason error)
-	// Contain runs the accepting goroutines. It may be nil.
+	// Contain runs the accepting goroutines. Contain may be nil.
 	Contain proxiers.Contain
 	// Panicked receives the panic of a connection, which ends only that connection. If Panicked is nil, a panic ends
 	// the process.
 	Panicked func(err error)
 }
 
-// Target chooses the endpoints of a Port's connections. Several goroutines may call its methods concurrently.
+// Target chooses the endpoints of a Port's connections. Several goroutines may call a Target concurrently.
 type Target interface {
 	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that already failed for
 	// this connection, oldest first. Pick returns false if no endpoint is left, and the client is then reset.
@@ -88,9 +88,9 @@ type Target interface {
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay holds the connections of its Ports. It is meant to be created once in a process and to outlive the Ports, so
-// that connections continue when the configuration is reloaded and other Ports take over the listening sockets. Its
-// methods may be called from several goroutines.
+// Relay holds the connections of its Ports. Relay is meant to be created once in a process and to outlive the Ports, so
+// that connections continue when the configuration is reloaded and other Ports take over the listening sockets. The
+// methods of a Relay may be called from several goroutines.
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauses
@@ -149,7 +149,7 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 }
 
 // Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the remaining
-// connections. It returns ctx's error if connections were reset. With a finished ctx, Shutdown resets them immediately.
+// connections. Shutdown returns ctx's error if connections were reset. With a finished ctx, they are reset immediately.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -198,7 +198,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns the maximum number of open connections. It follows limits that change while the process runs.
+// limit returns the maximum number of open connections. limit follows limits that change while the process runs.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
