@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Change is the difference between the plan that was last applied and the next plan. NewChange computes it.
+// Change is the difference between the plan that was last applied and the next plan, as computed by NewChange.
 type Change struct {
 	// A nil Prev means that the host's state is unknown: Apply must read it back and correct it (a full sync).
 	Prev, Next *plan.Plan
@@ -141,8 +141,8 @@ type Chosen struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can add details to the plan's path of a connection. Its methods may be called from any
-// goroutine.
+// Explainer is a backend that can add details to the plan's path of a connection. The methods of an Explainer may be
+// called from any goroutine.
 type Explainer interface {
 	// Explain asks the kernel about a connection that the plan forwards. bound reports whether the connection's socket
 	// is bound to an address.
@@ -152,7 +152,7 @@ type Explainer interface {
 }
 
 // Component is a backend or a follower: functions that check whether it can run on this host, create it, and remove its
-// state from the host. All functions may be nil.
+// state from the host. All functions of a Component may be nil.
 type Component struct {
 	// Name is, for a backend, a value of `proxy.backend` in the configuration.
 	Name string
@@ -252,8 +252,8 @@ type Env struct {
 	Contain Contain
 }
 
-// Contain runs the work of a goroutine until the work returns. After a panic it runs the work again. With a nil Contain
-// a panic ends the process.
+// Contain runs the work of a goroutine until the work returns. After a panic Contain runs the work again. With a nil
+// Contain a panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a part of a Proxier in a goroutine of the group.
@@ -278,12 +278,12 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 // 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
-// ErrUnsupported means that the host lacks something that the Component needs. The wrapping error names it.
+// ErrUnsupported means that the host lacks a feature that the Component needs. The wrapping error names the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
 // ErrRefused means that the kernel read the transaction and refused its content, so that the same bytes will be refused
-// again. A transport failure, a timeout or a missing tool is not an ErrRefused. The caller then searches for the faulty
-// ServicePort by bisection and leaves it out.
+// again. A transport failure, a timeout or a missing tool is not an ErrRefused. After an ErrRefused the caller searches
+// for the faulty ServicePort by bisection and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
 
 // Refusal is an ErrRefused for which the kernel reports the cause.

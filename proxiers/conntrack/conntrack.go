@@ -45,8 +45,8 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the plan after which the table was last known to be clean. A full sync needs it to find the frontends
-	// that were removed since; after a start these frontends are unknown.
+	// done is the plan after which the table was last known to be clean. A full sync needs this plan to find the
+	// frontends that were removed since; after a start these frontends are unknown.
 	done *plan.Plan
 	// table is opened at the first check, and is nil if an answer was not read completely. Closing a netfilter socket
 	// waits until the kernel (6.18) has freed what nftables transactions have deleted, 16 ms after a transaction.

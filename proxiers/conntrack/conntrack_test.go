@@ -278,7 +278,7 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// sendInit sends the first packet of an association. The kernel needs no SCTP sockets for this.
+// sendInit sends the first packet of an association. The raw socket needs no SCTP support in the kernel.
 func sendInit(t *testing.T, dst netip.AddrPort) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, int(plan.SCTP))

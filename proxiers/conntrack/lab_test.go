@@ -76,7 +76,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces all rules by these, in the output hook, and by a rule that makes the kernel track flows.
+// translate replaces all rules with these rules in the output hook and a rule that makes the kernel track flows.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
 	run(t, `flush ruleset

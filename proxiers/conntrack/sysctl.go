@@ -20,8 +20,8 @@ const (
 	entriesPerBucket = 4
 )
 
-// The files, relative to the root. Both files are sysctls of the network, which CAP_NET_ADMIN alone may write: the
-// daemon need not be root. (The size of the hash table is also a parameter of the module, which only root may read.)
+// The files, relative to the root. Both files are sysctls of the network, which a process with CAP_NET_ADMIN may write
+// without being root. (The size of the hash table is also a parameter of the module, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"

@@ -94,7 +94,7 @@ func Is(err error) bool {
 	return ok
 }
 
-// Parts runs the parts of the daemon. Parts may be called from any goroutine. A nil *Parts contains nothing.
+// Parts runs the parts of the daemon. Parts may be used from any goroutine. A nil *Parts contains nothing.
 type Parts struct {
 	logger *slog.Logger
 	failed chan error
@@ -112,7 +112,7 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run runs a part until it returns. After a panic it restarts the part, unless ctx has ended. The error is the part's
+// Run runs a part until it returns. After a panic Run restarts the part, unless ctx has ended. The error is the part's
 // own error, or reports that the part panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	if p == nil {
@@ -165,8 +165,8 @@ func (p *Parts) Note(part string, err error) error {
 	return err
 }
 
-// Record is like Note, but for panics in the answer to a request. Such panics never end the daemon, because clients
-// could repeat the request. Record returns the number of panics within the last ten minutes.
+// Record is like Note, but for panics in the answer to a request. Panics in an answer never end the daemon, because
+// clients could repeat the request. Record returns the number of panics within the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()
@@ -189,8 +189,8 @@ func (p *Parts) Failed() <-chan error {
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. These parts are
-// running again, and the kernel still forwards.
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The affected parts
+// are running again, and the kernel still forwards.
 func (p *Parts) Faults() (out []fault.Fault) {
 	if p == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 )
 
 // cleanup removes the state that any version left. Open sockets keep working, because they exchange packets with their
-// endpoints directly. From then on, getpeername and recvmsg show applications the addresses of these endpoints.
+// endpoints directly. After cleanup, getpeername and recvmsg show applications the addresses of these endpoints.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)

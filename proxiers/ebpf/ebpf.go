@@ -11,7 +11,7 @@ import (
 )
 
 // glance is the interval between two checks of the programs and maps. The kernel sends no event when another program
-// removes them. A check costs about a dozen system calls.
+// removes a program or map. A check costs about a dozen system calls.
 const glance = time.Second
 
 // proxier is the running backend.

@@ -42,7 +42,7 @@ func lackingForTC(dir string) []fault.Fault {
 		}
 	}
 	o, err := openPinned(dir, size{}, true)
-	if err != nil { // Probe reports it
+	if err != nil { // Probe reports this error
 		return nil
 	}
 	defer o.close()
@@ -96,7 +96,7 @@ func mixesUp() bool {
 	defer symbols.Close()
 	nat := false
 	for lines := bufio.NewScanner(symbols); lines.Scan(); {
-		// Fields: address, type, name, module.
+		// The fields of a line are address, type, name and module.
 		if fields := strings.Fields(lines.Text()); len(fields) > 2 {
 			nat = nat || fields[2] == "nf_nat_ipv6_out"
 			if fields[2] == "nf_nat_ipv6_local_in" {

@@ -15,7 +15,7 @@ import (
 // at this rate. nftables serves the connections above the limit.
 const tcRate = 200
 
-// limitPackets updates the flags of the tc program. If that fails, the program stops, and damage starts it again.
+// limitPackets updates the flags of the tc program. After a failure the tc program stops until damage starts it again.
 func (s *shortcuts) limitPackets() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {

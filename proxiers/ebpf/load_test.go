@@ -67,7 +67,7 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce opens a connection and asks once. The peer address is not checked, because it changes if the programs go.
+// connectOnce asks a server once. The peer address is not checked, because it changes when the programs are removed.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {

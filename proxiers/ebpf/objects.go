@@ -28,8 +28,8 @@ type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// The sizes by the value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints. A frontend
-// takes an element for each origin.
+// sizes returns the size for each value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints.
+// A frontend takes an element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -104,8 +104,8 @@ func programsDir(dir string) string {
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens the pinned maps and programs. With tc, it also opens the tc program and its maps if they are pinned.
-// The error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
+// openPinned opens the pinned maps and programs. With tc, openPinned also opens the pinned tc program and its maps. The
+// error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {

@@ -41,7 +41,7 @@ type shortcuts struct {
 	book *book
 	// plan is the plan that the nft tables contain.
 	plan *plan.Plan
-	// known reports whether the maps contain the same plan.
+	// known reports whether the maps contain the same plan as the nft tables.
 	known   bool
 	stale   []staleSlots
 	retry   retry
@@ -97,7 +97,7 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin writes the elements that the maps must hold before nftables changes. begin returns nil if that failed.
+// begin writes the elements that the maps must hold before nftables changes. begin returns nil if a write fails.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -144,7 +144,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if err := w.proxier.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// One endpoint in each family and protocol, and the two of the self-test.
+	// The maps hold one endpoint in each family and protocol, and two endpoints of the self-test.
 	if n := len(w.read().slots); n != 4+probes {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
@@ -153,7 +153,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// Damage by another program is noticed within two seconds and repaired. Until then nftables serves.
+// Damage by another program is noticed within two seconds and repaired. Until the repair, nftables serves.
 func TestDriftIsMended(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

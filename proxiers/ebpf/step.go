@@ -14,9 +14,9 @@ type step struct {
 	// fresh holds the slots of new sets. stale holds the slots of sets that no frontend points to any more.
 	fresh elements[socketsSlotKey, socketsEndpoint]
 	stale []socketsSlotKey
-	// oldMembers and members correspond to old and next.
+	// oldMembers and members hold members in the same way as old and next hold frontends.
 	oldMembers, members map[socketsMemberKey]uint8
-	// oldAddresses and addresses correspond to old and next.
+	// oldAddresses and addresses hold addresses in the same way as old and next hold frontends.
 	oldAddresses, addresses map[socketsAddress]uint8
 	// ended holds the numbers of the ServicePorts that were removed.
 	ended []uint32
@@ -220,7 +220,7 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 }
 
 // adopt returns the number and the sets that an earlier process assigned to a ServicePort. Sockets are recorded under
-// the number. adopt keeps only sets that match the plan.
+// this number. adopt keeps only sets that match the plan.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {

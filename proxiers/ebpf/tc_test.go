@@ -79,7 +79,7 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A killed daemon leaves its filters at the devices (Linux before 6.6). The next daemon removes them if tc is off.
+// A killed daemon leaves its filters at the devices (Linux before 6.6). If tc is off, the next daemon removes the filters.
 func TestFiltersOfAKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -51,7 +51,7 @@ type Fault struct {
 	// ID is stable and in kebab-case. ID is the label of a metric and a heading in packaging/doc/troubleshooting.md.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// Object is the thing that the fault is about. The zero value means the host.
+	// Object is the thing that the fault is about. The zero Object means the host.
 	Object Object `json:"object,omitzero"`
 	// Field is the path of a field in the object, as in "spec.ports[0].port", or "" for the object as a whole.
 	Field string `json:"field,omitempty"`

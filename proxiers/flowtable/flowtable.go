@@ -84,7 +84,7 @@ type follower struct {
 	// when the rules of other programs were last read.
 	due     time.Time
 	written time.Time
-	// touched holds the changes that other programs have made since then.
+	// touched holds the changes that other programs have made since the time written.
 	touched map[tableID]*touched
 	// unavailable is the reason why this host has no fast path, or nil if the host has one.
 	unavailable error
@@ -184,7 +184,7 @@ func (f *follower) Faults() []fault.Fault {
 }
 
 // attempts limits the retries after a command names a device that has just been removed. The kernel then rejects all
-// commands.
+// commands of the transaction.
 const attempts = 5
 
 // rewrite replaces the table, using the current devices, so that all connections return to the rules. After the kernel

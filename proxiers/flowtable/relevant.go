@@ -49,7 +49,7 @@ type reach struct {
 	met  map[string]bool
 	sets map[string]bool
 	// next holds the chains whose rules are not read yet. byMap reports that a rule looks up its next chain in a map,
-	// so that it may be any chain.
+	// so that the next chain may be any chain.
 	next  []string
 	byMap bool
 }

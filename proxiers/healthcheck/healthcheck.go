@@ -29,7 +29,7 @@ import (
 // Name is the name of the follower.
 const Name = "healthcheck"
 
-// Options configures a Proxier. The functions are never nil.
+// Options configures a Proxier. Healthy is never nil.
 type Options struct {
 	Logger *slog.Logger
 	// Healthy reports whether the daemon keeps this host's Services in sync. Healthy is called for each request, from
@@ -182,7 +182,7 @@ func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	for _, check := range p.HealthChecks {
 		for _, a := range p.Node.NodePortAddrs {
 			if a.Is6() && a.IsLinkLocalUnicast() {
-				continue // needs an interface, and no load balancer uses it
+				continue // a link-local address needs an interface, and no load balancer uses it
 			}
 			addr := netip.AddrPortFrom(a, check.Port)
 			if want[addr] == nil {

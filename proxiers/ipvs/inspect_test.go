@@ -53,10 +53,10 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	return maps.Clone(f.endpts[at]), nil
 }
 
-// numServers is more than one glance covers.
+// numServers exceeds the number of servers that one glance covers.
 const numServers = 300
 
-// inspectedHost has a watcher over servers that match what was written.
+// inspectedHost holds a watcher and servers that match its records.
 type inspectedHost struct {
 	*testing.T
 	*fakeServers

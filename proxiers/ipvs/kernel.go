@@ -25,7 +25,7 @@ const persistent = 1
 // weight returns the weight of an endpoint in IPVS, where an endpoint with weight 0 gets no new connections.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
-// kernel communicates with IPVS by netlink. Only one goroutine may use it.
+// kernel communicates with IPVS by netlink. Only one goroutine may use a kernel.
 type kernel struct{ *ipvs.Handle }
 
 // openKernel opens a socket. The library (v1.1.0) looks up IPVS once in the lifetime of a process. If IPVS is missing,

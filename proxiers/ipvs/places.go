@@ -19,7 +19,7 @@ type key struct {
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
 // places maps virtual servers to addresses: the ClusterIP, and a port derived from the Service's port and the pool,
-// such as 10080 or 20080 for port 80. The table rejects all clients that connect to this port. The port must not be the
+// such as 10080 or 20080 for port 80. The table rejects clients that connect to the port. The port must not be the
 // Service's own port: when an IPVS entry for a connection ends, with the endpoint or after 15 minutes of silence, IPVS
 // deletes connections to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type places struct {
@@ -39,7 +39,8 @@ type pool struct {
 }
 
 // nowhere holds the virtual server addresses of ServicePorts that have only a NodePort, for example because another
-// ServicePort has their ClusterIP. These are the dummy addresses of RFC 7600 and RFC 9780. The port is the NodePort.
+// ServicePort has their ClusterIP. nowhere holds the dummy addresses of RFC 7600 and RFC 9780. An anchor's port is the
+// NodePort.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of Edgeway's routes and rules. The packages name it in
+	// protocol is the routing protocol number of Edgeway's routes and rules. The packages name this number in
 	// /etc/iproute2/rt_protos.d.
 	protocol = 237
 	// RouteTable holds the routes. RouteTable is not the table "local", which defines the addresses of the host.
@@ -136,7 +136,7 @@ func (r *routes) remove(a netip.Addr) error {
 }
 
 // check rejects an address that belongs to another host on a directly connected network, because with a route this host
-// would answer for that address. check first looks for such a network, because there may be many neighbours.
+// would answer for that address. check first looks for a route to such a network, because there may be many neighbours.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {

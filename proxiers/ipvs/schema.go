@@ -31,7 +31,7 @@ func schema(p *places) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
 		// The host's own packets were routed before IPVS chose an endpoint on the host itself. Changing the mark makes
-		// the kernel route them again; the next chain restores the mark.
+		// the kernel route the packets again; the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
 		// IPVS sends a packet through the output hooks again, where other programs may set their own mark. So the need
 		// to masquerade is also stored in the packet's priority, which the kernel keeps on this path, but not when it

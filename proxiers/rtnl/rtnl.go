@@ -64,7 +64,7 @@ type Socket interface {
 	Close()
 }
 
-// Options configures a Watcher. Note and Lost run on one goroutine, Changed on another one.
+// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Protocol is the routing protocol number of the routes, which no other known program uses. The packages name it in
-// /etc/iproute2/rt_protos.d.
+// Protocol is the routing protocol number of the routes, which no other known program uses. The packages name this
+// number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
 // metric is higher than the metric of any route that is meant to be used. Of two routes to the same destination the
@@ -163,7 +163,7 @@ func parse(raw netlink.Route) (route, bool) {
 		raw.Gw == nil && raw.Via == nil && len(raw.MultiPath) == 0 && raw.Tos == 0
 }
 
-// prefixOf returns the destination of a route. A default route has 0.0.0.0/0 or ::/0 (netlink v1.3.1).
+// prefixOf returns a route's destination, which is 0.0.0.0/0 or ::/0 for a default route (netlink v1.3.1).
 func prefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}

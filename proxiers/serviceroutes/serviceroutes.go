@@ -2,8 +2,8 @@
 //
 // The kernel looks up a route before it translates a packet: on a host without a default route it returns "network is
 // unreachable" for each connection that the host itself opens to a ClusterIP, and no packet ever reaches the backend's
-// rules (kubernetes/kubernetes#123120, #130057). Any route is enough. The next hop does not matter, because the kernel
-// translates the packet, and looks up the route again, before the packet leaves.
+// rules (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter,
+// because the kernel translates the packet, and looks up the route again, before the packet leaves.
 //
 // The routes are in the main table, and have their own routing protocol number, by which Edgeway finds them again, and
 // a metric so high that any other route to the same destination takes precedence. The routes lead to an interface that
@@ -55,7 +55,7 @@ type follower struct {
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end stops the watcher; it is nil before watch.
+	// end stops the watcher, and is nil before watch.
 	end context.CancelFunc
 
 	mu      sync.Mutex

@@ -41,7 +41,7 @@ func newTable(routes []netlink.Route) *table {
 	return t
 }
 
-// leads reports whether the table has a route to the whole destination. A route to a part of it does not count.
+// leads reports whether the table has a route to the whole destination. A route to a part does not count.
 func (t *table) leads(to netip.Prefix) bool {
 	for _, bits := range t.bits {
 		if bits > to.Bits() {
@@ -55,5 +55,5 @@ func (t *table) leads(to netip.Prefix) bool {
 	return false
 }
 
-// leads reports whether a route forwards packets. Others reject (unreachable, blackhole, prohibit) or skip (throw).
+// leads reports whether a route forwards. Other routes reject (unreachable, blackhole, prohibit) or skip (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }

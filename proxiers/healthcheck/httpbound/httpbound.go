@@ -12,7 +12,7 @@ import (
 const (
 	// requestTimeout limits the time to read a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// answerTimeout limits the time to write an answer. The profiles of net/http/pprof extend it by their duration.
+	// answerTimeout limits the time to write an answer. A profile of net/http/pprof adds its duration to answerTimeout.
 	answerTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between two checks of a load balancer.
 	idleTimeout = time.Minute

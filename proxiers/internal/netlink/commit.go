@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements takes a tenth of it. The kernel allocates
-// the memory only while it reads a batch.
+// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements takes a tenth of writeBuffer. The kernel
+// allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
 // ErrStale means that another transaction came before a batch. The kernel has applied nothing of the batch.

@@ -26,7 +26,7 @@ type Scope struct {
 	Protocol plan.Protocol
 }
 
-// Conntrack is the connection-tracking table of a network namespace. Only one goroutine may use it at a time.
+// Conntrack is the connection-tracking table of a network namespace. Only one goroutine may use a Conntrack at a time.
 type Conntrack struct {
 	conn *netlink.Conn
 }

@@ -193,7 +193,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
 		// On Linux 6.18, with an IPv6 address the filter returns every flow except those to the address, because
-		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". The port works.
+		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". The filter by port works.
 		flags |= filterProtoDstPort
 	default:
 		dst = netip.AddrPortFrom(unspecified(s), 0)

@@ -199,7 +199,7 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 }
 
 // foreign reads the pending notices. foreign returns a reason if more transactions than own changed Edgeway's objects,
-// or "" otherwise, or if drift was already reported. idle reports that certainly no transaction changed them.
+// or "" otherwise, or if drift was already reported. idle reports that certainly no transaction changed these objects.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -248,8 +248,8 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes one notice. At the end of a transaction it describes the changed object of Edgeway. Notices from the
-// port own are notices of Commit.
+// note processes one notice. At the end of a transaction, note describes the changed object of Edgeway. Notices from
+// the port own are notices of Commit.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

@@ -149,7 +149,7 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset ends the connection with a reset to both peers, whatever data is in flight. After the end it does nothing.
+// reset ends the connection with a reset to both peers, whatever data is in flight. A second reset does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

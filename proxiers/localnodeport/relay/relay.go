@@ -59,9 +59,9 @@ var (
 
 // Options configures a Relay. The zero value is valid.
 type Options struct {
-	// MaxConnections is the maximum number of open connections of all Ports. If it is 0, the limits of the process
-	// apply: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE), minus
-	// a reserve for the rest of the process.
+	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, the limits of the
+	// process apply: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors
+	// (RLIMIT_NOFILE), minus a reserve for the rest of the process.
 	MaxConnections int
 	// DialTimeout is the time for an endpoint to answer a dial before the next endpoint is tried. 0 means 3 s.
 	DialTimeout time.Duration
@@ -122,7 +122,7 @@ func New(opts Options) *Relay {
 
 // Serve accepts connections from a listening TCP socket and relays them to the endpoints of t until Port.Stop. The
 // caller keeps the socket: Serve duplicates the descriptor, so the caller may close l, or keep it for a later Serve of
-// this Relay or another one. No other code may accept from the socket until then. The socket becomes non-blocking.
+// this Relay or another one. No other code may accept from the socket until Port.Stop. The socket becomes non-blocking.
 //
 // net.ListenConfig.SetMultipathTCP(false) makes connections a quarter cheaper (Go 1.26).
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
@@ -149,7 +149,7 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 }
 
 // Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the remaining
-// connections. Shutdown returns ctx's error if connections were reset. With a finished ctx, they are reset immediately.
+// connections. Shutdown returns ctx's error if connections were reset. With a finished ctx, all are reset immediately.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -179,7 +179,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain runs a goroutine of a connection. After a panic it does not restart the goroutine: the connection has ended.
+// contain runs a goroutine of a connection. After a panic the goroutine does not restart: its connection has ended.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if r.opts.Panicked == nil {
