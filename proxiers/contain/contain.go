@@ -134,7 +134,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run for work that ends by other means than a context. again is called before each restart.
+// Loop is like Run, for work that does not end with a context. again is called before each restart.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// The error was already sent to the channel of Failed.

@@ -32,7 +32,7 @@ type shortcuts struct {
 	families []plan.Family
 	size     size
 	tc       bool
-	// tcRate is the constant tcRate, and trackingFull is halfFull, except in tests.
+	// Outside tests, the field tcRate is the constant tcRate, and trackingFull is halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
@@ -156,7 +156,7 @@ func (s *shortcuts) open() error {
 	return s.packets.use(o)
 }
 
-// load loads and opens the maps and programs. load closes o, which may be nil.
+// load loads and opens the maps and programs, and closes o, which may be nil.
 func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()

@@ -79,7 +79,7 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A killed daemon leaves its filters at the devices (Linux before 6.6). If tc is off, the next daemon removes the filters.
+// A killed daemon leaves its filters at the devices (Linux before 6.6). With tc off, the next one removes the filters.
 func TestFiltersOfAKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

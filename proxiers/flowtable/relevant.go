@@ -45,7 +45,7 @@ type reach struct {
 	tableID
 	conn *netlink.Conn
 	owns func(chain string) bool
-	// met holds all chains, and whether such packets may reach them.
+	// met maps each chain to whether such packets may reach the chain.
 	met  map[string]bool
 	sets map[string]bool
 	// next holds the chains whose rules are not read yet. byMap reports that a rule looks up its next chain in a map,

@@ -95,7 +95,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 		for turn := range 2 {
 			side := (i + turn) % 2
 			[]func(){without, with}[side]()
-			if err := w.lab.Node.FlushConntrack(); err != nil { // otherwise their expiry would disturb the measurement
+			if err := w.lab.Node.FlushConntrack(); err != nil { // the expiry of old connections would disturb the measurement
 				w.Fatal(err)
 			}
 			time.Sleep(settle)

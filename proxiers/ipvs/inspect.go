@@ -12,7 +12,7 @@ import (
 
 // IPVS sends no notices, so the watcher reads the state of IPVS at intervals.
 const (
-	// glance is the time between two requests for one server of each family, which detect `ipvsadm -C`, and for the
+	// glance is the time between two short checks: of one server of each family, which detects `ipvsadm -C`, and of the
 	// endpoints of some servers.
 	glance = time.Second
 	// pause is the minimum time between two lists of all servers. If a list takes long, the next list comes later, so

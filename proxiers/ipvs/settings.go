@@ -42,8 +42,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls makes IPVS use connection tracking, and makes a client whose connection IPVS still remembers choose
-// again when its endpoint is gone. The sysctls apply to the network namespace.
+// applySysctls makes IPVS use connection tracking, and makes IPVS choose a new endpoint for a remembered connection
+// whose endpoint is gone. The sysctls apply to the network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]string{sysctls + "conntrack": "1", sysctls + "expire_nodest_conn": "1"}
 	if s.strictARP {

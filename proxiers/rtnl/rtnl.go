@@ -78,7 +78,7 @@ type Options struct {
 	Changed func()
 }
 
-// Watcher watches the topics.
+// Watcher receives and passes on the notices of the topics in Options.
 type Watcher struct {
 	opts   Options
 	socket Socket // opened but not yet in use

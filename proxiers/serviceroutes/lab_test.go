@@ -138,7 +138,7 @@ func (l *lab) rest() {
 	}
 }
 
-// work waits for work and does it, like the daemon's pipeline. work returns false if over fires first.
+// work waits until work is due and does it, like the daemon's pipeline. work returns false if over fires first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Tender)

@@ -41,7 +41,7 @@ func newTable(routes []netlink.Route) *table {
 	return t
 }
 
-// leads reports whether the table has a route to the whole destination. A route to a part does not count.
+// leads reports whether the table has a route to the whole destination, not only to a part of the destination.
 func (t *table) leads(to netip.Prefix) bool {
 	for _, bits := range t.bits {
 		if bits > to.Bits() {

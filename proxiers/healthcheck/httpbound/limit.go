@@ -21,7 +21,7 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit of most connections.
+// NewLimit returns a Limit for this number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
 // Listener returns a listener whose connections count towards the limit.

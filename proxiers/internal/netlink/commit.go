@@ -13,13 +13,13 @@ import (
 // allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
-// ErrStale means that another transaction came before a batch. The kernel has applied nothing of the batch.
+// ErrStale means that another transaction came before a batch. The kernel has applied no part of the batch.
 var ErrStale = errors.New("another transaction came before")
 
 // ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not seen the batch.
 var ErrTooBig = errors.New("the batch is more than the socket takes")
 
-// Refused means that the kernel rejected a batch. The kernel has applied nothing of the batch.
+// Refused means that the kernel rejected a batch. The kernel has applied no part of the batch.
 type Refused struct {
 	Errno unix.Errno
 	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.

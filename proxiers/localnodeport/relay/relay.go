@@ -5,9 +5,9 @@
 // io.Copy, so the bytes do not enter user space, and the relay reads from one side only when the other side accepts
 // data. A connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
 //
-// A failed dial is repeated with the next endpoint before the client notices. When no endpoint is left, the client is
-// reset. There is no idle timeout: TCP keep-alive finds dead peers. A half-closed connection ends after ten minutes
-// without a byte. Urgent data (MSG_OOB) is not passed on, because splice(2) stops at it.
+// A failed dial is repeated with the next endpoint before the client notices. When no endpoint is left, the client's
+// connection is reset. There is no idle timeout: TCP keep-alive finds dead peers. A half-closed connection ends after
+// ten minutes without a byte. Urgent data (MSG_OOB) is not passed on, because splice(2) stops at it.
 package relay
 
 import (
@@ -81,7 +81,8 @@ type Options struct {
 // Target chooses the endpoints of a Port's connections. Several goroutines may call a Target concurrently.
 type Target interface {
 	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that already failed for
-	// this connection, oldest first. Pick returns false if no endpoint is left, and the client is then reset.
+	// this connection, oldest first. Pick returns false if no endpoint is left, and the client's connection is then
+	// reset.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
 	// Failed reports that endpoint could not be dialled. The error wraps a syscall.Errno, or os.ErrDeadlineExceeded if
 	// the endpoint did not answer in time. The relay then calls Pick again.
@@ -198,7 +199,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns the maximum number of open connections. limit follows limits that change while the process runs.
+// limit returns the maximum number of open connections, which follows the changing limits of the process.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
