@@ -65,7 +65,7 @@ type Options struct {
 	MaxConnections int
 	// DialTimeout is the time for an endpoint to answer a dial before the next endpoint is tried. 0 means 3 s.
 	DialTimeout time.Duration
-	// HalfClosed is the time after which an idle half-closed connection ends, or at most twice that. 0 means 10
+	// HalfClosed limits the idle time of a half-closed connection, which ends after at most twice as long. 0 means 10
 	// minutes.
 	HalfClosed time.Duration
 	// Paused, if not nil, is called once for each episode of pauses in accepting, with the reason (ErrDescriptors or
