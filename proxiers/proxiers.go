@@ -1,8 +1,8 @@
-// Package proxiers holds the contract between the daemon, which decides, and the packages below it, which
-// apply the plan to the host: one backend that programs the kernel, and the followers that run after it.
+// Package proxiers holds the contract between the daemon, which makes the decisions, and the packages below it, which
+// apply the plan to the host: one backend that programs the kernel, and the followers that run after the backend.
 //
-// Backends and followers are both Components. A Component is a description; its New gives a running Proxier. Optional
-// features of a Proxier are interfaces that it implements: a Tender has deferred work to do, and one that has
+// Backends and followers are both Components. A Component is a description; its New function returns a running Proxier.
+// Optional features of a Proxier are interfaces that it implements: a Tender has deferred work, and a Proxier with
 // metrics is a prometheus.Collector.
 package proxiers
 
@@ -21,23 +21,23 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Change is one step from the plan that was last applied to the next one. NewChange makes it.
+// Change is the difference between the plan that was last applied and the next plan, as computed by NewChange.
 type Change struct {
-	// Prev nil: the host's state is unknown: read it back and make it right (a full sync).
+	// A nil Prev means that the host's state is unknown: Apply must read it back and correct it (a full sync).
 	Prev, Next *plan.Plan
-	// Changed are the ServicePorts of Next that are new or differ from Prev's, Removed those of Prev that Next
-	// lacks, both in plan order. Of a full sync all are changed.
+	// Changed lists the ServicePorts of Next that are new or differ from those of Prev. Removed lists the ServicePorts
+	// of Prev that are not in Next. Both lists are in plan order. In a full sync all ServicePorts are changed.
 	Changed, Removed []*plan.ServicePort
 }
 
-// NewChange computes the difference of the plans. It costs 0.3 ms at 30,000 ServicePorts: the caller does it once
-// for all Proxiers that need the same Change.
+// NewChange computes the difference between two plans. NewChange takes 0.3 ms at 30,000 ServicePorts, so the caller
+// calls it once for all Proxiers that need the same Change.
 func NewChange(prev, next *plan.Plan) Change {
 	changed, removed := plan.Diff(prev, next)
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty says that the plans do not differ, so that a partial Apply would do nothing.
+// Empty reports whether the plans are equal, so that a partial Apply would do nothing.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -46,43 +46,43 @@ func (c Change) Empty() bool {
 
 // Applier applies a plan to the host.
 //
-// Apply is idempotent, never runs concurrently with itself, and is bounded by its context. After an
-// error the caller's next Change has a nil Prev. With Prev set, the cost depends on what changed, not on what
-// exists. Prev is the plan of the last Apply that succeeded, or an equal one.
+// Apply is idempotent, never runs concurrently with itself, and returns when its context ends. After an error the
+// caller's next Change has a nil Prev. With a non-nil Prev, the cost of Apply depends on the number of changes, not on
+// the size of the plan. Prev is the plan of the last successful Apply, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
 
-// Proxier is a running backend or follower. Close releases what the process holds and leaves the
-// kernel forwarding.
+// Proxier is a running backend or follower. Close releases the resources of the process, while the kernel keeps
+// forwarding.
 type Proxier interface {
 	Applier
 	Close() error
 }
 
-// Tender is a Proxier with deferred work: it deletes what has been idle for a while, or retries a port that was
-// in use. Both methods are called on the goroutine of Apply, never concurrently with it.
+// Tender is a Proxier with deferred work: for example, it deletes entries that have been idle for a while, or retries a
+// port that was in use. Due and Tend are called on the goroutine of Apply, never concurrently with Apply.
 type Tender interface {
-	// Due is when Tend has something to do; zero: nothing is left.
+	// Due returns the time at which Tend has work to do, or the zero time if no work is left.
 	Due() time.Time
-	// Tend does what is due. What it cannot do stays due, at a later time. Its error is logged; what Apply did stays
-	// in force.
+	// Tend does the work that is due. Work that fails becomes due again later. The caller logs the error of Tend; the
+	// result of Apply stays in force.
 	Tend(ctx context.Context) error
 }
 
-// Reporter is a Proxier that reports what is wrong with it. Faults may be called from any goroutine.
+// Reporter is a Proxier that reports its own faults. Faults may be called from any goroutine.
 type Reporter interface{ Faults() []fault.Fault }
 
-// Offloading is what a Proxier tells of connections that it has taken off the way through the rules.
+// Offloading describes the connections that a Proxier has offloaded from the nftables rules.
 type Offloading struct {
-	// Devices are those between which it does so, sorted.
+	// Devices are the network devices between which the Proxier offloads connections, sorted.
 	Devices []string `json:"devices,omitempty"`
-	// Services are those ServicePorts that opted in, in plan order.
+	// Services are the ServicePorts that opted in, in plan order.
 	Services []OffloadedService `json:"services,omitempty"`
 }
 
-// OffloadedService is a ServicePort with its connections that are off the rules now. Packets and Bytes are theirs since
-// they began, and zero where the kernel does not count them.
+// OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count from the start of
+// these connections, and are zero if the kernel does not count.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -91,23 +91,23 @@ type OffloadedService struct {
 	Bytes   uint64               `json:"bytes,omitempty"`
 }
 
-// Offloader is a Proxier that takes connections off the way through the rules. If it cannot do that here, it reports a
-// fault with the ID FastPathFault.
+// Offloader is a Proxier that offloads connections from the nftables rules. An Offloader that cannot offload on this
+// host reports a fault with the ID FastPathFault.
 type Offloader interface {
-	// Offloading asks the kernel, which walks over all connections that it tracks. It may be called from any goroutine.
+	// Offloading asks the kernel, which walks over all connections. Offloading may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
-// IDs of faults that several packages know.
+// IDs of faults that several packages use.
 const (
-	// FastPathFault says that no connection leaves the rules.
+	// FastPathFault means that no connection bypasses the rules.
 	FastPathFault = "fast-path"
-	// PortFault says that a port is not served.
+	// PortFault means that a port is not served.
 	PortFault = "ports"
 )
 
-// Unserved returns the fault of a port of the host that cannot be listened on. object is the Service, or the key of the
-// configuration, that the port belongs to. Only connections of a ServicePort to the address of at are concerned.
+// Unserved returns the fault for a port of the host that Edgeway cannot listen on. object is the Service or
+// configuration key that the port belongs to. The fault affects only connections of a ServicePort to the address of at.
 func Unserved(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
@@ -120,103 +120,104 @@ func Unserved(severity fault.Severity, at netip.AddrPort, object string, err err
 	}
 }
 
-// Path says how a connection reaches its endpoint, where the backend knows more about that than the plan.
+// Path describes how a connection reaches its endpoint, with the details that only the backend can report.
 type Path struct {
-	// Shortcut names the shortcut that the connection takes, or says why it takes the rules. It is "" if the backend
-	// has no shortcut.
+	// Shortcut names the shortcut that the connection takes, or explains why the connection takes the rules. Shortcut
+	// is "" if the backend has no shortcut.
 	Shortcut string
-	// Scheduler is the kernel's scheduler that chooses the endpoint, or "" if the rules do.
+	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose the endpoint.
 	Scheduler string
 	// Server is the address of the scheduler's virtual server.
 	Server netip.AddrPort
-	// Endpoints are the scheduler's.
+	// Endpoints are the endpoints of the scheduler.
 	Endpoints map[netip.AddrPort]Chosen
 }
 
-// Chosen counts the connections of an endpoint, as the scheduler does. Weight is the share of connections that the
-// endpoint should get, compared with the other endpoints.
+// Chosen holds the scheduler's counts of the connections to an endpoint. Weight is the share of connections that the
+// endpoint should get, relative to the other endpoints.
 type Chosen struct {
 	Weight   int `json:"weight,omitempty"`
 	Active   int `json:"active,omitempty"`
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that knows more about the path of a connection than the plan. Its methods may be called from
-// any goroutine.
+// Explainer is a backend that can add details to the plan's path of a connection. The methods of an Explainer may be
+// called from any goroutine.
 type Explainer interface {
-	// Explain asks the kernel about a connection that the plan forwards. bound says that its socket has an address of
-	// its own.
+	// Explain asks the kernel about a connection that the plan forwards. bound reports whether the connection's socket
+	// is bound to an address.
 	Explain(d plan.Decision, bound bool) (Path, error)
-	// Summary says how connections have been served so far, in lines for people. It may be empty.
+	// Summary describes how connections have been served so far, in lines of text. Summary may return no lines.
 	Summary() []string
 }
 
-// Component is a backend or a follower: how to check whether it can run here, to make it, and to remove
-// what it left. All functions may be nil.
+// Component is a backend or a follower: functions that check whether it can run on this host, create it, and remove its
+// state from the host. All functions of a Component may be nil.
 type Component struct {
-	// Name of a backend is a value of `proxy.backend` in the configuration.
+	// Name is, for a backend, a value of `proxy.backend` in the configuration.
 	Name string
-	// Doc says in a few words how a backend uses the kernel, for the configuration's documentation.
+	// Doc describes in a few words how a backend uses the kernel, for the documentation of the configuration.
 	Doc string
-	// Resolve gives the Name of the Component that this one is an alias of on this host, as of a program with two
-	// implementations the one that the host uses. A Component with Resolve has no other function.
+	// Resolve returns the Name of the Component that this alias stands for on this host: for example, if a program has
+	// two implementations, the implementation that the host uses. A Component with Resolve has no other function.
 	Resolve func(ctx context.Context) (string, error)
-	// Probe reports why the Component cannot run on this host, wrapping ErrUnsupported when a kernel
-	// feature or a tool is missing. It changes nothing on the host.
+	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported when a kernel feature or
+	// a tool is missing. Probe changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Faults reports what this host lacks and the Component can do without, though less well, with these settings and
-	// for Services of these families. It changes nothing on the host.
+	// Faults reports the missing features of this host without which the Component works, but less well, with these
+	// settings and for Services of these families. Faults changes nothing on the host.
 	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
-	// Cleanup removes everything that any version of the Component left on the host, and nothing of
-	// another one. It needs no instance. If there is nothing to remove, it changes nothing (for example, it loads no
-	// module) and succeeds. An error that wraps ErrUnsupported says that this cannot be determined on this host: the
-	// tool or the privilege is missing. The daemon runs it for Components that are not configured, once the
-	// backend serves. Nil: it leaves nothing.
+	// Cleanup removes everything that any version of the Component left on the host, and nothing that belongs to
+	// another Component. Cleanup needs no instance. If there is nothing to remove, Cleanup changes nothing (for
+	// example, it loads no module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot check
+	// this host, because the tool or the privilege is missing. The daemon runs Cleanup for Components that are not
+	// configured, once the backend serves. A nil Cleanup means that the Component leaves nothing behind.
 	Cleanup func(ctx context.Context, env Env) error
-	// Gaps gives what the Component leaves out of a ServicePort, or does differently. It looks only at the
-	// ServicePort. Nil: it leaves out nothing.
+	// Gaps returns the features of a ServicePort that the Component omits or implements differently. Gaps reads only
+	// the ServicePort. A nil Gaps means that the Component omits nothing.
 	Gaps func(svc *plan.ServicePort) []Gap
-	// Settings are the keys of a section of the configuration that has the Component's Name.
+	// Settings are the keys of the configuration section that has the Component's Name.
 	Settings []Setting
-	// Traits are what other parts of the daemon need to know about it.
+	// Traits are the facts about the Component that other parts of the daemon need.
 	Traits Traits
 }
 
 // Setting is a key of the configuration.
 type Setting struct {
 	Name string
-	// Doc says in plain text what it does.
+	// Doc describes the setting in plain text.
 	Doc string
 	// Default is a string or a bool.
 	Default any
-	// Values are those that a string may have; nil: true and false of a bool.
+	// Values are the allowed values of a string. A setting with nil Values is a bool, with the values true and false.
 	Values []string
 }
 
-// Gap is a declared difference from what the plan asks for.
+// Gap is a declared difference from the plan.
 type Gap struct {
-	// Feature is the term of the field, such as "session affinity".
+	// Feature is the usual technical term, such as "session affinity".
 	Feature string
-	// Reason is a sentence: what happens instead, and why.
+	// Reason is a sentence that states what happens instead, and why.
 	Reason string
 }
 
 // Traits are facts about a Component.
 type Traits struct {
-	// Devices are names of network devices that it makes. Their addresses are not the host's own.
+	// Devices names the network devices that the Component creates. The devices' addresses do not count as the host's.
 	Devices []string
-	// DropIn is the file among the package's examples that systemd's unit needs as a drop-in for it; empty: none.
+	// DropIn is the package's example file that the systemd unit needs as a drop-in for the Component, or "" if none.
 	DropIn string
-	// SharedTables lists the tables of other programs in which it has chains of its own. OwnTable knows those that are
-	// its alone.
+	// SharedTables lists the tables of other programs in which the Component has chains. OwnTable covers the tables
+	// that belong to Edgeway alone.
 	SharedTables []SharedTable
-	// Cost is the memory that Services take while the backend writes all of them, the programs that it runs and the
-	// kernel included. It is zero for a backend that writes by netlink.
+	// Cost is the memory that Services take while the backend writes all of them, including the programs that the
+	// backend runs and the kernel. Cost is zero for a backend that writes by netlink.
 	Cost Cost
-	// NoFastPath is a sentence that says why connections that a backend translates may not leave the way through the
-	// rules; empty: they may. It is so where netfilter's connection tracking does not translate them.
+	// NoFastPath is a sentence that explains why connections that a backend translates must not bypass the rules, or ""
+	// if they may bypass the rules. Connections must not bypass the rules if netfilter's connection tracking does not
+	// translate them.
 	NoFastPath string
 }
 
@@ -224,34 +225,35 @@ type Traits struct {
 // endpoint of a ServicePort.
 type Cost struct{ Port, Address, Endpoint int64 }
 
-// Env is what a Component is made with, and cleans up with.
+// Env holds the parameters for creating a Component and for its Cleanup.
 type Env struct {
 	Logger *slog.Logger
-	// Families are those that the kernel supports, IPv4 first.
+	// Families are the address families that the kernel supports, IPv4 first.
 	Families []plan.Family
-	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "masquerade".
-	// The mark of the daemon's own connections follows from it; see OwnMark.
+	// MasqueradeBit is the bit (0 to 31) of the packet mark that means "masquerade". OwnMark derives the mark of the
+	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
-	// Takeover says that another backend serves until the first Apply has succeeded: while an Apply in several
-	// steps runs, connections to what it has not written yet are left to that backend's rules, not dropped or rejected.
+	// Takeover reports whether another backend serves until the first Apply has succeeded. During an Apply in several
+	// steps, connections to Services that are not written yet go to that backend's rules, and are not dropped or
+	// rejected.
 	Takeover bool
-	// Drift is called, from any goroutine, when the Component sees that another program changed or
-	// removed its state in the kernel. The caller answers with a full sync of it. Never nil.
+	// Drift is called, from any goroutine, when the Component notices that another program changed or removed its state
+	// in the kernel. The caller answers with a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
-	// Wake is called, from any goroutine, by a Tender that has something to do earlier than its last Due said. The
-	// caller asks again. Never nil.
+	// Wake is called, from any goroutine, by a Tender that has work to do before the time that Due last returned. The
+	// caller then calls Due again. Wake is never nil.
 	Wake func()
-	// Settings are the values of Component.Settings by their names; one that is not there has its default.
+	// Settings are the values of Component.Settings by name. A setting that is missing has its default.
 	Settings map[string]any
-	// Progress is called during a long Apply with the ServicePorts done so far and their total.
-	// Never nil.
+	// Progress is called during a long Apply with the number of ServicePorts done so far and their total. Progress is
+	// never nil.
 	Progress func(done, total int)
-	// Contain runs the goroutines of the Component. After a panic the next Apply is a full one.
+	// Contain runs the goroutines of the Component. After a panic the next Apply is a full sync.
 	Contain Contain
 }
 
-// Contain runs the work of a goroutine until it returns. After a panic it runs the work again. With a nil Contain a
-// panic ends the process.
+// Contain runs the work of a goroutine until the work returns. After a panic Contain runs the work again. With a nil
+// Contain a panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a part of a Proxier in a goroutine of the group.
@@ -265,33 +267,33 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 	})
 }
 
-// OwnMark gives the packet mark of the daemon's own connections, to its API server: whatever the plan asks for, a
-// backend never redirects, rejects or drops a packet that the host sends with it. It is the bit two below that of the
-// masquerade mark, or above it at the lower end, so that whoever moves the one for the sake of other software moves
-// both.
+// OwnMark returns the packet mark of the daemon's own connections to its API server. Whatever the plan asks for, a
+// backend never redirects, rejects or drops a packet that the host sends with this mark. The mark is the bit two below
+// the masquerade bit, wrapping around from bit 0 to bit 31, so that moving the masquerade bit for the sake of other
+// software moves both bits.
 //
-// Bit 12 beside the usual bit 14 is one that almost nobody has (https://github.com/fwmark/registry): bit 13 is what
-// the CNI plugin portmap and Podman masquerade by, bit 15 what older kubelets drop by, Tailscale has 16 to 23
-// and Calico 16 to 31. Of 0 to 12 and 16 to 31, all of which are Cilium's, it uses 8 to 11 for packets of the host,
-// and 12 to 15 only for IPsec.
+// Bit 12, which accompanies the usual bit 14, is almost unused (https://github.com/fwmark/registry). The CNI plugin
+// portmap and Podman masquerade by bit 13, older kubelets drop by bit 15, Tailscale uses bits 16 to 23, and Calico uses
+// bits 16 to 31. Cilium claims bits 0 to 12 and 16 to 31, but uses bits 8 to 11 for packets of the host, and bits 12 to
+// 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
-// ErrUnsupported says that the host lacks something that the Component needs. The wrapping error names it.
+// ErrUnsupported means that the host lacks a feature that the Component needs. The wrapping error names the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
-// ErrRefused says that the kernel read the transaction and refused its content, as opposed to a
-// failure of the transport, a time-out or a missing tool: the same bytes will be refused again. The
-// caller then finds the ServicePort that is to blame by halves and leaves it out.
+// ErrRefused means that the kernel read the transaction and refused its content, so that the same bytes will be refused
+// again. A transport failure, a timeout or a missing tool is not an ErrRefused. After an ErrRefused the caller searches
+// for the faulty ServicePort by bisection and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
 
-// Refusal is an ErrRefused of which the kernel tells what it is about.
+// Refusal is an ErrRefused for which the kernel reports the cause.
 type Refusal struct {
-	// Services are the ServicePorts that have what is refused.
+	// Services are the ServicePorts that contain the refused element.
 	Services []*plan.ServicePort
 	Err      error
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }
 
-// Unwrap gives both errors.
+// Unwrap returns both errors.
 func (r *Refusal) Unwrap() []error { return []error{ErrRefused, r.Err} }

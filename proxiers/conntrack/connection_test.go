@@ -21,7 +21,7 @@ func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	translate(t) // connection tracking begins with the first rule set
+	translate(t) // connection tracking starts with the first rule set
 	early := connecting(t, vip)
 	translate(t, rule)
 	answered := connecting(t, vip)
@@ -30,7 +30,7 @@ func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
 	}
 
 	newStep(t).full(planOf(service(netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}, "web", []string{vip}, endpoint)), 1)
-	// The kernel sends the SYN again after a second.
+	// The kernel retransmits the SYN after a second.
 	if err := connected(early, 10*time.Second); err != nil {
 		t.Errorf("connection that began before there were rules: %v", err)
 	}
@@ -39,7 +39,7 @@ func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
 	}
 }
 
-// connecting begins a TCP connection.
+// connecting starts a TCP connection.
 func connecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -1,21 +1,20 @@
 // Package conntrack deletes the connection-tracking entries that a change of Services made stale.
 //
-// The kernel translates the first packet of a flow by the rules and all later ones by its entry in
-// the connection-tracking table. A UDP flow never ends as long as its client keeps sending, so a
-// client of an endpoint that is gone would never get an answer again, and a client that began before
-// the Service existed would never reach it. An SCTP association does end, but its clients commonly
-// keep one source port (S1AP, NGAP, Diameter), so that a new association meets the old entry.
+// The kernel translates the first packet of a flow by the rules and all later packets by the flow's entry in the
+// connection-tracking table. A UDP flow never ends as long as its client keeps sending. So a client of a removed
+// endpoint would never get an answer again, and a client that started before the Service existed would never reach it.
+// An SCTP association does end, but its clients commonly keep one source port (S1AP, NGAP, Diameter), so that a new
+// association matches the old entry.
 //
-// TCP connections are left alone: the endpoint's kernel, or the router before it, ends the connection
-// with a reset, and the client's next attempt has another source port and so another entry. Deleting
-// the entry of a connection that still drains would cut it. The exception is a connection that a client opened while
-// there were no rules, at boot or after another program removed them: its SYN got no answer and
-// left an entry that keeps retransmissions from being translated, for two minutes.
+// TCP connections are kept: the endpoint's kernel, or the router before it, ends the connection with a reset, and the
+// client's next attempt has another source port and so another entry. Deleting the entry of a draining connection would
+// cut the connection. The exception is a connection that a client opened while there were no rules, at boot or after
+// another program removed them: its SYN was not answered and left an entry that prevents the translation of
+// retransmissions for two minutes.
 //
-// Whether a flow is stale is decided by the flow itself: where it was sent (the original destination must be
-// a frontend of the plan, address and port) and where it really goes (the source of the reply
-// direction must be an endpoint that still serves). Nothing else is touched; a flow that merely
-// goes to the same port number elsewhere is not looked at.
+// A flow is stale depending on its original destination and its real destination. The original destination must be a
+// frontend of the plan, address and port. The real destination is the source of the reply direction, and must be an
+// endpoint that still serves. No other flows are touched: a flow to the same port number elsewhere is not considered.
 package conntrack
 
 import (
@@ -29,11 +28,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's.
+// Name is the name of the follower.
 const Name = "conntrack"
 
-// Component describes the follower that cleans up after each change of the plan. It must be applied after the
-// backend: an entry deleted before the rules are new would come back stale. Its Proxier is a prometheus.Collector.
+// Component describes the follower that cleans up after each change of the plan. The follower must be applied after the
+// backend: an entry deleted before the rules change would be recreated stale. The Proxier is a prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -46,16 +45,16 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the plan after which the table was last known to be clean. A full sync needs it to
-	// find the frontends that were removed since; after a start they are unknown.
+	// done is the plan after which the table was last known to be clean. A full sync needs this plan to find the
+	// frontends that were removed since; after a start these frontends are unknown.
 	done *plan.Plan
-	// table is open from the first look on, and nil when its answers were not all read. Closing a socket of netfilter
-	// waits until the kernel (6.18) has freed what transactions of nftables have deleted, 16 ms after one.
+	// table is opened at the first check, and is nil if an answer was not read completely. Closing a netfilter socket
+	// waits until the kernel (6.18) has freed what nftables transactions have deleted, 16 ms after a transaction.
 	table *netlink.Conntrack
 }
 
-// Apply deletes the flows that the change made stale. Without such a change it does not look at the
-// kernel's table at all.
+// Apply deletes the flows that the change made stale. If a change cannot make flows stale, Apply does not read the
+// kernel's table.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	full := change.Prev == nil
 	if full && f.done != nil {
@@ -81,12 +80,12 @@ func (f *follower) Close() error {
 	return nil
 }
 
-// clean looks at the flows to suspects, if there are any.
+// clean checks the flows to suspects, if there are any.
 func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// AfterFunc does its work a moment after the end of ctx, even when that is past.
+	// AfterFunc runs with a short delay, even if ctx has already ended.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("open connection tracking: %w", err)
 	}

@@ -19,7 +19,7 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// to applies the step to next and wants this number of flows deleted.
+// to applies the change to next and fails the test unless this number of flows is deleted.
 func (s *step) to(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
@@ -50,7 +50,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 	}
 }
 
-// service has the frontends "ADDR:PORT" or ":NODEPORT".
+// service returns a ServicePort with the frontends "ADDR:PORT" or ":NODEPORT".
 func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {
@@ -91,7 +91,7 @@ func TestClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
 	moved.wantAnswer(first)
 	translate(t, toSecond)
 	other.wantAnswer(second)
-	moved.wantAnswer(first) // the entry, not the rule, decides
+	moved.wantAnswer(first) // the entry decides, not the rule
 
 	s.to(planOf(service(udp4, "dns", []string{vip}, second)), 1)
 	moved.wantAnswer(second)
@@ -123,7 +123,7 @@ func TestFlowsThatBeganBeforeTheServiceReachIt(t *testing.T) {
 	early := dial(t, vip)
 	early.wantAnswer("")
 	translate(t, toFirst)
-	early.wantAnswer("") // the entry that leads nowhere decides
+	early.wantAnswer("") // the entry without translation decides
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	early.wantAnswer(first)
 }
@@ -138,7 +138,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	c.wantAnswer(first)
 	translate(t)
 	s.to(planOf(service(udp4, "dns", []string{vip})), 1)
-	c.wantAnswer("") // this backend has no reject: the flow goes out untranslated
+	c.wantAnswer("") // this backend does not reject: the flow leaves the host untranslated
 	translate(t, toFirst)
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	c.wantAnswer(first)
@@ -211,7 +211,7 @@ func TestNodePortCleanupTouchesNothingElse(t *testing.T) {
 	var ids []uint32
 	for _, dst := range unrelated {
 		if dst == "192.0.2.2:30053" {
-			echo(t, dst) // a local address that is not one for NodePorts
+			echo(t, dst) // a local address that does not accept NodePorts
 		}
 		dial(t, dst).send()
 		ids = append(ids, idOf(t, udp4, dst))
@@ -278,7 +278,7 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// sendInit sends the first packet of an association; the kernel needs no SCTP sockets for that.
+// sendInit sends the first packet of an association. The raw socket needs no SCTP support in the kernel.
 func sendInit(t *testing.T, dst netip.AddrPort) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, int(plan.SCTP))
@@ -342,7 +342,7 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 	}
 }
 
-// The socket stays open from one look to the next, unless answers may be left in it.
+// The socket stays open between two checks, unless unread answers may remain in it.
 func TestTheSocketIsKept(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
@@ -359,7 +359,7 @@ func TestTheSocketIsKept(t *testing.T) {
 	s.to(one, 0)
 }
 
-// A context that is over makes every look at the kernel's table fail: no error means no look.
+// With an ended context every read of the kernel's table fails, so no error means that the table was not read.
 func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace gives the test a network namespace without a name, which ends with its thread: the
-// thread is never unlocked. It has the endpoints' addresses on lo and a way out to nowhere, so that
-// packets to an address that is no Service's leave the host and have an entry in the table.
+// enterNamespace moves the test to an unnamed network namespace, which ends with the test's thread, because the thread
+// is never unlocked. The namespace has the endpoints' addresses on lo and a route to a dead end, so that packets to
+// addresses that belong to no Service leave the host and create an entry in the table.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,8 +59,8 @@ func enterNamespace(t testing.TB) {
 	awaitRoutes(t, "fd00::1", "fd00::2", "2001:db8::1")
 }
 
-// awaitRoutes waits until packets to addresses of IPv6 are for this host: the kernel (6.18) makes the route of such an
-// address a moment after it has answered the request, whatever "nodad" says.
+// awaitRoutes waits until the host accepts packets to these IPv6 addresses: the kernel (6.18) creates the local route
+// of an address shortly after it has answered the request, even with "nodad".
 func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
@@ -76,7 +76,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces all rules by these, in the output hook, and one that makes the kernel track flows.
+// translate replaces all rules with these rules in the output hook and a rule that makes the kernel track flows.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
 	run(t, `flush ruleset
@@ -102,7 +102,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo answers every datagram to addr with the address itself.
+// echo answers every datagram to addr with addr as text.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -122,7 +122,7 @@ func echo(t testing.TB, addr string) {
 	}()
 }
 
-// client is a UDP client that keeps its source port, as resolvers and SIP phones do.
+// client is a UDP client that keeps its source port, like resolvers and SIP phones.
 type client struct {
 	t    testing.TB
 	conn net.Conn
@@ -145,7 +145,7 @@ func (c *client) send() {
 	}
 }
 
-// ask sends one datagram and gives the endpoint that answered; "" when nobody did in this time.
+// ask sends a datagram and returns the endpoint that answered, or "" if there was no answer within this time.
 func (c *client) ask(within time.Duration) string {
 	c.t.Helper()
 	c.send()
@@ -163,7 +163,7 @@ func (c *client) ask(within time.Duration) string {
 func (c *client) wantAnswer(want string) {
 	c.t.Helper()
 	within := 10 * time.Second
-	if want == "" { // none is to come
+	if want == "" { // no answer is expected
 		within = 150 * time.Millisecond
 	}
 	if got := c.ask(within); got != want {
@@ -171,7 +171,7 @@ func (c *client) wantAnswer(want string) {
 	}
 }
 
-// flows gives every flow of the scope in the table of the test's namespace.
+// flows returns all flows of the scope in the table of the test's namespace.
 func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	t.Helper()
 	tab, err := netlink.OpenConntrack()
@@ -186,7 +186,7 @@ func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	return list
 }
 
-// idOf gives the id of the only flow to dst; 0 when there is none.
+// idOf returns the ID of the only flow to dst, or 0 if there is none.
 func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	t.Helper()
 	var id uint32
@@ -201,7 +201,7 @@ func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	return id
 }
 
-// fill makes flows to n different addresses that are no Service's.
+// fill creates flows to n different addresses that belong to no Service.
 func fill(t testing.TB, n int) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
@@ -217,7 +217,7 @@ func fill(t testing.TB, n int) {
 	}
 }
 
-// step is a follower with the plan that it applied last.
+// step is a follower with the plan that it last applied.
 type step struct {
 	t        *testing.T
 	follower *follower
@@ -236,7 +236,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// counted gives the follower's figures: flows deleted, and looks at the table.
+// counted returns the follower's metrics: the deleted flows, and the checks of the table.
 func (s *step) counted() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

@@ -9,17 +9,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned are the protocols whose flows are cleaned up after a change; see the package comment.
+// cleaned lists the protocols whose flows are cleaned up after a change; see the package comment.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
-// rule says which flows to one destination are stale.
+// rule decides which flows to one destination are stale.
 type rule struct {
-	// owned says that the destination is a frontend now: a flow is stale unless it goes to one of
-	// endpoints. Otherwise it was a frontend before: a flow is stale if it was translated to one
-	// of endpoints, which are those of the time before.
+	// owned reports whether the destination is a frontend now: then a flow is stale unless it goes to one of endpoints.
+	// Otherwise the destination was a frontend before: then a flow is stale if it was translated to one of endpoints,
+	// which are the endpoints from that time.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
-	// unanswered says that only flows that nobody has answered yet are stale.
+	// unanswered restricts the rule to flows without a reply.
 	unanswered bool
 }
 
@@ -34,14 +34,14 @@ func (r rule) stale(f *netlink.Flow) bool {
 	return known && f.Reply.Src != f.Orig.Dst
 }
 
-// suspects are the destinations whose flows must be looked at.
+// suspects holds the destinations whose flows must be checked.
 type suspects map[netlink.Scope]map[netip.AddrPort]rule
 
 func (s suspects) own(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
 }
 
-// disown never replaces a rule: a destination that another ServicePort has now belongs to that one.
+// disown never replaces a rule, because the destination may now belong to another ServicePort.
 func (s suspects) disown(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
@@ -55,8 +55,8 @@ func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll makes every frontend of p a suspect. Of TCP, these are the connections that a client tried
-// while there were no rules.
+// addAll makes every frontend of p a suspect. For TCP, only unanswered connections are stale, which clients tried to
+// open while there were no rules.
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
@@ -67,9 +67,9 @@ func (s suspects) addAll(p *plan.Plan) {
 	}
 }
 
-// suspectsOf gives the destinations that a change may have left stale flows to:
-// all frontends of a ServicePort that lost an endpoint or got its first, and frontends that are new
-// or gone. Without a Prev there are none.
+// suspectsOf returns the destinations that may have stale flows after a change: all frontends of a ServicePort that
+// lost an endpoint or got its first endpoint, and frontends that are new or were removed. Without a Prev there are no
+// suspects.
 func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
 	if c.Prev == nil {
@@ -88,7 +88,7 @@ func suspectsOf(c proxiers.Change) suspects {
 	return s
 }
 
-// compare adds the suspects of one ServicePort; before or after is nil when there was or is none.
+// compare adds the suspects of one ServicePort. before is nil for a new ServicePort, after is nil for a removed one.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
@@ -112,8 +112,8 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether flows that were valid before may be stale now. The first endpoint counts:
-// a backend may have let flows through untranslated while there was none.
+// lost reports whether flows that were valid before may be stale now. The first endpoint also counts, because a backend
+// may have let flows through untranslated while there was none.
 func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0
@@ -126,7 +126,7 @@ func lost(before, after []plan.Endpoint) bool {
 	return false
 }
 
-// destinations gives every address and port that svc is reached by.
+// destinations returns every address and port at which svc can be reached.
 func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
 	var list []netip.AddrPort
 	if svc != nil {

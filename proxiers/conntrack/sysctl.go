@@ -20,17 +20,17 @@ const (
 	entriesPerBucket = 4
 )
 
-// The files, below the root. Both are sysctls of the network, which CAP_NET_ADMIN alone may write: the daemon need not
-// be root. (The size of the hash table is also a parameter of the module, which only root may read.)
+// The files, relative to the root. Both files are sysctls of the network, which a process with CAP_NET_ADMIN may write
+// without being root. (The size of the hash table is also a parameter of the module, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// RaiseMax makes room for maxPerCore entries for each processor, 131,072 at least and 1,048,576 at most. It never
-// lowers the kernel's limit, and leaves it alone if maxPerCore is 0. The error joins the failures, each naming its
-// file. A failure is not fatal (a container may read but not write the files): Services work with the kernel's own
-// limit.
+// RaiseMax raises the limit to maxPerCore entries for each processor, at least 131,072 and at most 1,048,576. RaiseMax
+// never lowers the kernel's limit, and does not change it if maxPerCore is 0. The error joins the failures, each with
+// the name of its file. A failure is not fatal (a container may read but not write the files): Services work with the
+// kernel's limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }
@@ -42,7 +42,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	t := tuner{root: root, logger: logger}
 	want := min(max(maxPerCore*cores, minEntries), maxEntries)
 	if now, ok := t.get(maxFile); ok && now < want {
-		// The hash table first: a higher limit with the old table makes long chains.
+		// Resize the hash table first: a higher limit with the old table makes long chains.
 		if now, ok := t.get(hashFile); ok && now < want/entriesPerBucket {
 			t.set(hashFile, want/entriesPerBucket)
 		}
@@ -51,7 +51,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	return errors.Join(t.errs...)
 }
 
-// tuner collects the failures, so that one file does not prevent the other.
+// tuner collects the failures, so that a failure with one file does not stop the change of the other.
 type tuner struct {
 	root   string
 	logger *slog.Logger
@@ -73,7 +73,7 @@ func (t *tuner) get(file string) (int, bool) {
 	return n, true
 }
 
-// set writes a file only if it differs, because it may be read-only.
+// set writes a file only if its value differs, because the file may be read-only.
 func (t *tuner) set(file string, value int) {
 	now, ok := t.get(file)
 	if !ok || now == value {

@@ -9,14 +9,14 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// flowsPerWalk is how many flows are read from the kernel in the time of one walk over its hash table,
-// about 10 ms (Linux 6.18, 262,144 buckets). Every dump walks it all, however its filter is.
+// flowsPerWalk is the number of flows that can be read from the kernel in the time of one walk over its hash table,
+// about 10 ms (Linux 6.18, 262,144 buckets). Every dump walks over the whole table, whatever its filter.
 const flowsPerWalk = 2000
 
-// countFile is the number of flows of the opener's network namespace, whatever their protocol.
+// countFile holds the number of flows of all protocols in the network namespace of the process that opens it.
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
-// deleteStale deletes the stale flows to the given destinations and gives their number.
+// deleteStale deletes the stale flows to the given destinations and returns their number.
 func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort]rule) (int, error) {
 	var stale []*netlink.Flow
 	collect := func(f *netlink.Flow) {
@@ -48,7 +48,7 @@ func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort
 	return deleted, nil
 }
 
-// countFlows gives 0 if the number is unknown.
+// countFlows returns the number of flows, or 0 if it is unknown.
 func countFlows() int {
 	raw, err := os.ReadFile(countFile)
 	if err != nil {

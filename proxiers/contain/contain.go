@@ -1,7 +1,7 @@
 // Package contain keeps a panic from ending the process. Call turns the panic of a function into an error. Parts
-// restarts the part of the daemon that panicked, and counts.
+// restarts the part of the daemon that panicked, and counts the panics.
 //
-// What no recover can catch stays fatal: concurrent writes to a map, a full stack, no memory.
+// Some failures cannot be recovered and stay fatal: concurrent writes to a map, stack overflow, lack of memory.
 package contain
 
 import (
@@ -22,30 +22,30 @@ import (
 const (
 	// Pause is the time between a panic and the restart of its part.
 	Pause = 10 * time.Second
-	// A part that panics limit times within window ends the daemon: systemd starts it from a state that is known.
+	// A part that panics limit times within window ends the daemon; systemd then restarts it in a known state.
 	limit  = 3
 	window = 10 * time.Minute
-	// maxTimes bounds the panics of one part that are remembered.
+	// maxTimes limits the number of panics that are remembered for each part.
 	maxTimes = 100
-	// maxStack bounds the stack in the log: journald (systemd 252) cuts a field at 48 kB.
+	// maxStack limits the size of the stack in the log, because journald (systemd 252) truncates a field at 48 kB.
 	maxStack = 16 << 10
 )
 
-// Panic is the error that a panic became.
+// Panic is the error that Call returns for a panic.
 type Panic struct {
 	Value any
 	// at is the line that panicked.
 	at string
-	// Stack is that of the goroutine at the panic.
+	// Stack is the stack of the goroutine at the panic.
 	Stack string
 }
 
-// Error is one line without the stack: the value and the line that panicked.
+// Error returns one line without the stack: the value and the line that panicked.
 func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicked returns the line that panicked: the first one below panic that is not of the runtime.
+// panicked returns the line that panicked: the first stack frame below panic that is outside the package runtime.
 func panicked(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -58,11 +58,11 @@ func panicked(stack string) string {
 	return "an unknown line"
 }
 
-// Call runs f. A panic of f becomes a *Panic.
+// Call runs f, and returns a panic of f as a *Panic.
 func Call(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			if p, ok := value.(*Panic); ok { // of Rethrow
+			if p, ok := value.(*Panic); ok { // from Rethrow
 				err = p
 				return
 			}
@@ -73,7 +73,7 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Rethrow panics if err wraps a panic. A goroutine hands the panics of its helpers on this way.
+// Rethrow panics if err wraps a panic. A goroutine uses Rethrow to pass on the panics of its helper goroutines.
 func Rethrow(err error) {
 	if p, ok := errors.AsType[*Panic](err); ok {
 		panic(p)
@@ -94,7 +94,7 @@ func Is(err error) bool {
 	return ok
 }
 
-// Parts runs the parts of the daemon. Its methods may be called from any goroutine. A nil *Parts contains nothing.
+// Parts runs the parts of the daemon. Parts may be used from any goroutine. A nil *Parts contains nothing.
 type Parts struct {
 	logger *slog.Logger
 	failed chan error
@@ -104,7 +104,7 @@ type Parts struct {
 	last   map[string]error
 }
 
-// New returns Parts without a panic.
+// New returns a Parts that has recorded no panic.
 func New(logger *slog.Logger) *Parts {
 	return &Parts{
 		logger: logger, failed: make(chan error, 1), panics: map[string][]time.Time{},
@@ -112,8 +112,8 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run runs a part until it returns. After a panic it starts the part again, unless ctx has ended. The error is that of
-// the part, or says that the part panicked too often.
+// Run runs a part until it returns. After a panic Run restarts the part, unless ctx has ended. The error is the part's
+// own error, or reports that the part panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	if p == nil {
 		return run(ctx)
@@ -134,10 +134,10 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is Run for work that ends by other means than a context. again is called before each restart.
+// Loop is like Run, for work that does not end with a context. again is called before each restart.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
-	// The error has been delivered to Failed.
+	// The error was already sent to the channel of Failed.
 	_ = p.Run(context.Background(), part, func(context.Context) error {
 		if !first {
 			again()
@@ -148,7 +148,7 @@ func (p *Parts) Loop(part string, run, again func()) {
 	})
 }
 
-// Note logs and counts a panic that no object is to blame for. It returns an error if the daemon must end.
+// Note logs and counts a panic that no single object caused. Note returns an error if the daemon must end.
 func (p *Parts) Note(part string, err error) error {
 	if p == nil {
 		return nil
@@ -165,8 +165,8 @@ func (p *Parts) Note(part string, err error) error {
 	return err
 }
 
-// Record is Note for the answer to a request, which never ends the daemon: clients could ask for it again and again. It
-// returns the number of panics within the last ten minutes.
+// Record is like Note, but for panics in the answer to a request. Panics in an answer never end the daemon, because
+// clients could repeat the request. Record returns the number of panics within the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()
@@ -178,7 +178,7 @@ func (p *Parts) Record(part string, err error) (times int) {
 	return len(recent)
 }
 
-// Failed delivers the error that the daemon must end with.
+// Failed returns a channel that delivers the error with which the daemon must end.
 func (p *Parts) Failed() <-chan error {
 	if p == nil {
 		return nil
@@ -189,8 +189,8 @@ func (p *Parts) Failed() <-chan error {
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The parts run again,
-// and the kernel still forwards.
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The affected parts
+// are running again, and the kernel still forwards.
 func (p *Parts) Faults() (out []fault.Fault) {
 	if p == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes what any version left. Sockets that are open go on: they speak with their endpoints themselves. Their
-// programs are told these endpoints' addresses from now on.
+// cleanup removes the state that any version left. Open sockets keep working, because they exchange packets with their
+// endpoints directly. After cleanup, getpeername and recvmsg show applications the addresses of these endpoints.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)
@@ -26,7 +26,7 @@ func cleanup(ctx context.Context, dir string) error {
 	return nfttable.Cleanup(ctx, tableName)
 }
 
-// unpinAll removes links before what they need. What nobody holds any more the kernel frees, and detaches.
+// unpinAll removes links before the objects that they need. The kernel frees and detaches objects without references.
 func unpinAll(dir string) error {
 	if !isBPF(dir) {
 		return nil
@@ -43,14 +43,14 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// The mount is the unit's, or this program's if it may do that.
+	// The mount belongs to the unit, or to this program if it has the privilege to mount.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}
 	return nil
 }
 
-// unpinLinks removes the ways there before the ways back, and last those that only another version knows.
+// unpinLinks removes forward hooks before reverse hooks, and then the links that only another version knows.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

@@ -10,13 +10,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's.
+// Name is the name of the backend.
 const Name = "ebpf"
 
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
 
-// ComponentIn describes the backend with another folder for what it pins. Two that run beside each other need one each.
+// ComponentIn describes the backend with another folder for its pins. Two daemons on one host need a folder each.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -48,8 +48,8 @@ func ComponentIn(dir string) proxiers.Component {
 	}
 }
 
-// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. What is pinned
-// already stays.
+// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. Objects that are
+// already pinned stay.
 func Prepare(env proxiers.Env) error {
 	without, err := load(Dir, sizeOf(env.Settings), tcOf(env.Settings))
 	if err == nil && without != nil {
@@ -60,5 +60,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes the tables, which are those of the backend nftables.
+// schema describes the tables, which are the same as those of the backend nftables.
 func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h for UDP. The identity of a socket is
-// struct inet_diag_sockid: ports, addresses, interface and cookie.
+// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h for UDP. A socket is identified by struct
+// inet_diag_sockid: ports, addresses, interface and cookie.
 type diagRequest struct {
 	family uint8
 	id     [diagIDSize]byte
@@ -22,7 +22,7 @@ type diagRequest struct {
 const (
 	diagIDSize  = 48
 	diagIDStart = 4 // in struct inet_diag_msg
-	// In the identity:
+	// Offsets in struct inet_diag_sockid:
 	diagRemotePort = 2
 	diagRemote     = 20
 	diagCookie     = 40
@@ -33,7 +33,7 @@ func (r *diagRequest) Len() int { return 8 + diagIDSize }
 func (r *diagRequest) Serialize() []byte {
 	b := make([]byte, 8, r.Len())
 	b[0], b[1] = r.family, unix.IPPROTO_UDP
-	binary.NativeEndian.PutUint32(b[4:], 1<<32-1) // in every state
+	binary.NativeEndian.PutUint32(b[4:], 1<<32-1) // sockets in every state
 	return append(b, r.id[:]...)
 }
 
@@ -55,7 +55,7 @@ func listUDP() (sockets []*diagRequest, err error) {
 		request.AddData(&diagRequest{family: family})
 		messages, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // no such sockets, or a kernel that cannot list them
+			continue // there are no such sockets, or the kernel cannot list them
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list of UDP sockets: %w", err)
@@ -79,30 +79,30 @@ func destroySocket(r *diagRequest) error {
 	return nil
 }
 
-// retry is the time of the next attempt after failures.
+// retry holds the time of the next attempt after a failure.
 type retry struct {
 	at    time.Time
 	after time.Duration
 }
 
-// again delays the next attempt, each time twice as long as before.
+// again schedules the next attempt, doubling the delay each time.
 func (r *retry) again() {
 	r.after = min(max(2*r.after, retryFirst), retryMost)
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys connected UDP sockets whose endpoint no longer serves. Nothing would answer them, and UDP does not
-// tell them so.
+// orphans destroys connected UDP sockets whose endpoint no longer serves. Nothing would answer these sockets, and UDP
+// does not report that to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted are cookies that the last attempt did not find among the kernel's sockets: either connect had not
-	// returned, or the socket has closed while the program release was detached.
+	// unlisted holds the cookies that the last attempt did not find among the kernel's sockets: either connect had not
+	// returned yet, or the socket was closed while the program release was detached.
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphans among connections and returns how many there were. A connection stays in the map until its
-// socket is destroyed. What could not be destroyed is due again later.
+// end destroys the orphans among connections and returns the number of destroyed sockets. A connection stays in the map
+// until its socket is destroyed. Sockets that end failed to destroy are retried later.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {
@@ -131,7 +131,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 			continue
 		}
 		delete(unlisted, r.cookie())
-		if r.remote() == c.endpoint() { // else the application has connected the socket to something else
+		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to something else
 			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket has closed
 				failed = append(failed, err)
 				continue
@@ -144,7 +144,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted removes the connections that two attempts in a row did not find.
+// forgetUnlisted removes the connections whose sockets were missing in two attempts in a row.
 func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
 	unlisted map[uint64]bool,
 ) {
@@ -157,7 +157,7 @@ func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], f
 	o.unlisted = unlisted
 }
 
-// forget removes a connection, unless its socket has another endpoint by now.
+// forget removes a connection unless its socket has a different endpoint by now.
 func forget(connections table[uint64, socketsConnection], cookie uint64, was socketsConnection) {
 	var now socketsConnection
 	if connections.Lookup(&cookie, &now) == nil && now == was {
@@ -169,8 +169,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns the connections whose endpoint is no longer a member of their Service, by the cookies of their
-// sockets.
+// orphans returns the connections whose endpoint is no longer a member of their Service, by socket cookie.
 func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
@@ -191,7 +190,7 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 	return out, errors.Join(err, lookup)
 }
 
-// endOrphans destroys UDP sockets whose endpoint is gone. It is called with mu held.
+// endOrphans destroys UDP sockets whose endpoint is gone. The caller must hold mu.
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// filterName tells our filter from others.
+	// filterName distinguishes Edgeway's filter from other filters.
 	filterName = "edgeway"
-	// filterPriority is late: what another program drops does not begin a connection.
+	// filterPriority is late, so that a packet that another program drops does not start a connection.
 	filterPriority = 50000
 )
 
-// deviceLink is a program at a device by a link (Linux 6.6). It is not pinned: while no daemon runs nftables serves
-// alone.
+// deviceLink is a program attached to a device by a link (Linux 6.6). The link is not pinned: while no daemon runs,
+// nftables serves alone.
 type deviceLink struct {
 	link.Link
 	device uint32
@@ -39,8 +39,8 @@ func (l *deviceLink) there(program ebpf.ProgramID) bool {
 
 func (l *deviceLink) detach() error { return l.Close() }
 
-// deviceFilter is a program at a device as a filter of its queueing discipline clsact, which stays, as others may use
-// it.
+// deviceFilter is a program attached to a device as a filter of the queueing discipline clsact. detach leaves clsact in
+// place, because other programs may use it.
 type deviceFilter struct{ device int }
 
 func attachFilter(index int, p *ebpf.Program) (attachment, error) {
@@ -72,7 +72,7 @@ func (f *deviceFilter) there(program ebpf.ProgramID) bool {
 
 func (f *deviceFilter) detach() error { return removeFilters(f.device) }
 
-// filtersAt gives our filters at a device.
+// filtersAt returns Edgeway's filters at a device.
 func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 	list, err := netlink.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}},
 		netlink.HANDLE_MIN_INGRESS)
@@ -84,11 +84,11 @@ func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 	return ours, err
 }
 
-// removeFilters removes ours from a device, if it is there.
+// removeFilters removes Edgeway's filters from a device, if there are any.
 func removeFilters(index int) error {
 	ours, err := filtersAt(index)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
-		return nil // no such discipline, or no such device
+		return nil // the device does not exist, or has no such queueing discipline
 	}
 	for _, f := range ours {
 		err = errors.Join(err, netlink.FilterDel(f))
@@ -96,7 +96,7 @@ func removeFilters(index int) error {
 	return err
 }
 
-// removeAllFilters is for what a daemon left that was killed.
+// removeAllFilters removes the filters of a daemon that was killed.
 func removeAllFilters() error {
 	devices, err := netlink.LinkList()
 	for _, d := range devices {

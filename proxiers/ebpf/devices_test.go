@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A device that comes has the program soon, one that is part of a bridge has none, and what another program removed is
-// there again.
+// The tc program is attached to a new device soon, but not to a device that joins a bridge. If another program removes
+// the tc program from a device, the backend attaches it again.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -55,7 +55,7 @@ func TestPacketsFollowDevices(t *testing.T) {
 	wants("late2", true)
 }
 
-// What failed is tried again without a change of the plan.
+// After a failure, the tc program is attached again without a change of the plan.
 func TestPacketsAreTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -78,7 +78,7 @@ func TestPacketsAreTriedAgain(t *testing.T) {
 	w.wantPackets(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 }
 
-// removeFromDevice does what another program could.
+// removeFromDevice detaches the tc program from a device, as another program could.
 func (w *world) removeFromDevice(name string) {
 	w.Helper()
 	l, err := netlink.LinkByName(name)

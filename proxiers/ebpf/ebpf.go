@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// glance is how often the programs and maps are looked at: the kernel tells nobody when another program takes them
-// away. It costs about a dozen system calls.
+// glance is the interval between two checks of the programs and maps. The kernel sends no event when another program
+// removes a program or map. A check costs about a dozen system calls.
 const glance = time.Second
 
 // proxier is the running backend.
@@ -20,7 +20,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// devices tells look that network devices have come or changed.
+	// devices signals look that network devices were added or have changed.
 	devices chan struct{}
 	wait    sync.WaitGroup
 }
@@ -42,11 +42,11 @@ func newProxier(dir string, env proxiers.Env) (*proxier, error) {
 func (p *proxier) devicesChanged() {
 	select {
 	case p.devices <- struct{}{}:
-	default: // look will do it
+	default: // a signal is pending already
 	}
 }
 
-// look tells of damage, and follows the network devices.
+// look reports damage and attaches the tc program to new network devices.
 func (p *proxier) look() {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Programs of others at the same place run before and after ours, and go on when ours go.
+// Foreign programs at the same hook run before and after Edgeway's, and keep running after Edgeway's are removed.
 func TestForeignPrograms(t *testing.T) {
 	w := newWorld(t)
 	first := foreignProgram(t)
@@ -32,7 +32,7 @@ func TestForeignPrograms(t *testing.T) {
 	}
 }
 
-// countingProgram counts its runs, and returns what lets the kernel go on.
+// countingProgram returns a program that counts its runs and returns result, and a function that returns the count.
 func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32) (runs func() uint64, _ *ebpf.Program) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -65,7 +65,7 @@ func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, re
 	}, p
 }
 
-// foreignProgram attaches one that counts what connects.
+// foreignProgram attaches a program that counts connects.
 func foreignProgram(t *testing.T) (runs func() uint64) {
 	t.Helper()
 	runs, p := countingProgram(t, ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, 1)

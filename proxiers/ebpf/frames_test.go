@@ -18,7 +18,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The program takes the packets that the plan forwards, and no others, whatever the bytes are.
+// The tc program takes exactly the packets that the plan forwards, whatever the bytes of a packet.
 func TestPacketsEqualDecide(t *testing.T) {
 	frames, flushed := 5_000, 5_000
 	if n := os.Getenv("EBPF_FRAMES"); n != "" {
@@ -77,7 +77,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 	}
 }
 
-// framesServices has a frontend of each kind, one of each reason to be left, and one without endpoints.
+// framesServices returns frontends of each kind, for each reason to leave them to nftables, and without an endpoint.
 func (w *world) framesServices() (list []*plan.ServicePort) {
 	for n := 1; n <= 4; n++ {
 		for _, svc := range w.service(n, w.endpoints...) {
@@ -97,7 +97,7 @@ func (w *world) framesServices() (list []*plan.ServicePort) {
 	return list
 }
 
-// frame makes the bytes of a packet, mostly of one that is whole.
+// frame returns the bytes of a random packet, which is usually valid.
 func (w *world) frame(r *rand.Rand) []byte {
 	f := both[r.IntN(2)]
 	to := []netip.Addr{vip(f, 1+r.IntN(5)).Addr(), vip(f, 1).Addr(), w.lab.Node.Addr(vip(f, 1).Addr()), w.endpoints[0].Addr(vip(f, 1).Addr())}[r.IntN(4)]
@@ -147,7 +147,7 @@ func (w *world) frame(r *rand.Rand) []byte {
 		frame[14+r.IntN(len(frame)-14)] = byte(r.Uint32())
 	}
 	if r.IntN(10) == 0 {
-		least := 14 + map[plan.Family]int{plan.IPv4: 20, plan.IPv6: 40}[f] // what is shorter the kernel refuses to run
+		least := 14 + map[plan.Family]int{plan.IPv4: 20, plan.IPv6: 40}[f] // the kernel refuses to run shorter frames
 		frame = frame[:least+r.IntN(len(frame)-least)]
 	}
 	return frame
@@ -158,7 +158,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// readFrame reads what may begin a connection; false: it may not.
+// readFrame parses a packet. begins reports whether the packet may start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Where connection tracking is full a new connection waits, as it does without BPF: it is not taken for one to the
-// host. Those that run go on, and the new one goes on once there is room.
+// If connection tracking is full, a new connection waits, as it does without BPF, and does not reach the host itself.
+// Open connections continue, and the new connection continues once there is space.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")
@@ -62,8 +62,8 @@ func TestPacketsWithFullTracking(t *testing.T) {
 	}
 }
 
-// setTrackingMax sets how many connections the kernel tracks in each network namespace, which only the first may, and
-// gives what it was.
+// setTrackingMax sets the maximum number of tracked connections in each network namespace, and returns the previous
+// value. Only the initial network namespace may set it.
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"
@@ -74,7 +74,7 @@ func (w *world) setTrackingMax(n string) (before string) {
 	return strings.TrimSpace(string(out))
 }
 
-// counted gives what the programs counted until now.
+// counted returns the current value of a counter of the programs.
 func (w *world) counted(c counter) uint64 {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking returns what the host lacks for the shortcuts.
+// lacking returns the features that the shortcuts need and the host lacks.
 func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = lackingForTC(dir)
@@ -28,7 +28,7 @@ func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	return out
 }
 
-// lackingForTC returns what the host lacks for the tc program.
+// lackingForTC returns the features that the tc program needs and the host lacks.
 func lackingForTC(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},
@@ -42,7 +42,7 @@ func lackingForTC(dir string) []fault.Fault {
 		}
 	}
 	o, err := openPinned(dir, size{}, true)
-	if err != nil { // Probe reports it
+	if err != nil { // Probe reports this error
 		return nil
 	}
 	defer o.close()
@@ -56,12 +56,12 @@ func lackingForTC(dir string) []fault.Fault {
 	}}
 }
 
-// lacksFunction returns an error if the kernel has no such function for BPF. The functions of a module appear when it
-// is loaded.
+// lacksFunction returns an error if the kernel does not offer this function to BPF programs. The functions of a module
+// appear when the module is loaded.
 func lacksFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
 	if errors.Is(err, fs.ErrNotExist) {
-		spec, err = btf.LoadKernelSpec() // it may be built in
+		spec, err = btf.LoadKernelSpec() // the module may be built in
 	}
 	if err == nil {
 		_, err = spec.AnyTypeByName(function)
@@ -75,7 +75,7 @@ func lacksFunction(module, function string) error {
 const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES has it)"
 
 const (
-	earlyDemux = "net.ipv4.tcp_early_demux" // of IPv6 too
+	earlyDemux = "net.ipv4.tcp_early_demux" // also controls IPv6
 	mixedUp    = "an IPv6 connection of this host by the tables waits for up to a minute, or fails, if an earlier one by the shortcut had the same port and endpoint: this kernel gives its answers to the wrong socket, as Linux 6.1 does"
 )
 
@@ -96,7 +96,7 @@ func mixesUp() bool {
 	defer symbols.Close()
 	nat := false
 	for lines := bufio.NewScanner(symbols); lines.Scan(); {
-		// An address, a type and a name, and the module.
+		// The fields of a line are address, type, name and module.
 		if fields := strings.Fields(lines.Text()); len(fields) > 2 {
 			nat = nat || fields[2] == "nf_nat_ipv6_out"
 			if fields[2] == "nf_nat_ipv6_local_in" {

@@ -10,12 +10,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tcRate is how many connections the tc program may begin each second on a processor. A SYN that a firewall drops after
-// the program has tracked it takes an entry for 120 s: at this rate 24,000 for each processor. nftables serves the
-// connections beyond it.
+// tcRate is the number of connections that the tc program may start per second on each processor. A SYN that a firewall
+// drops after the program has tracked it occupies an entry for 120 s, which makes at most 24,000 entries per processor
+// at this rate. nftables serves the connections above the limit.
 const tcRate = 200
 
-// limitPackets updates the flags of the tc program. If that fails, the program stops, and damage raises it again.
+// limitPackets updates the flags of the tc program. After a failure the tc program stops until damage starts it again.
 func (s *shortcuts) limitPackets() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {
@@ -27,7 +27,7 @@ func (s *shortcuts) limitPackets() {
 	s.doWithout(errors.Join(err, s.configure(s.config)))
 }
 
-// tcFlags returns the flags of the settings that follow from the state of the host.
+// tcFlags returns the flags of the settings that depend on the state of the host.
 func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	full, err := trackingFull()
 	if err != nil {
@@ -46,8 +46,8 @@ func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	return flags, nil
 }
 
-// halfFull reports whether connection tracking has half of the entries that it may have, in the network namespace of
-// the calling thread.
+// halfFull reports whether connection tracking uses more than half of its maximum number of entries, in the network
+// namespace of the calling thread.
 func halfFull() (bool, error) {
 	var n [2]int
 	for i, name := range []string{"nf_conntrack_count", "nf_conntrack_max"} {
@@ -59,10 +59,10 @@ func halfFull() (bool, error) {
 			return false, fmt.Errorf("size of connection tracking: %w", err)
 		}
 	}
-	return n[1] > 0 && n[0] > n[1]/2, nil // 0: there is no limit
+	return n[1] > 0 && n[0] > n[1]/2, nil // a maximum of 0 means no limit
 }
 
-// routesByMark reports whether a routing rule asks for a packet mark.
+// routesByMark reports whether a routing rule matches on a packet mark.
 func routesByMark() (bool, error) {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {

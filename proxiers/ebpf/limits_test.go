@@ -18,10 +18,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// lowDelay is a type of service, which the routing rule of secondPath asks for.
+// lowDelay is a type of service that the routing rule of secondPath matches.
 const lowDelay = 0x10
 
-// on runs a program on a host.
+// on runs a command line on a host.
 func (w *world) on(h *netlab.Host, line string) {
 	w.Helper()
 	words := strings.Fields(line)
@@ -30,9 +30,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath gives the first endpoint's addresses to the host of the second one, too. The main routing table leads to
-// the first host, and table 77 to the second. It returns the addresses to masquerade with that the device of each host
-// has.
+// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The main routing table leads
+// to the first host, and table 77 to the second host. secondPath returns the addresses with which the node masquerades
+// on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -49,14 +49,14 @@ func (w *world) secondPath() map[string][]netip.Addr {
 		if err := w.endpoints[1].Serve("two", netip.AddrPortFrom(a, endpointPort), plan.TCP); err != nil {
 			w.Fatal(err)
 		}
-		// The source is told, because the devices have another address for their link.
+		// The route specifies the source address, because each device has another address for its link.
 		w.on(w.lab.Node, fmt.Sprintf("ip route replace %s dev one src %s", a, sources["one"][i]))
 		w.on(w.lab.Node, fmt.Sprintf("ip route add %s dev two src %s table 77", a, sources["two"][i]))
 	}
 	return sources
 }
 
-// rule adds a routing rule that leads to table 77, in both families, until the test ends or the result is called.
+// rule adds a routing rule for table 77, in both families, until the test ends or the returned function is called.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -75,7 +75,7 @@ func (w *world) rule(match string) (remove func()) {
 	return remove
 }
 
-// askWithClass is askFrom by TCP with a type of service, or traffic class.
+// askWithClass is like askFrom by TCP, with a type of service or traffic class.
 func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {
@@ -96,7 +96,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service with one endpoint, for which every client is masqueraded.
+// masquerading returns the first Service with one endpoint, for which all clients are masqueraded.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -105,7 +105,7 @@ func (w *world) masquerading() []*plan.ServicePort {
 	return list
 }
 
-// A routing rule may ask for the type of service. The source is that of the route which the packets take.
+// A routing rule may match the type of service. The source address is that of the route that the packets take.
 func TestMasqueradeByTypeOfService(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -123,8 +123,8 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 	}
 }
 
-// A routing rule may ask for a packet mark, which a rule of nftables sets after the tc program has run: nftables
-// masquerades.
+// If a routing rule matches a packet mark, which an nftables rule sets after the tc program has run, nftables
+// masquerades the connection.
 func TestMasqueradeByPacketMark(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -160,7 +160,7 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(1, "one")
 }
 
-// Above half of what connection tracking may have, the tc program adds nothing, and nftables serves.
+// If connection tracking is more than half full, the tc program adds no entry, and nftables serves the connection.
 func TestTrackingIsHalfFull(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -18,13 +18,13 @@ import (
 
 const linkPrefix = "link-"
 
-// hook is a place where a program is attached.
+// hook is an attachment point for a program.
 type hook struct {
 	program string
 	at      ebpf.AttachType
 }
 
-// hooks returns the hooks in the order of attachment: what undoes a translation comes before what translates.
+// hooks returns the hooks in the order of attachment: the hooks that undo a translation come first.
 func hooks() []hook {
 	return []hook{
 		{socketsProgRelease, ebpf.AttachCgroupInetSockRelease},
@@ -39,7 +39,7 @@ func hooks() []hook {
 	}
 }
 
-// socketLinks attach the programs to the root of the control groups, and hold what is attached.
+// socketLinks attaches the programs to the root control group, and holds the resulting links.
 type socketLinks struct {
 	dir  string
 	root string
@@ -53,7 +53,7 @@ type heldLink struct {
 	program ebpf.ProgramID
 }
 
-// attach has every program attached. What is attached already gets the program by an update, which loses no connection.
+// attach attaches every program. An existing link gets the new program by an update, which interrupts no connection.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := groupID(l.root)
 	if err != nil {
@@ -105,10 +105,10 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	if err := k.Pin(path); err != nil {
 		return nil, err
 	}
-	return link.LoadPinnedLink(path, nil) // which knows that it is one of a control group, and can be asked for it
+	return link.LoadPinnedLink(path, nil) // this type of link knows its control group and can report it
 }
 
-// attachedTo gives the control group of a link; 0: none any more.
+// attachedTo returns the control group of a link, or 0 if the link is detached.
 func attachedTo(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {
@@ -117,7 +117,7 @@ func attachedTo(k link.Link) uint64 {
 	return info.Cgroup().CgroupId
 }
 
-// damaged names a link that is not what attach made of it; empty: all are.
+// damaged describes a link that differs from the state that attach set up, or returns "" if all links are intact.
 func (l *socketLinks) damaged() string {
 	group, err := groupID(l.root)
 	if err != nil {
@@ -142,7 +142,7 @@ func (l *socketLinks) damaged() string {
 	return ""
 }
 
-// closeAll closes descriptors; what is pinned stays attached.
+// closeAll closes the descriptors; pinned links stay attached.
 func (l *socketLinks) closeAll() {
 	for _, k := range l.held {
 		_ = k.Close()
@@ -156,7 +156,7 @@ func (l *socketLinks) close() {
 	l.closeAll()
 }
 
-// groupID gives the number of a control group, which is that of its folder.
+// groupID returns the number of a control group, which is the inode number of its folder.
 func groupID(root string) (uint64, error) {
 	info, err := os.Stat(root)
 	if err != nil {
@@ -178,8 +178,8 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// findRoot gives the root of the control groups of version 2, wherever it is mounted: beside those of version 1 it is
-// not at /sys/fs/cgroup.
+// findRoot returns the root of the control groups of version 2, wherever it is mounted: on a host that also mounts
+// version 1, the mount point is not /sys/fs/cgroup.
 func findRoot(mountinfo string) (string, error) {
 	f, err := os.Open(mountinfo)
 	if err != nil {

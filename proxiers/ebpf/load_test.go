@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// traffic is connections to the first Service, one after the other: of the host and of another one, in both families
-// and protocols.
+// traffic opens connections to the first Service one after the other: from the host and from another host, in both
+// families and protocols.
 type traffic struct {
 	done, failed atomic.Int64
 	stop         chan struct{}
@@ -56,7 +56,7 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// leastConnections is EBPF_CONNECTIONS, or n.
+// leastConnections returns EBPF_CONNECTIONS, or n if it is not set.
 func (w *world) leastConnections(n int64) int64 {
 	w.Helper()
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
@@ -67,7 +67,7 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce asks once. What it is told of the peer depends on when the programs go.
+// connectOnce asks a server once. The peer address is not checked, because it changes when the programs are removed.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -88,7 +88,7 @@ func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) e
 	return err
 }
 
-// mended does what is told to whoever has a kernel that gives answers to the wrong socket.
+// mended applies the fix that the doctor recommends for kernels that deliver answers to the wrong socket.
 func (w *world) mended() {
 	w.Helper()
 	if !mixesUp() {
@@ -106,7 +106,7 @@ func (w *world) setEarlyDemux(value string) {
 	}
 }
 
-// The programs come and go, and no connection is lost: nftables has the rest.
+// When the programs are removed and attached again, no connection fails, because nftables serves the others.
 func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.mended()
@@ -135,15 +135,15 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// The daemon restarts beside many Services, and every second time it is another version, whose programs take the place
-// of those of before.
+// The daemon restarts beside many Services. Every second restart is another version, whose programs replace the earlier
+// ones.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	beside := slices.Delete(plantest.Many(services, 5), 1, 2) // that one has the address of ours
+	beside := slices.Delete(plantest.Many(services, 5), 1, 2) // the removed Service has the address of the first Service
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()
 	least, rounds := w.leastConnections(2000), 4

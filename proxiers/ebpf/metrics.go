@@ -24,7 +24,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	return out, nil
 }
 
-// sum adds up a counter over the processors.
+// sum adds up the values of a counter on all processors.
 func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
 	var perCPU []uint64
 	err = counters.Lookup(which, &perCPU)
@@ -67,7 +67,7 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(upDesc(), prometheus.GaugeValue, up)
 	counts, err := p.shortcuts.counts()
 	if err != nil {
-		return // the scrape lacks these metrics
+		return // the scrape omits these metrics
 	}
 	for c, n := range counts {
 		desc := leftDesc()

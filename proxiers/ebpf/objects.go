@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is the BPF file system in which the backend pins.
+// Dir is the BPF file system in which the backend pins its programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. A change of one of them needs a new version.
+// layout is the version of the types in bpf/maps.h. A change of any of these types needs a new version.
 const layout = "v2"
 
 const programsPrefix = "programs-"
@@ -28,8 +28,8 @@ type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// The sizes by the value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints. A frontend
-// takes an element for each origin.
+// sizes returns the size for each value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints.
+// A frontend takes an element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -42,7 +42,7 @@ func sizeOf(settings map[string]any) size {
 	return sizes()["normal"]
 }
 
-// tcOf returns the setting tc.
+// tcOf returns the value of the setting tc.
 func tcOf(settings map[string]any) bool {
 	on, _ := settings["tc"].(bool)
 	return on
@@ -65,7 +65,7 @@ func (o *objects) close() {
 }
 
 func (o *objects) closePackets() {
-	_ = o.packets.Close() // which may be nil, and so may the maps
+	_ = o.packets.Close() // the program may be nil, and so may the maps
 	o.packets = nil
 	for _, m := range o.packetsMaps() {
 		_ = (*m).Close()
@@ -98,14 +98,14 @@ func (o *objects) packetsMaps() map[string]**ebpf.Map {
 	}
 }
 
-// programsDir returns the folder for the programs of this version of the objects.
+// programsDir returns the folder for the programs of this version of the BPF objects.
 func programsDir(dir string) string {
 	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens the pinned maps and programs, with tc also those of the tc program if they are there. The error
-// wraps fs.ErrNotExist if something else is missing or has another size. The zero size stands for any.
+// openPinned opens the pinned maps and programs. With tc, openPinned also opens the pinned tc program and its maps. The
+// error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -149,7 +149,7 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// together returns an error unless a program uses these very maps: another program may have removed a pin.
+// together returns an error unless a program uses exactly these maps: another program may have removed a pin.
 func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -172,9 +172,9 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads the programs and maps that are not pinned below dir and pins them, with tc also the tc program. It mounts
-// a BPF file system at dir if there is none, and keeps the maps that are pinned. It needs privileges that the daemon
-// does not have. without is the error of the tc program: the other programs do not need it.
+// load loads the programs and maps that are not pinned below dir, with tc also the tc program, and pins them. load
+// mounts a BPF file system at dir if there is none, and keeps the maps that are already pinned. load needs privileges
+// that the daemon does not have. without is the error of the tc program, which the other programs do not need.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -196,7 +196,7 @@ func load(dir string, want size, tc bool) (without, err error) {
 	return explainPackets(pinPackets(dir)), nil
 }
 
-// unpinPackets removes what tc = true has pinned.
+// unpinPackets removes the pins that tc = true created.
 func unpinPackets(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
 	for name := range (&objects{}).packetsMaps() {
@@ -229,7 +229,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs, because a program belongs to its maps.
+// pinSockets loads and pins the missing maps and all programs, because a program is bound to its maps.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {
@@ -268,7 +268,7 @@ func pinPackets(dir string) error {
 		return err
 	}
 	at := filepath.Join(dir, layout)
-	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers, socketsMapTaken} { // of the size that they have
+	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers, socketsMapTaken} { // with the sizes of the pinned maps
 		m, err := ebpf.LoadPinnedMap(filepath.Join(at, name), nil)
 		if err != nil {
 			return fmt.Errorf("pinned map %s: %w", name, err)
@@ -294,7 +294,7 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther removes the pin of a map that has another size. Attached programs use that map until others replace them.
+// unpinOther removes the pin of a map that has another size. Attached programs use that map until they are replaced.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -338,7 +338,7 @@ func removeOldVersions(dir string) error {
 	return nil
 }
 
-// layoutsIn returns the folders of all layouts. Files beside them belong to the kernel (CONFIG_BPF_PRELOAD).
+// layoutsIn returns the folders of all layouts. Files beside the folders belong to the kernel (CONFIG_BPF_PRELOAD).
 func layoutsIn(dir string) (paths []string, err error) {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {

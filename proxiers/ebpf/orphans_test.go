@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// connectUDP connects a socket to a Service and asks once, so that the kernel has an answer for it.
+// connectUDP connects a socket to a Service and asks once, so that the kernel has received an answer for the socket.
 func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	w.Helper()
 	c, err := net.Dial("udp", to.String())
@@ -26,7 +26,7 @@ func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	return c
 }
 
-// wantAborted wants the kernel to tell an application that its socket was destroyed.
+// wantAborted fails the test unless the kernel reports to the application that its socket was destroyed.
 func (w *world) wantAborted(c net.Conn) {
 	w.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -37,7 +37,7 @@ func (w *world) wantAborted(c net.Conn) {
 	}
 }
 
-// connections returns how many UDP sockets the map has.
+// connections returns the number of UDP sockets in the map.
 func (w *world) connections() (n int) {
 	w.Helper()
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
@@ -47,7 +47,7 @@ func (w *world) connections() (n int) {
 	return n
 }
 
-// A resolver opens a socket for each query. The map keeps the sockets that are still open, however many others close.
+// A resolver opens a socket for each query. The map keeps the open sockets, however many other sockets close.
 func TestShortSocketsEvictNoOther(t *testing.T) {
 	const short = 20_000
 	w := newWorld(t)
@@ -78,7 +78,7 @@ func TestShortSocketsEvictNoOther(t *testing.T) {
 	}
 }
 
-// An application may connect its socket to something else, and that connection is not the Service's.
+// If an application connects its socket to another address, the new connection does not belong to the Service.
 func TestSocketsThatConnectElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
@@ -105,13 +105,13 @@ func TestSocketsThatConnectElsewhere(t *testing.T) {
 	}
 }
 
-// When the map is full, nftables serves the next socket, and the programs stay at work.
+// When the map is full, nftables serves the next socket, and the programs stay active.
 func TestConnectionsAreFull(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	var fill elements[uint64, socketsConnection]
-	e := probeEndpoint(plan.IPv4) // which serves, so that nothing is an orphan
+	e := probeEndpoint(plan.IPv4) // this endpoint serves, so that no entry is an orphan
 	for i := range m.MaxEntries() {
 		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: probeSet(plan.IPv4), Port: networkOrder(e.Port())})
 	}
@@ -135,7 +135,7 @@ func TestConnectionsAreFull(t *testing.T) {
 	w.wantSent(1, "room again", func() { w.ask("udp", vip(plan.IPv4, 1)) })
 }
 
-// A socket that the kernel did not destroy is destroyed by a later attempt.
+// If the kernel fails to destroy a socket, a later attempt destroys it.
 func TestOrphansAreTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

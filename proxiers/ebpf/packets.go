@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program at the devices by which connections come in from elsewhere. It is not at ports of
-// bridges, parts of bonds and devices of a VRF: the device above them has it, and a VRF has other routes than the
-// program would find.
+// packets keeps the tc program attached to the devices on which connections arrive from elsewhere. The program is not
+// attached to bridge ports, members of bonds or devices of a VRF, because the device above them has the program. A VRF
+// also has other routes than the program would find.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -32,22 +32,22 @@ type packets struct {
 	pods    table[uint32, uint8]
 	sources table[uint32, uint8]
 	node    *plan.Node
-	// at are the devices that have the program, and refused those that do not take it, with the reason.
+	// at holds the devices that have the program. refused holds the devices that reject the program, with the reason.
 	at      map[int]attachment
 	refused map[int]string
-	// filters says that the kernel is older than 6.6 and has no links to devices, but filters.
+	// filters reports whether the kernel is older than 6.6 and supports only filters at devices, not links.
 	filters bool
 	wait    sync.WaitGroup
 }
 
 // attachment is a program at a device.
 type attachment interface {
-	// there says whether the program with this number is still attached.
+	// there reports whether the program with this ID is still attached.
 	there(ebpf.ProgramID) bool
 	detach() error
 }
 
-// use takes the program and the maps of o.
+// use takes the program and the maps from o.
 func (p *packets) use(o *objects) (err error) {
 	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.packets, o.podRanges, o.podDevices, o.sources
 	if p.program != nil {
@@ -56,7 +56,7 @@ func (p *packets) use(o *objects) (err error) {
 	return err
 }
 
-// raise has the program know the host, and be at its devices. It gives the settings' source.
+// raise writes the state of the host to the maps, attaches the program, and returns the address for the setting source.
 func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -73,13 +73,13 @@ func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	return source, p.follow()
 }
 
-// knows says that the host is as the program was told.
+// knows reports whether the maps match the state of the host.
 func (p *packets) knows(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
 }
 
-// tellPods writes where pods are. Meanwhile the program must not be at work.
+// tellPods writes the address ranges of pods to the map. The program must be stopped while tellPods runs.
 func (p *packets) tellPods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
@@ -97,7 +97,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 	if err := errors.Join(have.Err(), p.ranges.remove(gone)); err != nil {
 		return fmt.Errorf("ranges of pods: %w", err)
 	}
-	for k := range want { // not by replace: with its batches this kind of map does not work on Linux 6.1
+	for k := range want { // not replace: batches do not work with this kind of map on Linux 6.1
 		if err := p.ranges.Put(k, v); err != nil {
 			return fmt.Errorf("range of pods: %w", err)
 		}
@@ -105,8 +105,8 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, but for those of one
-// link alone. It gives the one that the kernel takes where a device has none (inet_select_addr of Linux 6.1 to 7.2).
+// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, except link-local ones.
+// tellSources returns the address that the kernel uses if a device has none (inet_select_addr of Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *packets) tellSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace has a map have these elements and no others.
+// replace changes a map so that it holds exactly these elements.
 func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
@@ -145,7 +145,7 @@ func rangeOf(r netip.Prefix) packetsPodRange {
 	return out
 }
 
-// follow has the program at the devices that there are now.
+// follow attaches the program to the devices that currently exist.
 func (p *packets) follow() error {
 	devices, err := p.links.List()
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *packets) follow() error {
 	maps.DeleteFunc(devices, func(_ int, d links.Device) bool { return d.Master != 0 })
 	for index, a := range p.at {
 		if _, stays := devices[index]; !stays {
-			_ = a.detach() // it may be gone with its device
+			_ = a.detach() // the program may be gone with its device
 			delete(p.at, index)
 		}
 	}
@@ -170,7 +170,7 @@ func (p *packets) follow() error {
 	return nil
 }
 
-// tellDevices says by which devices pods come in. A device has it before it has the program.
+// tellDevices writes the devices of pods to the map. A device enters the map before the program is attached to it.
 func (p *packets) tellDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
@@ -185,16 +185,16 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// attach tells once of a device that does not take the program: nftables serves there.
+// attach attaches the program to a device. If a device rejects the program, attach logs once, and nftables serves.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {
-		_ = before.detach() // of what another program left
+		_ = before.detach() // releases the remains of the old attachment
 		delete(p.at, index)
 	}
 	a, err := p.attachment(index)
 	switch {
-	case errors.Is(err, unix.ENODEV): // it has just gone
+	case errors.Is(err, unix.ENODEV): // the device has just gone
 	case err != nil:
 		if p.refused[index] != err.Error() {
 			p.logger.Warn("nftables serves alone at a network device, which does not take the BPF program", "device",
@@ -222,7 +222,7 @@ func (p *packets) attachment(index int) (attachment, error) {
 	return attachFilter(index, p.program)
 }
 
-// damaged says that the program was removed from a device.
+// damaged reports whether the program was removed from a device.
 func (p *packets) damaged() bool {
 	for _, a := range p.at {
 		if !a.there(p.id) {
@@ -232,7 +232,7 @@ func (p *packets) damaged() bool {
 	return false
 }
 
-// leave detaches the program from all devices. Connections that it began go on: connection tracking has them.
+// leave detaches the program from all devices. Connections that the program started continue, because they are tracked.
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {
@@ -243,8 +243,8 @@ func (p *packets) leave() {
 	clear(p.refused)
 }
 
-// close detaches the program: from the devices it would be gone with the links, and the kernel has no others before
-// 6.6.
+// close detaches the program from the devices: links would vanish with the process, but the filters of kernels older
+// than 6.6 would stay.
 func (p *packets) close() {
 	p.links.Close()
 	p.wait.Wait()

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// packetsCounted gives how many connections from elsewhere took the shortcut until now.
+// packetsCounted returns the number of connections from elsewhere that have taken the shortcut so far.
 func (w *world) packetsCounted() uint64 {
 	w.Helper()
 	n, err := sum(w.proxier.shortcuts.objects.Counters, uint32(packetsTCP))
@@ -29,7 +29,7 @@ func (w *world) packetsCounted() uint64 {
 // ofTCP returns n for TCP, and 0 for UDP, which the tc program leaves to nftables.
 func ofTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
 
-// wantPackets wants so many connections from elsewhere to take the shortcut while something is done.
+// wantPackets fails the test unless n connections from elsewhere take the shortcut while do runs.
 func (w *world) wantPackets(n uint64, what string, do func()) {
 	w.Helper()
 	before := w.packetsCounted()
@@ -39,7 +39,7 @@ func (w *world) wantPackets(n uint64, what string, do func()) {
 	}
 }
 
-// needsPackets fails a test of the tc program if it is not at work.
+// needsPackets fails the test if the tc program is not active.
 func (w *world) needsPackets() {
 	w.Helper()
 	if err := w.proxier.shortcuts.without; err != nil {
@@ -47,7 +47,7 @@ func (w *world) needsPackets() {
 	}
 }
 
-// dialFrom connects from another host, from this port of its or any.
+// dialFrom connects from another host. The source port is port, or any port if port is 0.
 func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })}
 	d.LocalAddr = &net.TCPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
@@ -57,7 +57,7 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host, and gives who answered and whom that saw.
+// askFrom connects from another host, and returns the server that answered and the client address that the server saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)
@@ -101,7 +101,7 @@ func TestPacketsFromElsewhere(t *testing.T) {
 	}
 }
 
-// A frontend that masquerades, and an endpoint that reaches itself.
+// Packets to a frontend that masquerades, and packets of an endpoint to itself, are masqueraded.
 func TestPacketsAreMasqueraded(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -116,7 +116,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 			for _, h := range []*netlab.Host{w.other, w.endpoints[0]} {
 				w.wantPackets(ofTCP(network, 1), h.Name, func() {
 					_, seen := w.askFrom(h, network, vip(f, 1))
-					// As with rules: the host's, as the device that leads there has one for its link alone.
+					// Like nftables, BPF uses the host's address, as the device's own address is link-local.
 					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.NodeAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
 						t.Errorf("%s over %s %s: the endpoint saw %s, not %s", h.Name, f, network, seen, want)
 					}
@@ -126,7 +126,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 	}
 }
 
-// Pitfall P3: two Services with one endpoint, and one port of a client to both at once.
+// Pitfall P3: two Services share an endpoint, and a client connects to both from the same port concurrently.
 func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
@@ -151,8 +151,7 @@ func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
 	}
 }
 
-// Pitfall P4: the port of a connection that is over is used again, whether it ended by a reset or by both sides'
-// closing.
+// Pitfall P4: a client reuses the port of a finished connection, which ended by a reset or by a close of both sides.
 func TestPacketsWithAPortUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -180,7 +179,7 @@ func TestPacketsWithAPortUsedAgain(t *testing.T) {
 	}
 }
 
-// What the maps say is left, and what is for nobody.
+// Connections to a Service with session affinity are left to nftables.
 func TestPacketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -201,7 +200,7 @@ func TestPacketsLeftToNftables(t *testing.T) {
 	}
 }
 
-// Pods are told by the range of their address, and the device that they come in by.
+// Pods are recognized by the range of their address, or by the device on which their packets arrive.
 func TestPacketsOfPods(t *testing.T) {
 	for name, where := range map[string]func(w *world, n *plan.Node){
 		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },
@@ -212,7 +211,7 @@ func TestPacketsOfPods(t *testing.T) {
 			list := w.service(1, w.endpoints...)
 			for _, svc := range list {
 				svc.Pools[1] = svc.Pools[0][:1]
-				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // who is a pod gets one of the endpoints
+				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // pods get one of the endpoints
 			}
 			w.apply(list)
 			w.needsPackets()
@@ -230,7 +229,7 @@ func TestPacketsOfPods(t *testing.T) {
 	}
 }
 
-// Without the rules that choose, what is for the maps still finds its endpoint: nftables does not do the work.
+// Without nftables' dispatch rules, packets to frontends in the maps still reach an endpoint, because BPF chooses it.
 func TestPacketsNeedNoDispatch(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -243,7 +242,7 @@ func TestPacketsNeedNoDispatch(t *testing.T) {
 	}
 }
 
-// A filter of another program at the device sees what it saw, before ours and after it was there.
+// Another program's filter at a device sees packets both beside Edgeway's filter and after its removal.
 func TestPacketsGoOnToOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -263,7 +262,7 @@ func TestPacketsGoOnToOtherFilters(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 }
 
-// foreignFilter is one of clsact, as most programs have it.
+// foreignFilter attaches a filter to clsact, as most programs do.
 func (w *world) foreignFilter(device string) (runs func() uint64) {
 	w.Helper()
 	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // TC_ACT_UNSPEC

@@ -14,17 +14,17 @@ import (
 	"edgeway/proxiers"
 )
 
-// halfVariable names the half that a process without root's privileges runs, and folderVariable what was mounted for
-// it.
+// halfVariable names the half of the test that runs in a process without root privileges. folderVariable names the
+// folder that was mounted for that process.
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"
-	// nobody is a user without privileges.
+	// nobody is an unprivileged user.
 	nobody = "65534"
 )
 
-// The loader needs neither root nor CAP_SYS_ADMIN, but for the tc program where nf_nat is a module. The daemon needs
-// CAP_NET_ADMIN alone.
+// The loader needs neither root nor CAP_SYS_ADMIN, except for the tc program where nf_nat is a module. The daemon needs
+// only CAP_NET_ADMIN.
 func TestPrivileges(t *testing.T) {
 	if half := os.Getenv(halfVariable); half != "" {
 		runHalf(t, half)
@@ -49,14 +49,14 @@ func TestPrivileges(t *testing.T) {
 	w.wantPackets(1, "from elsewhere", func() { w.askFrom(w.other, "tcp", vip(both[0], 1)) })
 }
 
-// asNobody runs this test again, in this network namespace.
+// asNobody runs this test again as an unprivileged user, in this network namespace.
 func asNobody(t *testing.T, dir, half, capabilities string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A folder that everybody may look into, unlike that of go test.
+	// Every user may read this folder, unlike the folder of go test.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -104,7 +104,7 @@ func runHalf(t *testing.T, half string) {
 		if err := w.proxier.Faults(); err != nil {
 			t.Error(err)
 		}
-	case "serve-without-tc": // ebpf.tc became true, and the loader has not run since, or may not load it
+	case "serve-without-tc": // ebpf.tc became true, and the loader has not run since, or must not load the program
 		w := &world{T: t, dir: dir, env: silentEnv(t)}
 		w.start()
 		defer w.stop()
@@ -143,7 +143,7 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.shortcuts.raise(); err != nil { // once more, over what is attached
+		if err := w.proxier.shortcuts.raise(); err != nil { // again, over the attached programs
 			t.Error(err)
 		}
 		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// probeHost tests whether the host has what the programs need, and whether they are loaded or can be. It loads nothing.
+// probeHost tests whether the host has all that the programs need, and whether they are loaded or can be loaded.
 func probeHost(ctx context.Context, dir string) error {
 	if err := kernelHas(); err != nil {
 		return err
@@ -32,16 +32,16 @@ func probeHost(ctx context.Context, dir string) error {
 	return nfttable.Probe(ctx, schema(), nftables.Sample())
 }
 
-// kernelHas tests for BPF by a call that changes nothing.
+// kernelHas tests whether the kernel supports BPF, by a call that changes nothing.
 func kernelHas() error {
-	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // no file of BPF: EPERM, EINVAL or the like, but not ENOSYS
+	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // not a BPF file: EPERM, EINVAL or similar, but not ENOSYS
 	if errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("%w: this kernel has no BPF (CONFIG_BPF_SYSCALL)", proxiers.ErrUnsupported)
 	}
 	return nil
 }
 
-// loadable returns an error unless the programs are pinned, or this process may load them.
+// loadable returns an error unless the programs are pinned or this process may load them.
 func loadable(dir string) error {
 	o, err := openPinned(dir, size{}, false)
 	if err == nil {
@@ -64,10 +64,10 @@ func loadable(dir string) error {
 		proxiers.ErrUnsupported, remedy)
 }
 
-// tcFix lets the loader load the tc program.
+// tcFix is the command that allows the loader to load the tc program.
 const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
-// remedy names the ways to load the programs.
+// remedy describes how to load the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
 
 // lacks reports whether this process lacks a capability.
@@ -93,9 +93,9 @@ func explain(err error) error {
 	return err
 }
 
-// explainPackets adds the fix to an error of the tc program. It calls functions of the kernel that are usually in
-// modules, and only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). cilium/ebpf
-// v0.22.0 reports them as missing otherwise.
+// explainPackets adds the fix to an error of the tc program. The tc program calls kernel functions that are usually in
+// modules, and only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). Without
+// CAP_SYS_ADMIN, cilium/ebpf v0.22.0 reports these functions as missing.
 func explainPackets(err error) error {
 	if err == nil {
 		return nil

@@ -24,16 +24,16 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record is what a ServicePort has in the maps, beside what follows from the plan.
+// record describes the elements of a ServicePort in the maps that do not follow from the plan.
 type record struct {
 	service uint32
-	// sets are those of the pools that are in use; 0: none.
+	// sets holds the numbers of the sets of the pools that are in use, or 0 for an unused pool.
 	sets [2]uint32
-	// noRoom says that the maps are too small for its endpoints, and absent that they are for its frontends.
+	// noRoom is set if the maps are too small for the endpoints, and absent if they are too small for the frontends.
 	noRoom, absent bool
 }
 
-// full says that a ServicePort does not fit.
+// full reports whether a ServicePort does not fit into the maps.
 func (r record) full() bool { return r.noRoom || r.absent }
 
 type portKey struct {
@@ -48,7 +48,7 @@ func addressOf(a netip.Addr) (out socketsAddress) {
 	return out
 }
 
-// networkOrder gives a port as the programs have it.
+// networkOrder returns a port in the byte order that the programs use.
 func networkOrder(port uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], port)
@@ -62,24 +62,24 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// origins are those that a frontend has an element for.
+// origins returns the origins for which a frontend has an element in the map.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft gives the counter of frontends that nftables decides; false: the maps have the frontend.
+// whyLeft returns the counter of a frontend that nftables decides, or false if the programs serve the frontend.
 func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
 	case f.AllowFrom != nil:
-		return leftRanges, true // the source of a socket that is not bound is not known yet
+		return leftRanges, true // the source address of an unbound socket is not known yet
 	case svc.Affinity > 0:
-		return leftAffinity, true // two memories of clients would disagree
+		return leftAffinity, true // nftables and BPF would remember different endpoints
 	case route.Verdict != plan.Forward, len(svc.Pools[route.Pool]) == 0:
 		return leftVerdict, true
 	}
 	return 0, false
 }
 
-// usedPools says which pools of a ServicePort need a set.
+// usedPools reports which pools of a ServicePort need a set.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -108,8 +108,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends gives each of a ServicePort's to add. One that nftables decides is there, too: it must not be taken for a
-// NodePort of the same address.
+// frontends calls add for each frontend of a ServicePort. A frontend that nftables decides is added too, because the
+// programs would otherwise look for a NodePort at its address.
 func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
 		return
@@ -139,7 +139,7 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// endpoints gives a pool as its set has it.
+// endpoints returns a pool in the form in which the map stores a set.
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	out := make([]socketsEndpoint, len(pool))
 	for i, e := range pool {
@@ -151,7 +151,7 @@ func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	return out
 }
 
-// members gives the endpoints that sockets of UDP may go on with: also those that take no new connection.
+// members calls add for the endpoints that UDP sockets may keep using, including those that take no new connections.
 func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
 	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
 		return
@@ -165,7 +165,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addresses says what the host's addresses are good for.
+// addresses returns the purposes for which the programs may use each of the host's addresses.
 func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {
@@ -184,7 +184,7 @@ func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	return out
 }
 
-// counter is one of those that the programs count in, by its number there.
+// counter is the index of a counter in the map of the programs.
 type counter uint8
 
 const (
@@ -206,7 +206,7 @@ const (
 	numCounters
 )
 
-// names are for people and for metrics.
+// String returns the name of a counter for messages and metrics.
 func (c counter) String() string {
 	return [numCounters]string{
 		"TCP connect", "UDP connect", "UDP send", "TCP packet",

@@ -32,7 +32,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary implements proxiers.Explainer: the share of connections that took the shortcut, and why the others did not.
+// Summary implements proxiers.Explainer: the share of connections on the shortcut, and why other connections are not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -63,7 +63,7 @@ func (p *proxier) Explain(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: p.shortcut(d, bound)}, nil
 }
 
-// shortcut says what takes a connection to its endpoint, and why.
+// shortcut explains which part of the backend serves a connection, and why.
 func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
@@ -111,7 +111,7 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar returns how many connections of a ServicePort the programs took, or "" if none or unknown.
+// soFar returns the number of a ServicePort's connections that the programs served, or "" if it is unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""
@@ -123,7 +123,7 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	return ""
 }
 
-// tellNoRoom logs that a step has ServicePorts that do not fit.
+// tellNoRoom logs the ServicePorts of a step that do not fit into the maps.
 func (s *shortcuts) tellNoRoom(st *step) {
 	const named = 10
 	if len(st.noRoom) == 0 {

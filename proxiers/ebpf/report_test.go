@@ -9,7 +9,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Each ServicePort has its count, which outlives a restart and a change of its endpoints, and ends with it.
+// The counter of a ServicePort survives a restart and a change of endpoints, and is deleted with the ServicePort.
 func TestConnectionsOfAService(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))
@@ -42,7 +42,7 @@ func TestConnectionsOfAService(t *testing.T) {
 	wants(1, none)
 	w.ask("tcp", vip(plan.IPv4, 1))
 	next = w.plan
-	w.stop() // and is gone when the daemon is back
+	w.stop() // the Service is gone when the daemon is back
 	w.start()
 	w.apply(w.service(2, w.endpoints...))
 	if have := w.read().taken; len(have) != 0 {

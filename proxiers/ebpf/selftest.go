@@ -10,16 +10,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lastSet is the last number of a set or a ServicePort. What is above it is for the probe.
+// lastSet is the last number for a set or a ServicePort. Higher numbers belong to the self-test.
 const lastSet = 1<<32 - 16
 
 const probePort = 237
 
-// probes is how many elements of each map are the probe's.
+// probes is the number of elements in each map that belong to the self-test.
 const probes = 2
 
-// The probe's frontends: addresses that no host has (RFC 1112, RFC 6666). Their endpoints are on loopback, and a
-// datagram socket that connects sends nothing.
+// The frontends of the self-test have addresses that no host uses (RFC 1112, RFC 6666). The endpoints of these
+// frontends are on loopback, and connecting a datagram socket sends no packet.
 func probeAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")
@@ -41,7 +41,7 @@ func probeSet(f plan.Family) uint32 {
 	return lastSet + 1
 }
 
-// probe adds elements to each map, by which it is seen that all of them are there.
+// probe adds elements to each map, so that selfTest and present can check that the maps are complete.
 func probe(st *step) {
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		svc := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.UDP}, Family: f}
@@ -54,7 +54,7 @@ func probe(st *step) {
 	}
 }
 
-// selfTest connects a socket as others do, and looks at what the kernel made of it.
+// selfTest connects a socket as an application would, and checks the addresses that the kernel assigned.
 func selfTest(f plan.Family) (err error) {
 	domain := unix.AF_INET
 	if f == plan.IPv6 {
@@ -103,7 +103,7 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// present says whether the probe's elements are in the maps that a connection does not show.
+// present checks that the self-test's elements are in the maps that a connection does not exercise.
 func (t *tables) present(families []plan.Family) error {
 	for _, f := range families {
 		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)

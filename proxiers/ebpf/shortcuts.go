@@ -18,30 +18,30 @@ import (
 
 const (
 	// staleFor is the time between the last use of a set and its deletion. A program that has just read the frontend
-	// still needs the set: when sets were deleted at once, 8 of 40,000 connections failed at 1,000 changes a second
+	// still needs the set: when sets were deleted immediately, 8 of 40,000 connections failed at 1,000 changes a second
 	// (Linux 6.18).
 	staleFor = time.Second
 	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
-// shortcuts are the programs and their maps. nftables serves while something fails here; the failure is reported and
+// shortcuts manages the programs and their maps. nftables serves while the programs fail; the failure is reported and
 // retried.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
 	size     size
 	tc       bool
-	// tcRate is the limit of that name, and trackingFull is halfFull; both but in tests.
+	// Outside tests, the field tcRate is the constant tcRate, and trackingFull is halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
 	dir          string
 
 	book *book
-	// plan is the plan that the nft tables hold.
+	// plan is the plan that the nft tables contain.
 	plan *plan.Plan
-	// known reports whether the maps hold the plan, too.
+	// known reports whether the maps contain the same plan as the nft tables.
 	known   bool
 	stale   []staleSlots
 	retry   retry
@@ -56,7 +56,7 @@ type shortcuts struct {
 	// up reports whether the programs for sockets are attached and pass the self-test.
 	up      bool
 	problem error
-	// without is why the tc program is not at work although tc is set, or nil.
+	// without is the reason why the tc program is not active although tc is set, or nil.
 	without error
 }
 
@@ -97,7 +97,7 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin writes what the maps must hold before nftables changes. It returns nil if that failed.
+// begin writes the elements that the maps must hold before nftables changes. begin returns nil if a write fails.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *shortcuts) open() error {
 	return s.packets.use(o)
 }
 
-// load loads and opens the maps and programs. It closes o, which may be nil.
+// load loads and opens the maps and programs, and closes o, which may be nil.
 func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()
@@ -169,7 +169,7 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	return openPinned(s.dir, s.size, s.tc)
 }
 
-// finish makes frontends lead to the sets that begin wrote. The nft tables hold the plan now.
+// finish points frontends to the sets that begin wrote. The nft tables already contain the plan.
 func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pausePackets stops the tc program while raisePackets changes its ranges of pods. The other programs go on.
+// pausePackets stops the tc program while raisePackets changes its ranges of pods. The other programs keep running.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
 	if !s.tc || s.packets.knows(n) {
 		return nil
@@ -239,7 +239,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets attaches the tc program, if it is loaded. The other programs do not need it.
+// raisePackets attaches the tc program if it is loaded. The other programs do not need the tc program.
 func (s *shortcuts) raisePackets(n *plan.Node) {
 	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return
@@ -258,7 +258,7 @@ func (s *shortcuts) raisePackets(n *plan.Node) {
 	s.doWithout(err)
 }
 
-// doWithout stores why the tc program is not at work, or nil if it is.
+// doWithout stores the reason why the tc program is not active, or nil if it is active.
 func (s *shortcuts) doWithout(err error) {
 	if err != nil && (s.without == nil || s.without.Error() != err.Error()) {
 		s.logger.Warn("tc program not at work, nftables serves", "error", err)
@@ -275,7 +275,7 @@ func (s *shortcuts) follow() {
 	}
 }
 
-// followDevices is called with mu held.
+// followDevices attaches the tc program to new network devices. The caller must hold mu.
 func (s *shortcuts) followDevices() {
 	if err := s.packets.follow(); err != nil {
 		s.logger.Warn("tc program not attached to new devices", "error", err)
@@ -289,7 +289,7 @@ func (s *shortcuts) configure(c socketsSettings) error {
 	return nil
 }
 
-// fail turns the programs off, because the maps may be inconsistent. nftables serves.
+// fail turns the programs off, because the maps may be inconsistent. nftables then serves alone.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
 		s.logger.Warn("BPF programs not at work, nftables serves", "error", err)
@@ -303,15 +303,15 @@ func (s *shortcuts) fail(err error) {
 	s.retry.again()
 }
 
-// unsure records that the content of the nft tables is unknown, so that the next step is a full one.
+// unsure records that the content of the nft tables is unknown, so that the next step is a full step.
 func (s *shortcuts) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// due returns when tend has something to do, or the zero time if it has nothing. While the content of the maps is
-// unknown, stale sets and orphans wait for the full step, which finds them.
+// due returns the time at which tend has work to do, or the zero time if there is none. While the content of the maps
+// is unknown, stale sets and orphans wait for the full step, which finds them.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +328,7 @@ func (s *shortcuts) due() (at time.Time) {
 	return at
 }
 
-// tend deletes stale sets and retries what failed.
+// tend deletes stale sets and retries failed steps.
 func (s *shortcuts) tend(context.Context) error {
 	now := time.Now()
 	if s.plan != nil && !s.retry.at.IsZero() && !now.Before(s.retry.at) {
@@ -383,7 +383,7 @@ func (s *shortcuts) damage() (what string) {
 	return ""
 }
 
-// close closes the descriptors. Pinned programs and links stay at work.
+// close closes the descriptors. Pinned programs and links stay active.
 func (s *shortcuts) close() {
 	s.packets.close()
 	s.mu.Lock()

@@ -19,7 +19,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A connection of the host needs no rule of nftables to reach an endpoint, and its program sees the Service.
+// A connection of the host reaches an endpoint without nftables rules, and its program sees the Service's address.
 func TestSocketsNeedNoRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -31,7 +31,7 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	for _, f := range both {
 		for _, network := range []string{"tcp", "udp"} {
 			met := map[string]bool{}
-			const n = 60 // two endpoints are met but once in 2^59
+			const n = 60 // the chance to meet only one of two endpoints is 1 in 2^59
 			w.wantSent(n, network, func() {
 				for range n {
 					met[w.ask(network, vip(f, 1))] = true
@@ -44,8 +44,8 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	}
 }
 
-// Sockets that speak IPv6 to IPv4-mapped addresses, that do not connect before they send data (TCP_FASTOPEN_CONNECT),
-// and of MPTCP.
+// The programs serve IPv6 sockets that use IPv4-mapped addresses, sockets that send before they connect
+// (TCP_FASTOPEN_CONNECT), and MPTCP sockets.
 func TestUnusualSockets(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
@@ -96,8 +96,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// A socket that does not connect keeps the endpoint that it has of each Service, and the answers come from where it
-// sent to.
+// An unconnected socket keeps its endpoint of each Service, and answers appear to come from the address to which the
+// socket sent.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -120,7 +120,7 @@ func TestDatagramsToSeveralServices(t *testing.T) {
 				had[from] = server
 			}
 		}
-		// An endpoint that takes no new connections keeps those that it has.
+		// An endpoint that takes no new connections keeps its existing connections.
 		leaving := w.service(1, w.endpoints...)
 		for _, svc := range leaving {
 			svc.Pools[0] = svc.Pools[0][:1]
@@ -152,8 +152,8 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// A connected socket of UDP whose endpoint is gone gets an error; one that was never sent anywhere, and those of TCP,
-// are left alone.
+// A connected UDP socket whose endpoint is gone gets an error. UDP sockets that did not connect to a Service and TCP
+// sockets are not affected.
 func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -186,7 +186,7 @@ func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
 	}
 }
 
-// The maps are for sockets of the host's network namespace: what containers send is not the host's.
+// The maps apply only to sockets in the host's network namespace, not to packets that containers send.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -200,14 +200,14 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 			}
 		}
 	})
-	// A container's process has other views of files and groups as well.
+	// A container's process also has other views of files and groups.
 	w.wantSent(0, "a container", func() {
 		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	// With the host's network it is the host's.
+	// A container in the host's network counts as the host.
 	w.wantSent(1, "a container in the host's network", func() {
 		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
@@ -216,7 +216,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// What is bound to an address or a device, and the daemon's own connections, are left to nftables and served.
+// Sockets bound to an address or a device, and the daemon's own connections, are served by nftables.
 func TestSocketsThatAreLeft(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -257,7 +257,7 @@ func control(set func(fd int) error) func(string, string, syscall.RawConn) error
 	}
 }
 
-// A probe address that nobody answers at must not be missed: without the programs the self-test fails.
+// The self-test fails without the programs, so that missing programs are noticed.
 func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -277,7 +277,7 @@ func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	}
 }
 
-// What the host is told of a connection is what becomes of it.
+// The explanation of a connection's path matches the path that the connection takes.
 func TestWay(t *testing.T) {
 	w := newWorld(t)
 	sticky, guarded := w.service(2, w.endpoints...), w.service(3, w.endpoints...)

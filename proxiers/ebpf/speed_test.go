@@ -17,23 +17,23 @@ import (
 	"edgeway/test/netlab"
 )
 
-// way is one by which a connection gets to an endpoint.
+// way is a path from a client to an endpoint.
 type way struct {
 	name string
 	to   netip.AddrPort
-	// settings are those of the programs.
+	// settings are the settings of the programs.
 	settings socketsSettings
 }
 
-// measurement is how long a connection with one question takes, to endpoints with this port.
+// measurement measures the time of a connection with one question, to endpoints with this port.
 type measurement struct {
 	name string
 	port uint16
 	ask  func(to netip.AddrPort) (time.Duration, error)
 }
 
-// TestConnectionSpeed measures a connection with one question, each way in turn, beside many Services. It is for
-// people, who compare the ratios: with EBPF_SPEED it judges them; without, it shows that what it measures is there.
+// TestConnectionSpeed measures a connection with one question, alternating between the paths, beside many Services.
+// With EBPF_SPEED it checks the ratios; without EBPF_SPEED it only checks that the measurement works.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -93,7 +93,7 @@ type measurementKey struct {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// measure gives the median of each way.
+// measure returns the median of each path.
 func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (medians []time.Duration) {
 	w.Helper()
 	took := make([][]time.Duration, len(ways))
@@ -121,14 +121,14 @@ func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (me
 	return medians
 }
 
-// askProgram is answered by another program: most of its time they wake each other.
+// askProgram asks another program. Most of the time is spent on waking up the two programs.
 func askProgram(to netip.AddrPort) (time.Duration, error) {
 	start := time.Now()
 	err := connectOnce("tcp", to)
 	return time.Since(start), err
 }
 
-// listen gives a socket of the first endpoint.
+// listen returns a listening socket on the first endpoint.
 func (w *world) listen(at netip.AddrPort) (l int) {
 	w.Helper()
 	if err := w.endpoints[0].Do(func() (err error) {
@@ -151,8 +151,8 @@ func tcpSocket(of netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// askThrough connects, has the listening socket accept, and sends a question and an answer. Both ends are of one
-// thread, and none waits: it is the kernel's way alone. Both then forget the connection.
+// askThrough connects, accepts, and sends a question and an answer. One thread runs both ends and never blocks, so that
+// only the kernel's path is measured. Both ends then reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {
@@ -183,7 +183,7 @@ func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error
 	return time.Since(start), nil
 }
 
-// soon asks until there is an answer.
+// soon repeats ask until it returns another error than EAGAIN.
 func soon(ask func() (int, error)) (n int, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if n, err = ask(); !errors.Is(err, unix.EAGAIN) {

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// read gives what the maps hold.
+// read returns the contents of the maps.
 func (w *world) read() *held {
 	w.Helper()
 	h, err := w.proxier.shortcuts.tables.read()
@@ -31,8 +31,8 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// While a failed sync leaves open what the maps have, nothing of it may be deleted, and nobody be asked to again and
-// again.
+// While the contents of the maps are unknown after a failed sync, no stale set is deleted, and Due does not ask for a
+// Tend again and again.
 func TestStaleSetsWaitForAKnownState(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
@@ -44,7 +44,7 @@ func TestStaleSetsWaitForAKnownState(t *testing.T) {
 	}
 }
 
-// The daemon's restart changes nothing in the maps, and sockets of before it are told what they were told.
+// A restart of the daemon does not change the maps, and earlier sockets still see the Service's address as their peer.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints[0]))
@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// What changed meanwhile is corrected.
+	// A change during the restart is corrected.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -109,7 +109,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// Endpoints are replaced under connections, none of which meets a set that is gone.
+// Endpoints are replaced under load, and no connection reads a set that was deleted.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -144,7 +144,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if err := w.proxier.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// One endpoint in each family and protocol, and the two of the probe.
+	// The maps hold one endpoint in each family and protocol, and two endpoints of the self-test.
 	if n := len(w.read().slots); n != 4+probes {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
@@ -153,7 +153,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// What another program takes away is noticed within two seconds, served by nftables meanwhile, and mended.
+// Damage by another program is noticed within two seconds and repaired. Until the repair, nftables serves.
 func TestDriftIsMended(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -194,7 +194,7 @@ func keys[K comparable, V any](m map[K]V) (list []K) {
 	return list
 }
 
-// Services that do not fit are left to nftables, which serves them.
+// Services that do not fit into the maps are left to nftables, which serves them.
 func TestMapsThatAreTooSmall(t *testing.T) {
 	w := newWorld(t)
 	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
@@ -215,7 +215,7 @@ func TestMapsThatAreTooSmall(t *testing.T) {
 	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
-	// With room again all fit.
+	// With space again, all Services fit.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
 	if err := w.proxier.Tend(t.Context()); err != nil {
@@ -225,7 +225,7 @@ func TestMapsThatAreTooSmall(t *testing.T) {
 	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
-// A change costs what changed: of 10,000 Services one is written.
+// The cost of a change depends on its size: one of 10,000 Services is written.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()
@@ -247,7 +247,7 @@ func TestManyServices(t *testing.T) {
 		}
 		return st
 	}
-	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, which is the loader's work where there is one
+	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, which is normally the loader's work
 	step(proxiers.NewChange(nil, first))
 	t.Logf("10,000 Services of 5 endpoints: %v before nftables, %v after", begun, finished)
 	step(proxiers.NewChange(nil, first))
@@ -260,7 +260,7 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// The object that is committed is for every kernel, and says under what licence it is.
+// The committed object file runs on every kernel, and contains its licence.
 func TestObject(t *testing.T) {
 	spec, err := loadSockets()
 	if err != nil {
@@ -282,8 +282,8 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// Where the kernel gives no room to remember for sockets, nothing is sent anywhere that could not be told what it
-// wanted: nftables serves.
+// If the kernel has no socket storage for the programs, they send no connection to an endpoint, because they could not
+// return the Service's address as the peer: nftables serves.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

@@ -7,24 +7,24 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// step is what a change writes to the maps.
+// step holds the elements that a change writes to the maps.
 type step struct {
-	// old are frontends that the maps have, of those that may change; next are those that they shall have.
+	// old holds the frontends in the maps that may change. next holds the frontends that replace them.
 	old, next map[socketsFrontendKey]socketsFrontend
-	// fresh are the slots of new sets, stale those of sets that nothing leads to any more.
+	// fresh holds the slots of new sets. stale holds the slots of sets that no frontend points to any more.
 	fresh elements[socketsSlotKey, socketsEndpoint]
 	stale []socketsSlotKey
-	// oldMembers and members, as frontends.
+	// oldMembers and members hold members in the same way as old and next hold frontends.
 	oldMembers, members map[socketsMemberKey]uint8
-	// oldAddresses and addresses, as frontends.
+	// oldAddresses and addresses hold addresses in the same way as old and next hold frontends.
 	oldAddresses, addresses map[socketsAddress]uint8
-	// ended are the numbers of ServicePorts that are gone.
+	// ended holds the numbers of the ServicePorts that were removed.
 	ended []uint32
-	// noRoom are ServicePorts that the maps are too small for.
+	// noRoom holds the ServicePorts that do not fit into the maps.
 	noRoom []*plan.ServicePort
 }
 
-// newStep has room for so many ServicePorts.
+// newStep returns a step with capacity for n ServicePorts.
 func newStep(n int) *step {
 	return &step{
 		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend,
@@ -33,24 +33,24 @@ func newStep(n int) *step {
 	}
 }
 
-// book knows what is where in the maps.
+// book records the contents of the maps.
 type book struct {
 	size    size
 	records map[portKey]record
-	// service and set are the last numbers that were given.
+	// service and set are the last numbers that were assigned.
 	service, set uint32
-	// frontends, slots and members count elements, those included that are still to be deleted.
+	// frontends, slots and members count elements, including those that are waiting to be deleted.
 	frontends, slots, members int
-	// left counts ServicePorts that the maps are too small for.
+	// left counts the ServicePorts that do not fit into the maps.
 	left int
 }
 
-// newBook has what the probe takes in it already.
+// newBook returns a book that already counts the elements of the self-test.
 func newBook(s size) *book {
 	return &book{size: s, records: map[portKey]record{}, frontends: probes, slots: probes, members: probes}
 }
 
-// partial makes the step of a change, in proportion to what changed.
+// partial returns the step for a change, at a cost proportional to the size of the change.
 func (b *book) partial(change proxiers.Change) *step {
 	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {
@@ -65,7 +65,7 @@ func (b *book) partial(change proxiers.Change) *step {
 	return st
 }
 
-// replace writes one ServicePort in place of another one of its name; either may be nil.
+// replace replaces a ServicePort with another one of the same name; either may be nil.
 func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	var was record
 	if old != nil {
@@ -94,7 +94,7 @@ func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	}
 }
 
-// kept gives the sets that stay as they are.
+// kept returns the sets that remain unchanged.
 func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	for pool := range sets {
 		if old != nil && slices.Equal(old.Pools[pool], next.Pools[pool]) {
@@ -104,7 +104,7 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter completes the record of a ServicePort, with sets for the pools that have none, and adds its elements.
+// enter adds the elements of a ServicePort and completes its record, with new sets for the pools that have none.
 func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
@@ -119,7 +119,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 		}
 	}
 	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // as many leave when all are replaced
+	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs the space twice
 	if r.full() {
 		r.sets = [2]uint32{}
 		st.noRoom = append(st.noRoom, svc)
@@ -133,7 +133,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	return r
 }
 
-// addSets gives a set to each pool that needs one and has none.
+// addSets assigns a set to each pool that needs one and has none.
 func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool) {
 	for pool := range used {
 		if !used[pool] || r.sets[pool] != 0 {
@@ -148,7 +148,7 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 	}
 }
 
-// full makes the step from what the maps hold, which may be of an earlier process: what is right stays as it is.
+// full returns the step from the contents of the maps, possibly those of an earlier process, to the plan.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
@@ -162,7 +162,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 			found[i] = adopt(svc, have.frontends, sets, adopted, services)
 		}
 	}
-	for k := range have.slots { // what is stale takes room until it is deleted
+	for k := range have.slots { // stale slots occupy space until they are deleted
 		if k.Set <= lastSet {
 			b.slots++
 		}
@@ -182,7 +182,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 	return st
 }
 
-// resume has new numbers come after those that the maps hold.
+// resume continues the numbering after the numbers in the maps.
 func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	for set := range sets {
 		if set <= lastSet {
@@ -199,7 +199,7 @@ func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	}
 }
 
-// setsOf gives the sets whole, each as it is chosen from. One with a gap is not there.
+// setsOf returns the complete sets as ordered lists of endpoints. A set with a gap is omitted.
 func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoint {
 	counts := map[uint32]int{}
 	for k := range slots {
@@ -219,8 +219,8 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 	return sets
 }
 
-// adopt gives a ServicePort what an earlier process gave it: its number, by which sockets are known, and sets that are
-// as they should be.
+// adopt returns the number and the sets that an earlier process assigned to a ServicePort. Sockets are recorded under
+// this number. adopt keeps only sets that match the plan.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -242,8 +242,8 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	return r
 }
 
-// own says whether a frontend with this number is the ServicePort's, which takes the number of the first if no other
-// one has it.
+// own reports whether a frontend with this number belongs to the ServicePort. The ServicePort takes the first number
+// that no other ServicePort has.
 func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	if number == 0 || number > lastSet || taken[number] && r.service != number {
 		return false
@@ -254,8 +254,8 @@ func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	return true
 }
 
-// write brings the maps as far as they may be while nftables is still as it was: nothing leads to what is added, and
-// what nftables is to decide is left to it.
+// write makes the changes that are safe while nftables still has the old plan: no frontend points to the added
+// elements, and frontends that nftables must decide are handed over to nftables.
 func (st *step) write(t *tables) error {
 	if err := t.slots.put(st.fresh); err != nil {
 		return err
@@ -295,7 +295,7 @@ func (st *step) write(t *tables) error {
 	return nil
 }
 
-// lead has frontends lead to their sets, once nftables has the same.
+// lead points frontends to their sets, once nftables has the same plan.
 func (st *step) lead(t *tables) error {
 	for _, err := range []error{
 		t.addresses.put(without(st.addresses, st.oldAddresses)),
@@ -310,10 +310,10 @@ func (st *step) lead(t *tables) error {
 	return nil
 }
 
-// losesMembers says that sockets may have an endpoint that is gone.
+// losesMembers reports whether sockets may have an endpoint that is gone.
 func (st *step) losesMembers() bool { return len(without(st.oldMembers, st.members).keys) > 0 }
 
-// without gives the elements that another map lacks, or has with another value.
+// without returns the elements of m that other lacks or maps to a different value.
 func without[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {

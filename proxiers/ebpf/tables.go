@@ -7,13 +7,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// perBatch is how many elements a system call takes.
+// perBatch is the number of elements in one system call.
 const perBatch = 4096
 
-// table is a map of the kernel's with elements of known types.
+// table is a BPF map with elements of known types.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
-// each reads the whole map. Elements that are written meanwhile may be missed or come twice; only the daemon writes.
+// each reads the whole map. Elements written during the read may be missed or visited twice; only the daemon writes.
 func (t table[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, perBatch), make([]V, perBatch)
 	var cursor ebpf.MapBatchCursor
@@ -31,7 +31,7 @@ func (t table[K, V]) each(visit func(K, V)) error {
 	}
 }
 
-// elements are keys, each with its value.
+// elements holds keys, each with its value.
 type elements[K, V any] struct {
 	keys   []K
 	values []V
@@ -39,7 +39,7 @@ type elements[K, V any] struct {
 
 func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
 
-// put writes elements, those that are there included.
+// put writes elements and overwrites existing ones.
 func (t table[K, V]) put(e elements[K, V]) error {
 	for i := 0; i < len(e.keys); i += perBatch {
 		end := min(i+perBatch, len(e.keys))
@@ -50,7 +50,7 @@ func (t table[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements; it is no error when one is not there. A batch would stop at it.
+// remove deletes elements and ignores missing ones. A batch deletion would stop at the first missing element.
 func (t table[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -60,7 +60,7 @@ func (t table[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// tables are the maps that follow from the plan.
+// tables are the maps whose contents follow from the plan.
 type tables struct {
 	frontends table[socketsFrontendKey, socketsFrontend]
 	slots     table[socketsSlotKey, socketsEndpoint]
@@ -79,13 +79,13 @@ func tablesOf(o *objects) tables {
 	}
 }
 
-// held is what they hold.
+// held is the content of the tables.
 type held struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
 	addresses map[socketsAddress]uint8
-	// taken are the ServicePorts that have had connections.
+	// taken holds the numbers of the ServicePorts that have had connections.
 	taken []uint32
 }
 

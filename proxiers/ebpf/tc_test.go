@@ -27,7 +27,7 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices returns how many tc programs of this backend are at the devices.
+// atDevices returns the number of tc programs of this backend at all devices.
 func (w *world) atDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()
@@ -36,19 +36,19 @@ func (w *world) atDevices() (n int) {
 	}
 	for _, d := range devices {
 		index := d.Attrs().Index
-		filters, _ := filtersAt(index) // an error says that the device has no clsact
+		filters, _ := filtersAt(index) // an error means that the device has no clsact
 		n += len(filters)
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
 			n += len(result.Programs)
-		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 has no such links
+		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 has no links to devices
 			w.Fatal(err)
 		}
 	}
 	return n
 }
 
-// The tc program goes and comes with the setting. Nothing of it stays while it is off, and nothing complains.
+// The tc program follows the setting. While the setting is off, no state of the program remains, and there is no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -79,8 +79,7 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A daemon that was killed leaves its filters at the devices (Linux before 6.6). The next one removes them when tc is
-// off.
+// A killed daemon leaves its filters at the devices (Linux before 6.6). With tc off, the next one removes the filters.
 func TestFiltersOfAKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -31,7 +31,7 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host with the backend, two endpoints that are pods of another one, and somebody who is neither.
+// world is a host with the backend, two endpoints that are pods of another host, and a client that is neither.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -57,13 +57,13 @@ func newWorld(t *testing.T) *world {
 		w.endpoints = append(w.endpoints, h)
 	}
 	w.other = w.lab.Host("other", plantest.Addr("10.244.9.7"), plantest.Addr("fd00:10:244:9::7"))
-	// As the daemon does: the kernel then has the modules that the rules and the programs need.
+	// The daemon also probes first: the kernel then has the modules that the rules and the programs need.
 	if err := probeHost(t.Context(), w.dir); err != nil {
 		t.Fatal(err)
 	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
-	// The connections of the test before have the same ports.
+	// The connections of the previous test have the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func (w *world) cleanUp() {
 	}
 }
 
-// vip gives the address of the n-th Service.
+// vip returns the address of the n-th Service.
 func vip(f plan.Family, n int) netip.AddrPort {
 	if f == plan.IPv6 {
 		return netip.AddrPortFrom(plantest.Addr(fmt.Sprintf("fd00:10:96::%d", n)), servicePort)
@@ -122,7 +122,7 @@ func vip(f plan.Family, n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), servicePort)
 }
 
-// service gives the n-th Service in both families and protocols, with these endpoints.
+// service returns the n-th Service in both families and protocols, with these endpoints.
 func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServicePort) {
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
@@ -141,7 +141,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// apply makes the step to these Services: a full sync if the backend was just started.
+// apply applies a plan with these Services: as a full sync if the backend was just started.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -156,7 +156,7 @@ func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, all...)))
 }
 
-// syncNode makes the step to these Services on another host.
+// syncNode applies a plan with these Services on another node.
 func (w *world) syncNode(node *plan.Node, list ...[]*plan.ServicePort) {
 	w.Helper()
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, slices.Concat(list...)...)))
@@ -173,7 +173,7 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent gives how many connections of the host took the shortcut until now, and left how many were left to nftables.
+// sent returns how many connections of the host have taken the shortcut so far, and how many were left to nftables.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -192,7 +192,7 @@ func (w *world) sent() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent wants so many connections to take the shortcut while something is done.
+// wantSent fails the test unless n connections take the shortcut while do runs.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.sent()
@@ -202,7 +202,7 @@ func (w *world) wantSent(n uint64, what string, do func()) {
 	}
 }
 
-// ask connects to a Service from the host, and gives who answered.
+// ask connects to a Service from the host, and returns the name of the server that answered.
 func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	w.Helper()
 	c, err := net.DialTimeout(network, to.String(), patience)
@@ -221,13 +221,13 @@ func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	return server
 }
 
-// answer asks on an open connection.
+// answer asks on an open connection and returns the name of the server.
 func answer(c net.Conn) (server string, err error) {
 	server, _, err = conversation(c)
 	return server, err
 }
 
-// conversation asks on an open connection, and gives who answered and whom that saw.
+// conversation asks on an open connection, and returns the server's name and the client address that the server saw.
 func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", "", err

@@ -1,5 +1,5 @@
-// Package fault defines the type for everything that is wrong. The part of Edgeway that notices a fault creates the
-// value, with its fix. Other parts only show the fault.
+// Package fault defines the type for all problems that Edgeway reports. The part of Edgeway that notices a fault
+// creates the value, with its fix. Other parts only display the fault.
 package fault
 
 import (
@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Severity says what a fault means for the host.
+// Severity describes the effect of a fault on the host.
 type Severity uint8
 
-// The severities, the mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
+// The severities, mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
 const (
 	OK        Severity = iota
-	Notice             // everything works; worth knowing
-	Warning            // the host works, with a restriction or from old data
+	Notice             // everything works, but the fault is worth knowing
+	Warning            // the host works, with a restriction or with old data
 	Problem            // connections of this host or to these Services fail
 	Unhealthy          // the kernel does not hold the plan
 )
@@ -46,22 +46,22 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fault is one thing that is wrong now.
+// Fault is one current problem.
 type Fault struct {
-	// ID is stable and in kebab-case. It is the label of a metric and a heading in packaging/doc/troubleshooting.md.
+	// ID is stable and in kebab-case. ID is the label of a metric and a heading in packaging/doc/troubleshooting.md.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// Object is the thing that the fault is about. The zero value means the host.
+	// Object is the thing that the fault is about. The zero Object means the host.
 	Object Object `json:"object,omitzero"`
 	// Field is the path of a field in the object, as in "spec.ports[0].port", or "" for the object as a whole.
 	Field string `json:"field,omitempty"`
-	// At is "file:line" of a manifest, or "" if the object is not from one.
+	// At is "file:line" of a manifest, or "" if the object is not from a manifest.
 	At string `json:"at,omitempty"`
 	// Scope selects the connections that the fault concerns, for edgeway explain.
 	Scope Scope `json:"-"`
 	// Message is one sentence without advice.
 	Message string `json:"message,omitempty"`
-	// Fix is a command for a shell, or a key of the configuration and its value. It is "" if there is none.
+	// Fix is a command for a shell, or a key of the configuration and its value. Fix is "" if there is none.
 	Fix string `json:"fix,omitempty"`
 	// Since is the time when the fault began, or zero if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
@@ -106,14 +106,14 @@ func Worst(faults []Fault) Severity {
 	return worst
 }
 
-// Sort sorts the faults by severity, the worst first. It keeps the order of faults with the same severity.
+// Sort sorts the faults by severity, the worst first. Sort keeps the order of faults with the same severity.
 func Sort(faults []Fault) {
 	slices.SortStableFunc(faults, func(a, b Fault) int { return int(b.Severity) - int(a.Severity) })
 }
 
 // Object is the thing that a fault is about: an API object, a file, a configuration key, a device or an address.
 type Object struct {
-	// Kind is the Kubernetes kind, as in "Service", or a word for a thing that is not an API object. It is "" for the
+	// Kind is the Kubernetes kind, as in "Service", or a word for a thing that is not an API object. Kind is "" for the
 	// host, and for an object that has only a name.
 	Kind, Namespace, Name string
 }
@@ -136,8 +136,8 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalJSON reads a JSON string as the name. It ignores any other JSON value: earlier versions wrote such a value
-// into a last-known state, which also names the object elsewhere.
+// UnmarshalJSON reads a JSON string as the name. UnmarshalJSON ignores any other JSON value: earlier versions wrote
+// such a value into a last-known state, which also names the object elsewhere.
 func (o *Object) UnmarshalJSON(data []byte) error {
 	*o = Object{}
 	if data[0] != '"' {

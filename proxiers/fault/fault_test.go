@@ -73,7 +73,7 @@ func TestTheWorstComesFirst(t *testing.T) {
 	}
 }
 
-// Only notices can be ignored: the same ID may be a problem later.
+// Only notices can be ignored, because the same ID may be a problem later.
 func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 	var set fault.Set
 	set.Ignore("a", "c")
@@ -99,7 +99,7 @@ func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 	}
 }
 
-// A long list names some, and says how many there are besides.
+// Bounded shortens a long list, and the last message contains the number of omitted faults.
 func TestFaultsOfOneKindAreBounded(t *testing.T) {
 	var all []fault.Fault
 	for range 13 {

@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// The heading of a section of the guide is an ID, or several with commas between them.
+// The heading of a section in the guide is an ID, or several IDs separated by commas.
 func TestTheGuideHasASectionForEachID(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join(root, "packaging/doc/troubleshooting.md"))
 	if err != nil {
@@ -50,12 +50,12 @@ func TestIDsAreThoseThatTheProgramUses(t *testing.T) {
 	}
 }
 
-// usage collects the IDs that Go files give to faults.
+// usage collects the IDs that Go files assign to faults.
 type usage struct {
 	files  *token.FileSet
 	consts map[string]string // by "folder name"
 	ids    map[string]bool
-	// unknown has the places of IDs that are neither constant nor those of another fault or check.
+	// unknown lists the places of IDs that are not constants and do not come from another fault or check.
 	unknown []string
 }
 
@@ -92,7 +92,7 @@ func (u *usage) folder(n ast.Node) string {
 	return filepath.Base(filepath.Dir(u.files.Position(n.Pos()).Filename))
 }
 
-// declare remembers constants that are strings.
+// declare records string constants.
 func (u *usage) declare(n ast.Node) {
 	spec, ok := n.(*ast.ValueSpec)
 	if !ok || len(spec.Names) != len(spec.Values) {
@@ -114,7 +114,7 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// node notes the IDs in fault.New(ID, ...), Fault{ID: ID}, f.ID = ID, Include(f, IDs...) and Check{Name: ID}.
+// node records the IDs in fault.New(ID, ...), Fault{ID: ID}, f.ID = ID, Include(f, IDs...) and Check{Name: ID}.
 func (u *usage) node(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -149,7 +149,7 @@ func named(e ast.Expr, name string) bool {
 	return ok && id.Name == name
 }
 
-// composite notes the ID of a literal of a type that has one.
+// composite records the ID of a composite literal whose type has an ID.
 func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	key := ""
 	selector, qualified := typ.(*ast.SelectorExpr)
@@ -166,7 +166,7 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note notes an ID. The doctor fills in an empty one, and that of "source-" + name is checked where the names are.
+// note records an ID. The doctor sets empty IDs, and the IDs "source-" + name are checked where the names are defined.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {
@@ -176,7 +176,7 @@ func (u *usage) note(e ast.Expr) {
 		if folder, ok := e.X.(*ast.Ident); ok {
 			text, known = u.consts[folder.Name+" "+e.Sel.Name]
 		}
-		if e.Sel.Name == "ID" || e.Sel.Name == "Name" { // of another fault, or of a check
+		if e.Sel.Name == "ID" || e.Sel.Name == "Name" { // from another fault or a check
 			return
 		}
 	case *ast.BinaryExpr:

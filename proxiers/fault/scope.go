@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Scope selects the connections that a fault concerns. The zero value selects all connections.
+// Scope selects the connections that a fault concerns. The zero Scope selects all connections.
 type Scope struct {
 	// ServicePort is namespace/name:port/protocol, or "" for all ServicePorts.
 	ServicePort string
 	Clients     Clients
-	// To contains the destination or an endpoint of each connection. The zero value contains all addresses.
+	// To contains the destination or an endpoint of each connection. The zero Prefix contains all addresses.
 	To netip.Prefix
 }
 

@@ -37,8 +37,8 @@ func (s *Set) All() (out []Fault) {
 // maxAlike is the number of faults with the same ID and severity that Bounded keeps.
 const maxAlike = 10
 
-// Bounded returns the first ten faults of each ID and severity. If there are more, the message of the tenth says how
-// many.
+// Bounded returns the first ten faults of each ID and severity. If there are more faults, the message of the tenth
+// states how many.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The sets of the table. Those of ports have the KEP's names.
+// The sets of the table. The sets of ports have the names from the KEP.
 const (
 	nodePorts = iota
 	ports4
@@ -29,10 +29,10 @@ var sets = [numSets]struct{ name, typ string }{
 	addrs6:    {"nodeport-ip6-addresses", "ipv6_addr"},
 }
 
-// contents are the elements of each set in nft's syntax, sorted.
+// contents holds the elements of each set in nft's syntax, sorted.
 type contents struct {
 	of [numSets][]string
-	// six reports whether the kernel has IPv6.
+	// six reports whether the kernel supports IPv6.
 	six bool
 }
 
@@ -75,20 +75,21 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// takes reports whether connections of the ServicePort may leave the rules. The kernel's flowtable (7.2) knows TCP and
-// UDP.
+// takes reports whether connections of the ServicePort may bypass the rules. The kernel's flowtable (7.2) supports only
+// TCP and UDP.
 func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
-// idle reports whether no Service has opted in. Then there is no table, and no device has a hook.
+// idle reports whether no Service has opted in. Without an opted-in Service there is no table, and no device has a
+// hook.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
 func (c *contents) empty() bool {
 	return !slices.ContainsFunc(c.of[:], func(list []string) bool { return len(list) > 0 })
 }
 
-// beyond returns the elements that c has and before lacks. only reports whether before has no other elements.
+// beyond returns the elements of c that before lacks. only reports whether before has no elements that c lacks.
 func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	more, only = &contents{six: c.six}, true
 	if before == nil {
@@ -105,7 +106,7 @@ func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	return more, only
 }
 
-// concerned reports whether a change concerns the table.
+// concerned reports whether a change affects the table.
 func concerned(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true
@@ -119,7 +120,7 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts reports whether a change may end connections in the flowtable: a Service that opted in has lost something.
+// cuts reports whether a change may end connections in the flowtable, because a Service that opted in lost something.
 func cuts(change proxiers.Change) bool {
 	if slices.ContainsFunc(change.Removed, takes) ||
 		lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {
@@ -132,7 +133,7 @@ func cuts(change proxiers.Change) bool {
 	})
 }
 
-// lost reports whether a sorted list lacks something of another one.
+// lost reports whether an element of before is missing from after. Both lists are sorted.
 func lost[T any](before, after []T, compare func(T, T) int) bool {
 	return slices.ContainsFunc(before, func(e T) bool {
 		_, still := slices.BinarySearchFunc(after, e, compare)
@@ -140,7 +141,7 @@ func lost[T any](before, after []T, compare func(T, T) int) bool {
 	})
 }
 
-// closed reports whether a frontend is gone, or has other sources or routes.
+// closed reports whether a frontend was removed or has different allowed sources or routes.
 func closed(before, after *plan.ServicePort) bool {
 	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
 		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })

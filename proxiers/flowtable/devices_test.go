@@ -19,10 +19,10 @@ import (
 // kind is the kind of device in front of an endpoint.
 type kind struct {
 	name string
-	// node and host are commands of ip for the two ends, which make br0 and up0; M stands for the hardware address of
-	// the device, N for the node's address, and E for the endpoint's.
+	// node and host are ip commands for the two ends, which create br0 and up0. M stands for the hardware address of
+	// the device, N for the node's address, and E for the endpoint's address.
 	node, host string
-	// tunnel has addresses of its own at both ends.
+	// tunnel reports whether both ends have separate tunnel addresses.
 	tunnel bool
 }
 
@@ -61,7 +61,7 @@ func TestDeviceKinds(t *testing.T) {
 	}
 }
 
-// build makes the devices, and gives the address that the endpoint has behind them.
+// build creates the devices, and returns the address of the endpoint behind them.
 func (w *world) build(k kind) netip.Addr {
 	w.Helper()
 	own := w.endpoints[0].Addr(service4)
@@ -70,7 +70,7 @@ func (w *world) build(k kind) netip.Addr {
 		w.Fatal(err)
 	}
 	mac := link.HardwareAddr.String()
-	away := strings.Replace(mac, ":01:", ":02:", 1) // netlab gives the two ends these
+	away := strings.Replace(mac, ":01:", ":02:", 1) // netlab assigns such addresses to the two ends
 	words := strings.NewReplacer(" M ", " "+mac+" ", " N ", " "+netlab.NodeAddr4.String()+" ", " E ", " "+own.String()+" ", " E;", " "+own.String()+";", " N;", " "+netlab.NodeAddr4.String()+";")
 	if k.node != "" {
 		w.ip(nil, words.Replace(k.node))
@@ -99,7 +99,7 @@ func (w *world) build(k kind) netip.Addr {
 	return own
 }
 
-// ip runs commands of ip on an endpoint, or on the node.
+// ip runs ip commands on an endpoint, or on the node if endpoint is nil.
 func (w *world) ip(endpoint *netlab.Host, commands string) {
 	w.Helper()
 	if endpoint == nil {
@@ -113,7 +113,7 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// Devices that come one after the other, as with pods, join the flowtable, which is written once a second at most.
+// Devices that appear one by one, like those of pods, join the flowtable, which is rewritten at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())

@@ -1,29 +1,29 @@
-// Package flowtable puts the connections of Services that opted in on the kernel's fast path (KEP-4963). The kernel
-// then forwards their packets from one device to the other by its flowtable, without rules and without the routing
-// table.
+// Package flowtable puts the connections of Services that opted in on the kernel's fast path (KEP-4963). The kernel's
+// flowtable then forwards their packets from one device to the other without the rules and the routing table.
 //
 // # Which connections
 //
-// A rule at the end of the forward hook offers a connection to the flowtable when it was seen in both directions, its
-// destination was translated, and its original destination is one of a Service that opted in. The KEP marks packets
-// before they are translated and offers packets with the mark, because its authors found no way to look up the original
-// port in a set. nft from 1.0.6 on has one: it takes "ct original proto-dst" as a key if the same rule says that the
-// protocol is TCP or UDP. So this package needs no mark, and leaves those of other programs alone. The KEP's rules
-// clear all but 15 bits of every forwarded packet, and offer no packet that has another bit set.
+// A rule at the end of the forward hook offers a connection to the flowtable if the connection was seen in both
+// directions, its destination was translated, and its original destination belongs to a Service that opted in. The KEP
+// marks packets before they are translated and offers marked packets, because its authors found no way to look up the
+// original port in a set. nft 1.0.6 and newer accept "ct original proto-dst" as a key if the same rule matches on the
+// protocol TCP or UDP. So this package needs no mark and does not touch the marks of other programs. The KEP's rules
+// clear all but 15 bits of the mark of every forwarded packet, and offer no packet that has another bit set.
 //
-// The rule is the last of its hook, behind those of a firewall: a packet that a firewall drops is not offered. For the
-// same reason the flowtable's hook is the last one of a device.
+// The rule is the last one of its hook, after the rules of a firewall, so a packet that a firewall drops is not
+// offered. For the same reason the flowtable's hook is the last one of a device.
 //
-// All network devices take part: the kernel takes a connection when the devices to both of its ends do.
+// All network devices take part, because the kernel offloads a connection only if the devices at both ends take part.
 //
-// # What ends it
+// # How offloading ends
 //
-// A connection that is in the flowtable stays there when the rule is gone. To send all connections back to the rules,
-// the follower writes the whole table anew in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). It
-// does so in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range, and, at most
-// once a second, when a network device came or another program has changed rules that forwarded packets meet: a new
-// rule may drop an offloaded connection. A connection that may still be offloaded returns with its next packet. The
-// follower reads the rules only of tables in which another program has changed something.
+// A connection in the flowtable stays there when the rule is removed. To return all connections to the rules, the
+// follower replaces the whole table in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). The follower
+// replaces the table in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range,
+// and, at most once a second, when a network device appears or another program has changed rules that forwarded packets
+// pass: a new rule may drop an offloaded connection. A connection that may still be offloaded returns to the flowtable
+// with its next packet. The follower reads the rules only of those tables in which another program has changed
+// something.
 package flowtable
 
 import (
@@ -65,7 +65,7 @@ func Component(shared []proxiers.SharedTable) proxiers.Component {
 	}
 }
 
-// follower keeps the table. The fields below mu are read by other goroutines, too, and are written with mu held.
+// follower maintains the table. Other goroutines also read the fields below mu, which are written with mu held.
 type follower struct {
 	env      proxiers.Env
 	shared   []proxiers.SharedTable
@@ -74,27 +74,27 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have is the contents of the table, and devices are those of the flowtable, by index. Either is nil if it is
-	// unknown.
+	// have holds the contents of the table. devices holds the devices of the flowtable by index. Unknown contents or
+	// devices are nil.
 	have    *contents
 	devices map[int]string
 
 	mu sync.Mutex
-	// due is the time of the next look at what has changed, or zero. written is the time when the table was last
-	// written, or when the rules of other programs were last read.
+	// due is the time of the next check for changes, or zero. written is the time when the table was last written, or
+	// when the rules of other programs were last read.
 	due     time.Time
 	written time.Time
-	// touched is what other programs have changed since then.
+	// touched holds the changes that other programs have made since the time written.
 	touched map[tableID]*touched
-	// unavailable says why this host has no fast path; nil if it has.
+	// unavailable is the reason why this host has no fast path, or nil if the host has one.
 	unavailable error
 	plan        *plan.Plan
-	// offloads are names of the devices of the flowtable.
+	// offloads holds the names of the flowtable's devices.
 	offloads []string
 	writes   counts
 }
 
-// newFollower opens sockets in the network namespace of the calling thread. It changes nothing.
+// newFollower opens sockets in the network namespace of the calling thread. newFollower changes nothing on the host.
 func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, error) {
 	f := &follower{env: env, shared: shared, touched: map[tableID]*touched{}}
 	var err error
@@ -141,7 +141,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// full writes the table, whatever its contents are.
+// full rewrites the table, whatever its current contents.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
 	f.watcher.Forget()
@@ -164,7 +164,7 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	return nil
 }
 
-// note keeps the plan for metrics and status.
+// note stores the plan for metrics and status.
 func (f *follower) note(p *plan.Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +173,7 @@ func (f *follower) note(p *plan.Plan) {
 
 func (f *follower) blocked() bool { return len(f.Faults()) > 0 }
 
-// Faults implements proxiers.Reporter: the reason why this host can have no fast path.
+// Faults implements proxiers.Reporter. Faults returns the reason why this host cannot have a fast path.
 func (f *follower) Faults() []fault.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,13 +183,13 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
-// attempts bounds the retries of commands that name a device which has just gone. The kernel refuses such commands as a
-// whole.
+// attempts limits the retries after a command names a device that has just been removed. The kernel then rejects all
+// commands of the transaction.
 const attempts = 5
 
-// rewrite writes the table anew with the present devices, so that all connections are with the rules again. After a
-// refusal it leaves out the devices that came or went meanwhile: where devices come and go all the time, the other
-// devices must not wait.
+// rewrite replaces the table, using the current devices, so that all connections return to the rules. After the kernel
+// rejects the commands, rewrite omits the devices that appeared or vanished in the meantime: on a host where devices
+// come and go all the time, the other devices must not wait.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
 	if wanted.idle() {
@@ -218,7 +218,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	return err
 }
 
-// present returns the names of the network devices by index, except names that have a meaning to nft.
+// present returns the names of the network devices by index, except names with a special meaning to nft.
 func (f *follower) present() (map[int]string, error) {
 	all, err := f.links.List()
 	if err != nil {
@@ -233,7 +233,7 @@ func (f *follower) present() (map[int]string, error) {
 	return out, nil
 }
 
-// grown reports whether there are devices that the flowtable lacks. The kernel removes those that went.
+// grown reports whether there are devices that the flowtable lacks. The kernel removes vanished devices by itself.
 func (f *follower) grown() (bool, error) {
 	present, err := f.present()
 	for index, name := range present {
@@ -244,7 +244,7 @@ func (f *follower) grown() (bool, error) {
 	return false, err
 }
 
-// use notes the devices of the flowtable.
+// use records the devices of the flowtable.
 func (f *follower) use(devices map[int]string) {
 	f.devices = devices
 	f.mu.Lock()
@@ -252,7 +252,7 @@ func (f *follower) use(devices map[int]string) {
 	f.offloads = names(devices)
 }
 
-// settled clears the deferred work, because the coming transaction does it.
+// settled clears the deferred work, because the next transaction includes it.
 func (f *follower) settled() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -265,7 +265,7 @@ func (f *follower) commit(ctx context.Context, commands string) error {
 	return f.watcher.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
 }
 
-// Close leaves the table.
+// Close stops the follower and keeps the table.
 func (f *follower) Close() error {
 	f.links.Close()
 	err := f.watcher.Close()

@@ -9,27 +9,27 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// familyNames has the families whose rules may see a forwarded packet, in nft's words.
+// familyNames lists the families whose rules may see a forwarded packet, in nft's terms.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
-// tableID names a table.
+// tableID identifies a table.
 type tableID struct {
 	family uint8
 	name   string
 }
 
-// touched is what other programs have changed in a table.
+// touched holds the changes that other programs have made to a table.
 type touched struct {
-	// all says that anything may have changed.
+	// all reports that anything in the table may have changed.
 	all          bool
 	chains, sets map[string]bool
 }
 
-// maxTouched bounds the names that are kept of a table, and the tables.
+// maxTouched limits the names that are kept for each table, and the number of tables.
 const maxTouched = 100
 
-// concerns names the table if a notice is about it, and notes what other programs have changed. The watcher calls it
-// with its lock held.
+// concerns describes the follower's table if a notice is about that table, and records changes by other programs. The
+// watcher calls concerns with its lock held.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -42,8 +42,8 @@ func (f *follower) concerns(m netlink.Message) string {
 	return ""
 }
 
-// forwards reports whether a notice may be about rules that forwarded packets meet. Tables without rules, counters and
-// the like are not.
+// forwards reports whether a notice may be about rules that forwarded packets pass. Tables without rules, counters and
+// similar objects are not relevant.
 func forwards(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
@@ -56,7 +56,7 @@ func forwards(m netlink.Message) bool {
 	return false
 }
 
-// touch notes what a notice is about.
+// touch records the object that a notice is about.
 func (f *follower) touch(m netlink.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *follower) touch(m netlink.Message) {
 	}
 }
 
-// owns returns the test for a backend's chains in a table of other programs, or nil if no backend has any.
+// owns returns the function that tests for a backend's chains in a table of other programs, or nil if there are none.
 func (f *follower) owns(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
@@ -93,8 +93,8 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 	return nil
 }
 
-// ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that leads
-// there. If another program changes such a chain, the backend repairs it.
+// ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that jumps
+// to such a chain. If another program changes the chain, the backend repairs it.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

@@ -20,7 +20,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// listener is a follower that only notices changes, as on a kernel without a flowtable.
+// listener is a follower that only watches for changes, as on a kernel without a flowtable.
 type listener struct {
 	*testing.T
 	*follower
@@ -51,10 +51,10 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed reports whether what a function did counts as a change by another program.
+// noticed runs do and reports whether its changes count as changes by another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
-	l.watcher.Forget() // reads all notices that the kernel has sent
+	l.watcher.Forget() // reads all pending notices from the kernel
 	l.settled()
 	do()
 	l.watcher.Forget()
@@ -63,7 +63,7 @@ func (l listener) noticed(do func()) bool {
 	return !l.due.IsZero()
 }
 
-// foreign reports whether the table is written anew for what a function did.
+// foreign runs do and reports whether its changes cause a rewrite of the table.
 func (l listener) foreign(do func()) bool {
 	l.Helper()
 	if !l.noticed(do) {
@@ -84,7 +84,7 @@ func (l listener) run(command string) {
 	}
 }
 
-// backends lists those that this kernel can run.
+// backends lists the backends that this kernel can run.
 func backends(t *testing.T) (list []proxiers.Component) {
 	t.Helper()
 	all := append(iptables.Components(), nftables.Component(), ipvs.Component(),
@@ -105,8 +105,8 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// Connections on the fast path stay there while a backend applies changes, and leave it when another program changes
-// the tables that the backend shares with it.
+// Connections on the fast path stay there while a backend applies changes. Connections return to the rules when another
+// program changes a table that it shares with the backend.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestBackendsAreNotForeign(t *testing.T) {
 			l.wantKnownTables(b.Traits.SharedTables)
 			for _, s := range b.Traits.SharedTables {
 				if s.Name == "nat" {
-					continue // established connections do not meet it
+					continue // packets of established connections do not pass this table
 				}
 				if !l.foreign(func() { l.run(fmt.Sprintf("nft insert rule %s %s FORWARD meta mark 1 drop", s.Family, s.Name)) }) {
 					t.Errorf("another program's rule in the table %s %s does not count", s.Family, s.Name)
@@ -154,7 +154,7 @@ func TestBackendsAreNotForeign(t *testing.T) {
 	}
 }
 
-// Sets and chains of other programs count only if forwarded packets meet a rule that uses them.
+// Changes to sets and chains of other programs count only if forwarded packets reach a rule that uses them.
 func TestForeignRules(t *testing.T) {
 	l := newListener(t, nil)
 	script := `
@@ -182,7 +182,7 @@ table inet firewall {
 		command string
 		want    bool
 	}{
-		{"add element inet firewall banned { 192.0.2.1 }", false}, // as fail2ban does
+		{"add element inet firewall banned { 192.0.2.1 }", false}, // like fail2ban
 		{"delete element inet firewall banned { 192.0.2.1 }", false},
 		{"add element inet firewall unused { 192.0.2.1 }", false},
 		{"add element inet firewall blocked { 192.0.2.1 }", true},
@@ -196,7 +196,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// Now a map leads from the forward hook to any chain.
+		// From here on, a map leads from the forward hook to any chain.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},
@@ -210,7 +210,7 @@ table inet firewall {
 	}
 }
 
-// A program that changes very many things has all of them count as relevant.
+// If a program changes very many objects, all objects count as relevant.
 func TestForeignChangesAreBounded(t *testing.T) {
 	l := newListener(t, nil)
 	l.run("nft add table inet many")
@@ -226,7 +226,7 @@ func TestForeignChangesAreBounded(t *testing.T) {
 	}
 }
 
-// wantKnownTables wants every table to be Edgeway's or shared.
+// wantKnownTables fails the test unless every table is Edgeway's or shared.
 func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	l.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()
@@ -234,7 +234,7 @@ func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 		l.Fatal(err)
 	}
 	for line := range strings.Lines(string(out)) {
-		words := strings.Fields(line) // table FAMILY NAME
+		words := strings.Fields(line) // fields: table FAMILY NAME
 		known := slices.ContainsFunc(shared, func(s proxiers.SharedTable) bool { return s.Family == words[1] && s.Name == words[2] })
 		if !known && !proxiers.OwnTable(words[1], words[2]) {
 			l.Errorf("no list has the backend's %s", strings.TrimSpace(line))

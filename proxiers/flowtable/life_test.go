@@ -22,7 +22,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A kernel without a flowtable, as that of many test machines, is told of once, and is no error.
+// A kernel without a flowtable, such as that of many test machines, causes one log line and no error.
 func TestWithout(t *testing.T) {
 	err := Component(nil).Probe(t.Context())
 	if err == nil {
@@ -50,7 +50,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// gathered gives the values of a follower's metrics, by name and label.
+// gathered returns the values of a follower's metrics, by name and label.
 func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -72,7 +72,7 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// Every kind of frontend, in both families and protocols, and nothing else.
+// Connections to every kind of frontend are offloaded, in both families and protocols.
 func TestTakes(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -91,7 +91,7 @@ func TestTakes(t *testing.T) {
 	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") || !slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
-	// After half a minute without a packet the kernel gives a connection back: the last one is there.
+	// The kernel ends offloading after half a minute without a packet, so only the last ServicePort is certain.
 	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}
@@ -100,7 +100,7 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// What is forwarded to the same ports of other addresses is nobody's Service, translated by another program or not.
+// Connections to the same ports of other addresses are not offloaded, with or without translation.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
@@ -116,7 +116,7 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// What iptables translates is taken as well, and given back.
+// Connections that iptables translates are also offloaded, and later return to the rules.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
@@ -138,7 +138,7 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// What BPF tells connection tracking of at the network device is taken as well, and given back.
+// Connections that the tc program writes into connection tracking are also offloaded, and later return to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
@@ -156,8 +156,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Bits of the mark that others have set keep nothing from the fast path, and stay: the one that Kubernetes masquerades
-// by, where another one is configured, and all above.
+// Mark bits that other programs set do not prevent offloading, and are preserved: Kubernetes' usual masquerade bit, if
+// another bit is configured, and all higher bits.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -191,7 +191,7 @@ func (w *world) restart() {
 	w.apply(last.Services...)
 }
 
-// Whatever happens to a Service, no connection hangs, and each is on the way that it belongs on.
+// Whatever happens to a Service, no connection hangs, and each connection takes the expected path.
 func TestLifeCycle(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(2)...)
@@ -223,7 +223,7 @@ func TestLifeCycle(t *testing.T) {
 		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
 	w.apply(w.web(2)...)
-	// The endpoint drains: its connection goes on, as it would with rules alone.
+	// The endpoint drains: its connection continues, as it would with rules alone.
 	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
 	step("a device comes", func() {
 		tends := w.tends.Load()
@@ -242,7 +242,7 @@ func TestLifeCycle(t *testing.T) {
 	}, w.wantFast)
 }
 
-// A firewall's drop that comes later holds for what is on the fast path too, and goes again.
+// A new firewall rule drops an offloaded connection, and the connection recovers when the rule is removed.
 func TestForeignDrop(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -250,7 +250,7 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("before", s)
 	w.nft("add table ip firewall; add chain ip firewall forward { type filter hook forward priority 0; }; add rule ip firewall forward udp dport 8080 drop")
 	start := time.Now()
-	silent := 0 // a busy machine may be silent now and then
+	silent := 0 // a busy machine may fail to answer now and then
 	var since time.Duration
 	w.until("the drop holds", func() bool {
 		asked := time.Now()
@@ -266,8 +266,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("after", s)
 }
 
-// A firewall that changes all the time has the table written once a second if forwarded packets meet what it changes,
-// and else never.
+// If a firewall changes constantly, the table is rewritten once a second if forwarded packets reach the changed
+// objects, and otherwise never.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -291,7 +291,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Devices that come and go while the table is written fail no transaction.
+// Devices that appear and vanish during a write of the table do not make the transaction fail.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -317,7 +317,7 @@ func TestDeviceRace(t *testing.T) {
 	}
 }
 
-// until waits for something that happens soon.
+// until waits for a condition that becomes true soon.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {

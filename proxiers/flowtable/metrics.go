@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reason is the cause of a new table.
+// reason is the reason for a rewrite of the table.
 type reason int
 
 const (
@@ -21,10 +21,10 @@ const (
 
 var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices"}
 
-// counts counts the tables that were written, by reason.
+// counts counts the rewrites of the table by reason.
 type counts [numReasons]atomic.Uint64
 
-// askLimit bounds the dump of the flowtable's connections: the kernel walks over all that it tracks.
+// askLimit limits the time to dump the flowtable's connections, because the kernel walks over all tracked connections.
 const askLimit = 5 * time.Second
 
 var (
@@ -67,7 +67,7 @@ func (f *follower) Collect(out chan<- prometheus.Metric) {
 	gauge(devicesDesc, len(state.Devices))
 	gauge(servicesDesc, len(state.Services))
 	if err != nil {
-		return // the kernel cannot be asked now, and the metric is absent from this scrape
+		return // the kernel did not answer, so this scrape omits the metric
 	}
 	flows := 0
 	for i := range state.Services {

@@ -40,7 +40,7 @@ func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) 
 	return out, eachOffloaded(ctx, f.env.Families, func(flow *netlink.Flow) {
 		i, ours := owner[destination{flow.Protocol, flow.Orig.Dst}]
 		if !ours {
-			return // of another program's flowtable
+			return // the connection belongs to another program's flowtable
 		}
 		svc := &out.Services[i]
 		svc.Flows++

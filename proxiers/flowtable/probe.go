@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probe makes nft and the kernel check a table with a rule of each kind, without creating it.
+// probe asks nft and the kernel to check a table with a rule of each kind, without creating the table.
 func probe(ctx context.Context) error {
 	nft, err := nfttable.FindProgram()
 	if err != nil {
@@ -30,7 +30,7 @@ func try(ctx context.Context, nft *nfttable.Program) error {
 	return err
 }
 
-// probe finds out whether this host can have a fast path. If it cannot, that is no error of a sync: all else works.
+// probe checks whether this host supports a fast path. A host without a fast path is no sync error: all else works.
 func (f *follower) probe(ctx context.Context) error {
 	if f.nft == nil {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// relevant reports whether a connection that is in the flowtable could be dropped by what other programs have changed
-// since the table was written. It asks the kernel for the rules of the tables in question: fail2ban adds elements all
-// day to a set that only the input hook uses.
+// relevant reports whether other programs, since the table was written, have made a change that could drop a connection
+// in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do not matter:
+// for example, fail2ban adds elements all day to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched
 	f.touched = map[tableID]*touched{}
-	f.written = time.Now() // the next look comes after the pause, too
+	f.written = time.Now() // the pause applies before the next check, too
 	f.mu.Unlock()
 	for id, t := range changed {
 		if t.all {
@@ -40,21 +40,21 @@ func (f *follower) relevant() (bool, error) {
 	return false, nil
 }
 
-// reach says which chains and sets of a table decide about packets of established connections that are forwarded.
+// reach holds the chains and sets of a table that affect forwarded packets of established connections.
 type reach struct {
 	tableID
 	conn *netlink.Conn
 	owns func(chain string) bool
-	// met has all chains, and whether such packets may meet them.
+	// met maps each chain to whether such packets may reach the chain.
 	met  map[string]bool
 	sets map[string]bool
-	// next are chains whose rules are not read yet. byMap says that a rule takes its next chain from a map, which may
-	// be any.
+	// next holds the chains whose rules are not read yet. byMap reports that a rule looks up its next chain in a map,
+	// so that the next chain may be any chain.
 	next  []string
 	byMap bool
 }
 
-// read walks through the chains, from those of the hooks.
+// read walks through the chains, starting from the base chains.
 func (r *reach) read() error {
 	r.met, r.sets = map[string]bool{}, map[string]bool{}
 	table := netlink.AppendAttr(nil, netlink.AttrTable, r.name)
@@ -82,7 +82,7 @@ func (r *reach) read() error {
 	return err
 }
 
-// hooked reports whether a chain is one of a hook that forwarded packets of an established connection meet. Those of
+// hooked reports whether a chain is a base chain that forwarded packets of an established connection pass. Chains of
 // the type nat see only the first packet of a connection.
 func hooked(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
@@ -96,7 +96,7 @@ func hooked(chain []byte) bool {
 	return true
 }
 
-// meet has the rules of a chain read. A backend's chains end the walk: they do not use what is another program's.
+// meet queues a chain for reading. The walk ends at a backend's chains, which use no objects of other programs.
 func (r *reach) meet(chain string) {
 	if r.met[chain] || r.owns != nil && r.owns(chain) {
 		return
@@ -105,10 +105,10 @@ func (r *reach) meet(chain string) {
 	r.next = append(r.next, chain)
 }
 
-// rule notes where a rule leads, and the sets that it uses.
+// rule records the chains that a rule jumps to, and the sets that the rule uses.
 func (r *reach) rule(m netlink.Message) error {
 	if m.Family != r.family || text(m, netlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
-		return nil // of a kernel that does not heed the filter
+		return nil // some kernels ignore the filter
 	}
 	chains, _ := netlink.Jumps(m.Attrs)
 	for _, chain := range chains {

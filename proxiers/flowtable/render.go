@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// tableName, fastpath and the names of the sets of ports are those of KEP-4963.
+	// tableName, fastpath and the names of the port sets are the names in KEP-4963.
 	tableName = proxiers.FlowtableTable
 	fastpath  = "fastpath"
 	// offer is the chain that finds the Service of a connection.
 	offer = "offer"
-	// last is the priority of the chain and of the flowtable: behind all others, see the package comment. The highest
+	// last is the priority of the chain and of the flowtable: after all others, see the package comment. The highest
 	// known priorities in the forward hook are 10 (firewalld) and 50 (iptables' table security).
 	last = 1000
-	// devicesPerCommand is less than the kernel's NFT_NETDEVICE_MAX: Linux 6.1 refuses a message with 256 names, 7.2
-	// one with more. A flowtable may have more.
+	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a message with 256 names, and Linux
+	// 7.2 rejects a message with more. A flowtable may have more devices.
 	devicesPerCommand = 255
 	// elementsPerCommand keeps a message below the limit of a socket.
 	elementsPerCommand = 1000
 )
 
-// whole returns the commands that write the table anew. They are one transaction: there is no moment without the table.
+// whole returns the commands that replace the table. The commands form one transaction, so the table is never missing.
 func whole(c *contents, devices []string) string {
 	var b strings.Builder
 	b.WriteString(noTable)
@@ -46,7 +46,7 @@ func whole(c *contents, devices []string) string {
 	return b.String()
 }
 
-// noTable are the commands that remove the table, if there is one.
+// noTable contains the commands that remove the table if it exists.
 const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
 // flowtable returns the commands that add the flowtable with its devices.
@@ -65,15 +65,15 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules of both chains. The first match is the cheapest one: half of all
-// packets are answers, and one direction is enough, because the kernel takes a connection as a whole. A connection that
-// IPVS has translated is never established in its original direction.
+// rules returns the commands that add the rules of both chains. The first match is the cheapest: half of all packets
+// are replies, and one direction is enough, because the kernel offloads both directions of a connection together. A
+// connection that IPVS has translated is never established in its original direction.
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }
 	add(fastpath, "ct direction original ct status dnat ct state established goto "+offer)
 	family := func(ip string, ports, addrs int) {
-		// nft 1.0.6 takes the port only in a rule that matches the protocol.
+		// nft 1.0.6 accepts the port only in a rule that matches the protocol.
 		add(offer, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
 			ip, sets[ports].name, fastpath))
 		add(offer, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s flow add @%s",

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var both = []plan.Family{plan.IPv4, plan.IPv6}
 
-// longLived gives the ServicePorts of plantest, which all opt in, and one of SCTP that does.
+// longLived returns the ServicePorts of plantest, all opted in, and an SCTP ServicePort that opted in.
 func longLived() (list []*plan.ServicePort) {
 	list = plantest.Web()
 	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)}, plantest.Endpoint("10.244.1.9:36412"))
@@ -35,7 +35,7 @@ func TestWhole(t *testing.T) {
 	plantest.Golden(t, *update, "whole", whole(c, []string{"cni0", "eth0"}))
 }
 
-// A kernel without IPv6 is asked for nothing of it.
+// On a kernel without IPv6, the commands contain nothing for IPv6.
 func TestOneFamily(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both[:1])
 	if text := whole(c, nil); strings.Contains(text, "ip6") || strings.Contains(text, "::") || !strings.Contains(text, "10.96.0.2") {
@@ -43,7 +43,7 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// Where nobody has opted in there is no table, and no device has a hook.
+// If no Service has opted in, there is no table, and no device has a hook.
 func TestIdle(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), plantest.Web()...), both)
 	want := "add table inet kube-proxy-flowtable\ndelete table inet kube-proxy-flowtable\n"
@@ -52,7 +52,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// The kernel refuses a message with 256 devices.
+// The kernel rejects a message with 256 devices, so the commands are split.
 func TestManyDevices(t *testing.T) {
 	var devices []string
 	for i := range 600 {
@@ -72,7 +72,7 @@ func TestManyDevices(t *testing.T) {
 	}
 }
 
-// What each kind of change is to a table that has all of plantest's ServicePorts.
+// Each kind of change has the expected effect on a table with all of plantest's ServicePorts.
 func TestChanges(t *testing.T) {
 	base := plantest.Plan(plantest.Node(), longLived()...)
 	with := func(name string, spoil func(*plan.ServicePort)) *plan.Plan {

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// pairs of runs, with and without, are compared.
+	// pairs is the number of pairs of runs, with and without the fast path, that are compared.
 	pairs = 10
-	// runTime is how long each run is by the machine's clock, which counts instructions (vm.Job.Counted).
+	// runTime is the duration of a run by the machine's clock, which counts instructions (vm.Job.Counted).
 	runTime = time.Second
-	// iperfPort is the port of iperf3, for its control connection and the data.
+	// iperfPort is the port of iperf3 for its control connection and the data.
 	iperfPort = 5201
 )
 
-// TestSpeed measures in turns with and without the fast path, beside 100 rules of a firewall.
+// TestSpeed alternates between runs with and without the fast path, beside 100 firewall rules.
 func TestSpeed(t *testing.T) {
 	w, server := newSpeed(t)
 	if err := server.Start(); err != nil {
@@ -56,13 +56,13 @@ func TestSpeed(t *testing.T) {
 	})
 }
 
-// toServer has a Service lead to the program that answers measurements.
+// toServer makes a Service forward to the iperf3 server.
 func (w *world) toServer(s *plan.ServicePort) {
 	s.Pools[0] = []plan.Endpoint{{Addr: netip.AddrPortFrom(w.endpoints[0].Addr(s.Frontends[0].Addr), iperfPort)}}
 	s.Serving = s.Pools[0]
 }
 
-// newSpeed gives a world with a firewall, and an iperf3 that is not started.
+// newSpeed returns a world with a firewall, and an iperf3 command that is not started.
 func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	t.Helper()
 	if os.Getenv("FASTPATH_SPEED") == "" {
@@ -73,7 +73,7 @@ func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
 
-// firewall has rules that nothing matches before the last packet of the forward hook.
+// firewall adds rules that match no packet, so that a packet passes all of them in the forward hook.
 func (w *world) firewall(rules int) {
 	w.Helper()
 	var b strings.Builder
@@ -85,7 +85,7 @@ func (w *world) firewall(rules int) {
 	w.Cleanup(func() { w.nft("delete table ip firewall") })
 }
 
-// compare runs pairs in turns, tells the medians, and wants the median of the ratios to be that much at least.
+// compare alternates both kinds of runs, logs the medians, and fails the test if the median ratio is below least.
 func (w *world) compare(what string, least float64, without, with func(), measure func() (rate, cost float64)) {
 	w.Helper()
 	var rates, costs [2][]float64
@@ -95,7 +95,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 		for turn := range 2 {
 			side := (i + turn) % 2
 			[]func(){without, with}[side]()
-			if err := w.lab.Node.FlushConntrack(); err != nil { // what ends them would be at work meanwhile
+			if err := w.lab.Node.FlushConntrack(); err != nil { // the expiry of old connections would disturb the measurement
 				w.Fatal(err)
 			}
 			time.Sleep(settle)
@@ -115,10 +115,10 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest gives how likely it is, where both sides are alike, that so many pairs of all or more go to one of them.
+// signTest returns the probability that so many or more of all pairs favour one side if both sides are equal.
 func signTest(better, all int) (p float64) {
 	most := max(better, all-better)
-	ways := 1.0 // to choose k of all
+	ways := 1.0 // the number of ways to choose k of all
 	for k := range all + 1 {
 		if k >= most {
 			p += 2 * ways
@@ -133,7 +133,7 @@ func median(list []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// iperf gives the bits that arrived in a second; 0: nobody answered.
+// iperf returns the received bits per second, or 0 if the server did not answer.
 func (w *world) iperf(more ...string) float64 {
 	w.Helper()
 	args := append([]string{"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t", fmt.Sprint(runTime.Seconds())}, more...)
@@ -162,7 +162,7 @@ func (w *world) iperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// busy gives the seconds that the machine's processors have worked.
+// busy returns the time in seconds that the machine's processors have been busy.
 func (w *world) busy() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -178,7 +178,7 @@ func (w *world) busy() float64 {
 	return total / 100
 }
 
-// kepRules are those that KEP-4963 proposes, with the names of the test's devices and Service.
+// kepRules are the rules that KEP-4963 proposes, with the names of the test's devices and Service.
 const kepRules = `add table inet kep
 delete table inet kep
 table inet kep {

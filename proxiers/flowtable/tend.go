@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// settle is the time between an event and the answer, because several events come together.
+	// settle is the delay between an event and the reaction, because events often arrive in groups.
 	settle = 100 * time.Millisecond
-	// pause is the least time between two answers.
+	// pause is the minimum time between two reactions.
 	pause = time.Second
 	// retry is the delay before the next attempt.
 	retry = time.Second
@@ -21,8 +21,8 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Tend implements proxiers.Tender. It writes the table anew if devices came, or if another program has changed rules
-// that matter: a connection that is in the flowtable would never meet a new rule that drops it.
+// Tend implements proxiers.Tender. Tend rewrites the table if devices appeared, or if another program has changed
+// relevant rules: a connection in the flowtable would never reach a new rule that drops it.
 func (f *follower) Tend(ctx context.Context) error {
 	if !f.isDue() || f.have == nil || f.have.idle() {
 		return nil
@@ -37,7 +37,7 @@ func (f *follower) Tend(ctx context.Context) error {
 	return err
 }
 
-// outdated returns the reason for a new table, or numReasons if there is none.
+// outdated returns the reason for a rewrite of the table, or numReasons if there is none.
 func (f *follower) outdated() (reason, error) {
 	relevant, err := f.relevant()
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *follower) outdated() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether the time for a look has come, and clears it.
+// isDue reports whether a check is due, and clears the due time if so.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,8 +70,8 @@ func (f *follower) schedule(after time.Duration) {
 	f.mu.Unlock()
 }
 
-// soon schedules a look at the devices and at the rules of other programs, unless it is scheduled already. Any
-// goroutine may call it.
+// soon schedules a check of the devices and of other programs' rules, unless a check is scheduled already. Any
+// goroutine may call soon.
 func (f *follower) soon() {
 	f.mu.Lock()
 	known := !f.due.IsZero()

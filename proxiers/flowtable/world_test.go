@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// needFlowtable skips a test where the kernel has no flowtable. In the virtual machines it has.
+// needFlowtable skips a test on a kernel without a flowtable. The kernels of the virtual machines have a flowtable.
 func needFlowtable(t *testing.T) {
 	t.Helper()
 	err := Component(nil).Probe(t.Context())
@@ -36,7 +36,7 @@ func needFlowtable(t *testing.T) {
 	}
 }
 
-// world is a router with the backend and the follower, which it runs as the daemon does, a client and two endpoints.
+// world is a router with the backend and the follower, which runs like the daemon, a client and two endpoints.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -50,7 +50,7 @@ type world struct {
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	// tends is how often there was later work, and tending how long it took.
+	// tends counts the runs of deferred work, and tending adds up their duration.
 	tends   atomic.Int32
 	tending time.Duration
 }
@@ -77,9 +77,9 @@ func newWorld(t *testing.T, backend proxiers.Component) *world {
 	w.env = proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
-		Settings: map[string]any{"tc": true}, // of ebpf
+		Settings: map[string]any{"tc": true}, // for ebpf
 	}
-	// The connections of the test before have the same ports.
+	// The connections of the previous test have the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func (w *world) poke() {
 	}
 }
 
-// start makes the stages, and has their later work done.
+// start creates the stages, and runs their deferred work in the background.
 func (w *world) start() {
 	w.Helper()
 	for _, c := range []proxiers.Component{w.backend, Component(w.backend.Traits.SharedTables)} {
@@ -137,7 +137,7 @@ func (w *world) start() {
 	w.stop = func() { close(ended); done.Wait() }
 }
 
-// end stops the stages, which leave what they wrote.
+// end stops the stages, which leave their state in the kernel.
 func (w *world) end() {
 	w.Helper()
 	w.stop()
@@ -149,7 +149,7 @@ func (w *world) end() {
 	w.stages = nil
 }
 
-// tend is what the pipeline does: later work, and a full sync after drift.
+// tend does the work of the pipeline: deferred work, and a full sync after drift.
 func (w *world) tend(ended chan struct{}) {
 	for {
 		w.mu.Lock()
@@ -186,7 +186,7 @@ func (w *world) tend(ended chan struct{}) {
 	}
 }
 
-// sync is called with mu held. Afterwards the later work is looked at, as the pipeline does.
+// sync applies a change and then checks for deferred work, like the pipeline. The caller must hold mu.
 func (w *world) sync(change proxiers.Change) {
 	w.Helper()
 	for _, p := range w.stages {
@@ -198,7 +198,7 @@ func (w *world) sync(change proxiers.Change) {
 	w.poke()
 }
 
-// apply puts Services in force, those of web, partially unless it is the first time.
+// apply applies a plan with these Services, as a partial sync except for the first time.
 func (w *world) apply(list ...*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -212,7 +212,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web gives the Service in both families and protocols, with the first endpoints, opted in.
+// web returns the Service in both families and protocols, opted in, with the first endpoints.
 func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -241,7 +241,7 @@ func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*
 
 const patience = 20 * time.Second
 
-// open begins a connection from the client, which was answered once.
+// open opens a connection from the client and waits for one answer.
 func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Session {
 	w.Helper()
 	s, o := w.client.Open(netlab.Flow{Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port), Wait: patience})
@@ -253,7 +253,7 @@ func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Sessio
 	return s
 }
 
-// ask wants an answer.
+// ask fails the test unless the server answers.
 func (w *world) ask(s *netlab.Session) {
 	w.Helper()
 	if o := s.Ask(patience); o.Answer != netlab.Served {
@@ -261,11 +261,11 @@ func (w *world) ask(s *netlab.Session) {
 	}
 }
 
-// questions is how many are asked to see which way they take.
+// questions is the number of questions that are sent to find out the path of a connection.
 const questions = 20
 
-// forwarded gives how many packets the rules saw while questions were asked and answered. Each has two packets at
-// least.
+// forwarded returns the number of packets that the rules saw during the questions and answers. Each question and its
+// answer are at least two packets.
 func (w *world) forwarded(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()
@@ -287,7 +287,7 @@ func (w *world) seen() int {
 	return n
 }
 
-// wantFast wants a connection to leave the rules within a moment.
+// wantFast fails the test unless a connection leaves the rules soon.
 func (w *world) wantFast(what string, s *netlab.Session) {
 	w.Helper()
 	n := 0
@@ -299,7 +299,7 @@ func (w *world) wantFast(what string, s *netlab.Session) {
 	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, questions, n, w.nft("list table inet "+tableName), w.conntrack())
 }
 
-// wantRules wants all packets of a connection to take the rules, now.
+// wantRules fails the test unless all packets of a connection pass the rules now.
 func (w *world) wantRules(what string, s *netlab.Session) {
 	w.Helper()
 	if n := w.forwarded(s); n < 2*questions {

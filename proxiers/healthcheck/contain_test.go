@@ -24,7 +24,7 @@ func (p *panicky) Accept() (net.Conn, error) {
 	return p.Listener.Accept()
 }
 
-// A server that panics answers again, and others go on.
+// A server that panics is restarted, and other servers keep running.
 func TestAServerPanics(t *testing.T) {
 	l := newLab(t)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -57,7 +57,7 @@ func TestAServerPanics(t *testing.T) {
 	}
 }
 
-// An answer that panics ends its connection alone.
+// A panic during an answer ends only its own connection.
 func TestAnAnswerPanics(t *testing.T) {
 	l := newLab(t)
 	var panicked atomic.Bool

@@ -1,10 +1,10 @@
-// Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services whose external traffic
-// policy is Local: over HTTP, a load balancer asks each host whether it has an endpoint to send to.
+// Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services whose external traffic policy is Local.
+// A load balancer asks each host over HTTP whether the host has an endpoint.
 //
-// The answer is byte for byte kube-proxy's (pkg/proxy/healthcheck of v1.36), since load balancers
-// are configured to read it. Unlike kube-proxy's, the listeners follow the plan: one for each address
-// that accepts NodePorts, opened and closed as addresses come and go. Never a wildcard: an address that does
-// not accept the Service's NodePort must not answer that it is healthy.
+// The answer is byte for byte the same as kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers are
+// configured for that answer. Unlike in kube-proxy, the listeners follow the plan: there is one for each address that
+// accepts NodePorts, opened and closed as addresses come and go. There is never a wildcard listener, because an address
+// that does not accept the Service's NodePort must not report that it is healthy.
 package healthcheck
 
 import (
@@ -26,22 +26,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's.
+// Name is the name of the follower.
 const Name = "healthcheck"
 
-// Options are what a Proxier is made with. The functions are never nil.
+// Options configures a Proxier. Healthy is never nil.
 type Options struct {
 	Logger *slog.Logger
-	// Healthy reports whether the daemon keeps this host's Services in sync. It is called for each
-	// request, from any goroutine.
+	// Healthy reports whether the daemon keeps this host's Services in sync. Healthy is called for each request, from
+	// any goroutine.
 	Healthy func() bool
-	// Contain runs the servers; it may be nil.
+	// Contain runs the servers. Contain may be nil.
 	Contain proxiers.Contain
 }
 
-// Proxier serves the health checks from the first Apply to Close. It is made once in a process and outlives the
+// Proxier serves the health checks from the first Apply to Close. Proxier is created once in a process and outlives the
 // instances of the daemon: a load balancer gets answers during a reload of the configuration, however long the next
-// full sync takes. It is a prometheus.Collector.
+// full sync takes. Proxier is a prometheus.Collector.
 type Proxier struct {
 	opts    Options
 	servers map[netip.AddrPort]*server
@@ -50,7 +50,7 @@ type Proxier struct {
 	running sync.WaitGroup // servers
 
 	mu sync.Mutex
-	// waiting are the addresses that cannot be listened on.
+	// waiting holds the addresses that cannot be listened on yet.
 	waiting map[netip.AddrPort]*waiting
 }
 
@@ -62,17 +62,17 @@ type waiting struct {
 	due   time.Time
 }
 
-// An address that is in use is retried after shortest, then after twice that, and so on up to longest.
+// Delays between attempts to listen on an address that is in use: shortest, then doubling up to longest.
 const (
 	shortest = 250 * time.Millisecond
 	longest  = 30 * time.Second
 )
 
-// maxConns is the number of connections that all servers together hold: some load balancers, each with one to each
-// Service, in 32 MB.
+// maxConns is the maximum number of connections of all servers together. maxConns is enough for some load balancers,
+// each with a connection to each Service, and takes 32 MB.
 const maxConns = 1024
 
-// New gives a Proxier that does nothing until the first Apply.
+// New returns a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
 		opts: opts, limit: httpbound.NewLimit(maxConns), servers: map[netip.AddrPort]*server{},
@@ -84,9 +84,9 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply opens, closes and updates servers. Those that need no change are left alone. An address that
-// cannot be bound (a port in use, an IPv6 address still being checked for duplicates) is no error: it is
-// retried until it can, and everything else is served.
+// Apply opens, closes and updates servers, and does not touch unchanged servers. An address that cannot be bound (a
+// port in use, an IPv6 address still being checked for duplicates) is not an error: Tend retries the address until it
+// can be bound, and all other addresses are served.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -129,7 +129,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Tend tries the addresses that are due.
+// Tend retries the addresses that are due.
 func (p *Proxier) Tend(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +142,7 @@ func (p *Proxier) Tend(ctx context.Context) error {
 	return nil
 }
 
-// Faults implements proxiers.Reporter: the ports that cannot be listened on, by address.
+// Faults implements proxiers.Reporter. Faults returns the ports that cannot be listened on, sorted by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,14 +175,14 @@ func unchanged(c proxiers.Change) bool {
 		slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs)
 }
 
-// wanted gives what to serve, by address and port. Of two Services with one port the first in the
-// order of the plan has it.
+// wanted returns the health checks to serve, by address and port. If two Services use the same port, the first Service
+// in plan order gets it.
 func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
 		for _, a := range p.Node.NodePortAddrs {
 			if a.Is6() && a.IsLinkLocalUnicast() {
-				continue // means nothing without an interface, and no load balancer asks there
+				continue // a link-local address needs an interface, and no load balancer uses it
 			}
 			addr := netip.AddrPortFrom(a, check.Port)
 			if want[addr] == nil {
@@ -193,7 +193,7 @@ func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	return want
 }
 
-// open begins to answer on an address, or schedules another attempt.
+// open starts to serve an address, or schedules another attempt.
 func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig

@@ -64,7 +64,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// freePort gives a port that was free on both loopback addresses of the tests a moment ago.
+// freePort returns a port that was just free on both loopback addresses of the tests.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	probe, err := net.Listen("tcp", "127.0.0.2:0")
@@ -166,7 +166,7 @@ func TestListenersFollowTheAddresses(t *testing.T) {
 	}
 }
 
-// A connection is kept through a change of what is served, which a new listener would not do.
+// A connection survives a change of the plan, which would be impossible with a new listener.
 func TestUnchangedServersAreUntouched(t *testing.T) {
 	l := newLab(t)
 	port, other := freePort(t), freePort(t)
@@ -213,7 +213,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, free); code != 200 {
 		t.Errorf("a port in use took another one down: %d %s", code, body)
 	}
-	// A new plan reaches the others, whatever waits.
+	// A new plan reaches the other servers, whatever ports are waiting.
 	l.must(l.apply([]string{one}, checks[0], &plan.HealthCheck{Namespace: "a", Name: "c", Port: free}))
 	if code, _, body := get(one, free); code != 503 {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
@@ -242,7 +242,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	}
 }
 
-// tend waits until something is due, and does it.
+// tend waits until work is due, and does it.
 func (l *lab) tend() {
 	l.t.Helper()
 	time.Sleep(time.Until(l.follower.Due()))
@@ -287,7 +287,7 @@ func TestCloseFreesThePortsThoughAClientHangs(t *testing.T) {
 	}
 }
 
-// All ports together hold a bounded number of connections, and one more is answered.
+// All ports together hold a limited number of connections, and one more connection is still answered.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)
@@ -300,7 +300,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // the time-out of an idle one is the longest
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // idle connections have the longest timeout
 		conns = append(conns, conn)
 	}
 	for _, port := range []uint16{first, second} {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is how long requests that are being answered may still take.
+// closeTimeout is the time that running requests have to finish.
 const closeTimeout = time.Second
 
 // server answers on one address and port for one Service at a time.
@@ -22,17 +22,17 @@ type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
-	// stopped runs what closes the connections.
+	// stopped runs the function that closes the connections.
 	stopped func(func())
 }
 
-// kept is a listener that http.Server (Go 1.26) cannot close: it would close it in a panic of Serve, too, and the
-// server that starts again would have none.
+// kept is a listener that http.Server (Go 1.26) cannot close: http.Server also closes its listener if Serve panics, and
+// the restarted server would have no listener.
 type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }
 
-// serve answers on the listener until close.
+// serve answers requests on the listener until close.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
@@ -40,7 +40,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	s.http = httpbound.Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, s.check.Load(), p.opts.Healthy())
 	}), p.opts.Logger)
-	s.http.DisableGeneralOptionsHandler = true // any method has the same answer, "OPTIONS *" too
+	s.http.DisableGeneralOptionsHandler = true // all methods get the same answer, including "OPTIONS *"
 	p.opts.Contain.Go(&p.running, "health check server", func() {
 		err := s.http.Serve(p.limit.Listener(kept{listener}))
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -50,19 +50,19 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	return s
 }
 
-// close frees the port at once; requests that are being answered get a moment more.
+// close frees the port immediately, and gives running requests closeTimeout to finish.
 func (s *server) close() {
-	_ = s.listener.Close() // only fails when it is closed
+	_ = s.listener.Close() // fails only if the listener is already closed
 	s.stopped(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(ctx) != nil {
-			_ = s.http.Close() // requests that are cut here were given enough time
+			_ = s.http.Close() // the remaining requests have had enough time
 		}
 	})
 }
 
-// answer writes what kube-proxy v1.36 writes.
+// answer writes the same response as kube-proxy v1.36.
 func answer(w http.ResponseWriter, check *plan.HealthCheck, healthy bool) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -73,7 +73,7 @@ func answer(w http.ResponseWriter, check *plan.HealthCheck, healthy bool) {
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	// An error here means that the client has gone.
+	// An error here means that the client has disconnected.
 	_, _ = fmt.Fprintf(w, `{
 	"service": {
 		"namespace": %q,

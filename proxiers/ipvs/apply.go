@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// wanted is a virtual server as a plan wants it.
+// wanted is a virtual server that a plan asks for.
 type wanted struct {
 	svc       *plan.ServicePort
 	scheduler string
@@ -35,7 +35,7 @@ func (p *proxier) scheduler(svc *plan.ServicePort) string {
 	return cmp.Or(svc.Scheduler, p.settings.scheduler)
 }
 
-// known refuses a name that is not a scheduler's. The kernel would try to load a module for any name.
+// known returns an error if the name is not a scheduler. The kernel would try to load a module for any name.
 func known(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
@@ -44,14 +44,14 @@ func known(scheduler string) error {
 		strings.Join(schedulers, ", "))
 }
 
-// want adds the servers of a ServicePort. A nil ServicePort has none.
+// want adds the servers of a ServicePort. A nil ServicePort has no servers.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
 		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
 	}
 }
 
-// blame names the ServicePort that a refusal is about.
+// blame adds the ServicePort that caused a refusal to the error.
 func blame(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -59,8 +59,8 @@ func blame(svc *plan.ServicePort, err error) error {
 	return err
 }
 
-// partial writes what a change names and reads nothing from the kernel. Servers come before the rules and routes that
-// lead to them.
+// partial writes only the ServicePorts in a change and reads nothing from the kernel. partial writes servers before the
+// rules and routes that lead to them.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {
@@ -90,7 +90,7 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// raise adds the endpoints that a server lacks and changes those that differ.
+// raise adds the endpoints that a server lacks and changes the endpoints that differ.
 func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
 	if err := known(w.scheduler); err != nil {
@@ -119,7 +119,7 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// lower removes the endpoints that a server no longer has, or the whole server if the next plan lacks it.
+// lower removes the endpoints that a server no longer has, or the whole server if the next plan lacks the server.
 func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
@@ -153,7 +153,7 @@ func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	return nil
 }
 
-// full makes the kernel agree with a plan, whatever its state is.
+// full makes the kernel agree with a plan, whatever the kernel's current state.
 func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// refuse names a ServicePort whose virtual server cannot be at its address.
+// refuse returns an error that names a ServicePort whose virtual server cannot use its address.
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
@@ -205,7 +205,7 @@ func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[net
 	return nil
 }
 
-// raiseAll adds what is missing and returns the surplus endpoints of servers.
+// raiseAll adds the missing servers and endpoints, and returns the surplus endpoints of servers.
 func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
 	have map[key]found,
 ) (stale map[key][]netip.AddrPort, err error) {
@@ -243,7 +243,7 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
 	return stale, nil
 }
 
-// reset gives a server its scheduler and our mark, which another program may have changed.
+// reset restores a server's scheduler and Edgeway's mark, which another program may have changed.
 func (p *proxier) reset(k key, w wanted, have found) error {
 	if have.raw.SchedName == w.scheduler && have.own {
 		return nil
@@ -254,9 +254,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// lead writes the table and the routes. Routes come after the table; otherwise other ports of a Service's address would
-// lead to the host. Without a routing rule the routes have no effect: where another backend still serves, they come
-// first, and connections wait for one rule only.
+// lead writes the table and the routes. The routes come after the table; otherwise other ports of a Service's address
+// would reach the host. Without a routing rule the routes have no effect: while another backend still serves, lead
+// writes the routes first, so that connections wait for only one rule.
 func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {
@@ -281,7 +281,7 @@ func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key
 	return p.route(node, fresh, gone)
 }
 
-// differing returns the addresses whose routes are missing and those whose routes are surplus.
+// differing returns the addresses whose routes are missing and the addresses whose routes are surplus.
 func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
 	addresses := map[netip.Addr]bool{}
 	for k := range want {
@@ -299,7 +299,7 @@ func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool)
 	return fresh, gone
 }
 
-// removeAll removes our servers and endpoints that the plan lacks.
+// removeAll removes Edgeway's servers and endpoints that the plan lacks.
 func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found,
 	stale map[key][]netip.AddrPort,
 ) error {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes what any version left. Connections that are open are connection tracking's, and go on.
+// cleanup removes the state that any version left. Open connections continue, because connection tracking handles them.
 func cleanup(ctx context.Context, env proxiers.Env) error {
 	if err := nfttable.Cleanup(ctx, tableName); err != nil {
 		return err
@@ -19,12 +19,12 @@ func cleanup(ctx context.Context, env proxiers.Env) error {
 		return err
 	}
 	if errors.Is(available(), proxiers.ErrUnsupported) {
-		return nil // and nothing that this would have left
+		return nil // without IPVS there are no servers to remove
 	}
 	return cleanUpServers(ctx, ours)
 }
 
-// cleanUpRoutes also says whether there was a rule, which is there as long as the backend was not cleaned up.
+// cleanUpRoutes removes routes and rules. ours reports whether a rule existed, which means that the backend was used.
 func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	r, err := openRoutes(env.Families)
 	if err != nil {
@@ -55,7 +55,7 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	return ours, err
 }
 
-// cleanUpServers also gives the sysctls their usual values, if they were set for nobody else.
+// cleanUpServers removes the servers, and resets the sysctls to their defaults if no other program needs them.
 func cleanUpServers(ctx context.Context, ours bool) error {
 	k, err := openKernel()
 	if err != nil {

@@ -25,13 +25,13 @@ func Component() proxiers.Component {
 		Settings: keys(),
 		Traits: proxiers.Traits{
 			DropIn: "ipvs.conf",
-			// A connection that the flowtable has while IPVS translates it hangs or is reset (Linux 6.1, 6.12, 7.2).
+			// A connection that is in the flowtable while IPVS translates it hangs or is reset (Linux 6.1, 6.12, 7.2).
 			NoFastPath: "IPVS translates connections itself, and they break when their packets leave its way",
 		},
 	}
 }
 
-// probe loads no module: IPVS, a scheduler and this question would.
+// probe loads no module, although requests to IPVS, a scheduler or a netlink query would load a module.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

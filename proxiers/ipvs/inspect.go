@@ -10,16 +10,16 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// IPVS sends no notices, so the watcher reads its state at intervals.
+// IPVS sends no notices, so the watcher reads the state of IPVS at intervals.
 const (
-	// glance is the time between two questions for one server of each family, which tell of `ipvsadm -C`, and for the
+	// glance is the time between two short checks: of one server of each family, which detects `ipvsadm -C`, and of the
 	// endpoints of some servers.
 	glance = time.Second
-	// pause is the time between two lists of all servers. A list that takes long is rarer: lists take a hundredth of
-	// the time at most.
+	// pause is the minimum time between two lists of all servers. If a list takes long, the next list comes later, so
+	// that lists take at most a hundredth of the time.
 	pause = 5 * time.Second
 	rarer = 100
-	// perGlance and glanceTime bound the servers whose endpoints are read at once. All servers get their turn.
+	// perGlance and glanceTime limit the servers whose endpoints are read together. All servers get their turn.
 	perGlance  = 32
 	glanceTime = 10 * time.Millisecond
 )
@@ -31,7 +31,7 @@ type inspected interface {
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection is the state of look. Only its goroutine uses it.
+// inspection is the state of look. Only the goroutine of look uses it.
 type inspection struct {
 	// listed is the time of the next list of all servers. turn holds the servers whose endpoints are read next.
 	listed time.Time
@@ -59,8 +59,8 @@ func (w *watcher) look(ctx context.Context) {
 	}
 }
 
-// inspect names the first difference from what Apply wrote. It returns "" if there is none, and after a difference
-// until the next Apply.
+// inspect describes the first difference from the servers that Apply wrote, or returns "" if there is none. After a
+// difference, inspect returns "" until the next Apply.
 func (w *watcher) inspect() (what string) {
 	w.mu.Lock()
 	phase, complete := w.phase, w.complete && !w.busy
@@ -82,13 +82,13 @@ func (w *watcher) inspect() (what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.phase != phase {
-		return "" // Apply ran meanwhile and may have made the difference
+		return "" // Apply ran in the meantime and may have caused the difference
 	}
 	w.complete = what == ""
 	return what
 }
 
-// askFor names the first of the servers that was removed or changed, or returns "".
+// askFor describes the first of these servers that was removed or changed, or returns "".
 func (w *watcher) askFor(servers []key) string {
 	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
@@ -99,7 +99,7 @@ func (w *watcher) askFor(servers []key) string {
 	return ""
 }
 
-// compareServers lists all servers and names the first difference, or returns "".
+// compareServers lists all servers and describes the first difference, or returns "".
 func (w *watcher) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
@@ -131,7 +131,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// differs says whether a server was removed or changed, or returns "".
+// differs describes whether a server was removed or changed, or returns "" if neither.
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:
@@ -142,7 +142,7 @@ func differs(k key, f found, there bool) string {
 	return ""
 }
 
-// compareEndpoints reads the endpoints of the next servers and names the first difference, or returns "".
+// compareEndpoints reads the endpoints of the next servers and describes the first difference, or returns "".
 func (w *watcher) compareEndpoints() string {
 	began := time.Now()
 	for range perGlance {
@@ -153,7 +153,7 @@ func (w *watcher) compareEndpoints() string {
 		w.turn = w.turn[1:]
 		have, err := w.ipvs.endpoints(next.raw)
 		if err != nil {
-			continue // the list tells if the server is gone
+			continue // the list of servers shows whether the server is gone
 		}
 		w.mu.Lock()
 		want, known := w.servers[next.key]
@@ -165,7 +165,7 @@ func (w *watcher) compareEndpoints() string {
 	return ""
 }
 
-// has reports whether a server has these endpoints and no others, with these weights.
+// has reports whether a server has exactly these endpoints with these weights.
 func (w wanted) has(endpoints map[netip.AddrPort]int) bool {
 	for _, e := range w.endpoints {
 		if have, there := endpoints[e.Addr]; !there || have != weight(e) {

@@ -15,14 +15,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fakeServers are virtual servers with their endpoints, as the kernel has them.
+// fakeServers are virtual servers with their endpoints, as in the kernel.
 type fakeServers struct {
 	mu        sync.Mutex
 	servers   map[key]found
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
-	questions int // for endpoints
+	questions int // number of requests for endpoints
 	lists     int
-	took      time.Duration // by a list
+	took      time.Duration // duration of a list
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -32,7 +32,7 @@ func (f *fakeServers) find(k key) (found, bool, error) {
 	return s, there, nil
 }
 
-// list gives what was there when it began.
+// list returns the servers that existed when the list began.
 func (f *fakeServers) list() (map[key]found, error) {
 	f.mu.Lock()
 	f.lists++
@@ -48,15 +48,15 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	f.questions++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
-		return nil, nil // as of Linux 6.1
+		return nil, nil // like Linux 6.1
 	}
 	return maps.Clone(f.endpts[at]), nil
 }
 
-// numServers is more than one glance takes.
+// numServers exceeds the number of servers that one glance covers.
 const numServers = 300
 
-// inspectedHost has a watcher over servers that are as they were written.
+// inspectedHost holds a watcher and servers that match its records.
 type inspectedHost struct {
 	*testing.T
 	*fakeServers
@@ -80,7 +80,7 @@ func newInspectedHost(t *testing.T) *inspectedHost {
 	return h
 }
 
-// sync is what a full sync does.
+// sync simulates a full sync.
 func (h *inspectedHost) sync() {
 	h.watcher.begin()
 	h.watcher.forget()
@@ -111,14 +111,14 @@ func endpoint(i, j int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244 + byte(j), byte(i >> 8), byte(i)}), 8080)
 }
 
-// change is what another program does.
+// change simulates a change by another program.
 func (h *inspectedHost) change(do func()) {
 	h.fakeServers.mu.Lock()
 	defer h.fakeServers.mu.Unlock()
 	do()
 }
 
-// reported gives what the watcher has reported meanwhile.
+// reported returns the drift that the watcher has reported during this time.
 func (h *inspectedHost) reported(during time.Duration) []string {
 	time.Sleep(during)
 	synctest.Wait()
@@ -129,7 +129,7 @@ func (h *inspectedHost) reported(during time.Duration) []string {
 	return out
 }
 
-// Whatever another program does to a virtual server is noticed, once.
+// Any change of a virtual server by another program is noticed exactly once.
 func TestServersAreInspected(t *testing.T) {
 	const last = numServers - 1
 	for name, c := range map[string]struct {
@@ -171,7 +171,7 @@ func TestServersAreInspected(t *testing.T) {
 	}
 }
 
-// What is seen while Apply runs, or is from before it, is not reported; nor is anything after an Apply that failed.
+// Changes during an Apply, or from before it, are not reported. Nothing is reported after a failed Apply.
 func TestOwnChangesAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
@@ -201,7 +201,7 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// A partial sync that moves servers is followed.
+// The watcher follows a partial sync that moves servers.
 func TestMovedServersAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
@@ -219,7 +219,7 @@ func TestMovedServersAreInspected(t *testing.T) {
 	})
 }
 
-// The work in a second is bounded, and a list that takes long is rarer.
+// The work in a second is limited, and lists that take long become less frequent.
 func TestInspectionIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)

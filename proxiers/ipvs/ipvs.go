@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// proxier is the running backend. Its table is a proxiers.Tender.
+// proxier is the running backend. The embedded table is a proxiers.Tender.
 type proxier struct {
 	*nfttable.Table
 	env      proxiers.Env
@@ -22,8 +22,8 @@ type proxier struct {
 	kernel   *kernel
 	routes   *routes
 	watcher  *watcher
-	// mu guards places, which the table's schema shares. A full sync replaces them, and Choice may read them at any
-	// time.
+	// mu guards places, which the table's schema shares. A full sync replaces places, and Explain may read places at
+	// any time.
 	mu     sync.RWMutex
 	places *places
 	// known reports whether the kernel agrees with the last plan.
@@ -53,7 +53,7 @@ func (p *proxier) open() (err error) {
 	return err
 }
 
-// release closes what is open.
+// release closes the open sockets.
 func (p *proxier) release() {
 	if p.watcher != nil {
 		p.watcher.close()
@@ -72,7 +72,7 @@ func (p *proxier) Close() error {
 	return p.Table.Close()
 }
 
-// Apply implements proxiers.Applier. A partial sync that finds an unexpected state becomes a full one.
+// Apply implements proxiers.Applier. A partial sync that finds an unexpected state becomes a full sync.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if err := nftables.Check(change.Next.Node); err != nil {
 		return err
@@ -102,13 +102,13 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// partly reports whether a partial sync can write a change.
+// partly reports whether a partial sync can apply a change.
 func (p *proxier) partly(change proxiers.Change) bool {
 	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) &&
 		p.places.follow(change)
 }
 
-// table writes the table and forgets the clients of removed endpoints.
+// table writes the table and removes the recorded clients of removed endpoints.
 func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err

@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first)), env, proxiers.NewChange(nil, first)))
 }
 
-// TestProbe: the nft and the kernel of this host take the table, whether they have IPVS or not.
+// TestProbe checks that nft and the kernel of this host accept the table, whether the host has IPVS or not.
 func TestProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed to have nft check rules")
@@ -41,7 +41,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestNoIPVS: without the kernel's part there is an error that says so, and no instance that does nothing.
+// TestNoIPVS checks that without IPVS in the kernel, Probe and New return an error.
 func TestNoIPVS(t *testing.T) {
 	if _, err := os.Stat(serverList); err == nil {
 		t.Skip("this kernel has IPVS; the virtual machines' conformance asks the rest")
@@ -99,7 +99,7 @@ func TestPlaces(t *testing.T) {
 	outside := service("out", at(plan.ExternalIP, "192.0.2.9:80"))
 	p := settle(&plan.Plan{Services: []*plan.ServicePort{near, web, last, nodePort, outside}})
 	for svc, want := range map[*plan.ServicePort][2]string{
-		// 10080 is a port of another Service, and 20080 that one's server.
+		// 10080 is a port of another Service, and 20080 is the port of that Service's server.
 		web:      {"10.96.0.1:10081", "10.96.0.1:20081"},
 		near:     {"10.96.0.1:20080", "10.96.0.1:30080"},
 		last:     {"10.96.0.1:1", "10.96.0.1:10000"},
@@ -114,7 +114,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A change needs a full sync if a server would be where another one, or a frontend, is; and no other change does.
+// A change needs a full sync only if a server would collide with another server or a frontend.
 func TestPlacesStay(t *testing.T) {
 	service := func(name, at string) *plan.ServicePort {
 		a := netip.MustParseAddrPort(at)
@@ -128,12 +128,12 @@ func TestPlacesStay(t *testing.T) {
 	for at, want := range map[string]bool{
 		"10.96.0.1:80":    true,
 		"10.96.0.9:30000": true,
-		"10.96.0.1:20000": false, // the server of a pool is at a's frontend, or beside a's other server
+		"10.96.0.1:20000": false, // a server would be at the port of a's frontend
 		"10.96.0.1:10000": false,
-		"10.96.0.1:40000": false, // is a's server
+		"10.96.0.1:40000": false, // the port of a's server
 		"10.96.0.1:50000": false,
-		"10.96.0.3:55536": false, // 65536 is no port
-		"10.96.0.2:7":     false, // where servers have moved already
+		"10.96.0.3:55536": false, // a server would be at port 65536, which does not exist
+		"10.96.0.2:7":     false, // servers at this address have already moved
 	} {
 		prev := &plan.Plan{Node: plantest.Node(), Services: before}
 		next := &plan.Plan{Node: prev.Node, Services: append(slices.Clone(before), service("d", at))}
@@ -150,7 +150,7 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
-// TestScheduler: a name that is none is refused with the list of those that are, before the kernel loads a module of
+// TestScheduler checks that an unknown name is refused with the list of schedulers, before the kernel loads a module of
 // that name.
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}
@@ -164,7 +164,7 @@ func TestScheduler(t *testing.T) {
 	}
 }
 
-// An endpoint without a weight has that of most; one of 0 would get no connections.
+// An endpoint without a weight gets the usual weight, because an endpoint with weight 0 would get no connections.
 func TestWeight(t *testing.T) {
 	for asked, want := range map[uint16]int{0: 1, 1: 1, 65535: 65535} {
 		if got := destination(plan.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: asked}).Weight; got != want {

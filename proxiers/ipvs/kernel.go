@@ -15,22 +15,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownMark is the timeout of our virtual servers. It has no effect without persistence, and the kernel returns it (Linux
-// 6.1 to 7.2).
+// ownMark is the timeout of Edgeway's virtual servers. The timeout has no effect without persistence, and the kernel
+// returns it (Linux 6.1 to 7.2).
 const ownMark = 0xed6e
 
 // persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT of linux/ip_vs.h).
 const persistent = 1
 
-// weight returns an endpoint's weight for the kernel, where 0 would keep new connections away.
+// weight returns the weight of an endpoint in IPVS, where an endpoint with weight 0 gets no new connections.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
-// kernel talks to IPVS by netlink. One goroutine may use it.
+// kernel communicates with IPVS by netlink. Only one goroutine may use a kernel.
 type kernel struct{ *ipvs.Handle }
 
-// openKernel opens a socket. The library (v1.1.0) looks IPVS up once in the life of a process. If IPVS is missing, the
-// library reports every request as done, so openKernel checks first. The library also runs modprobe, which fails in the
-// daemon's sandbox, and logs that by itself.
+// openKernel opens a socket. The library (v1.1.0) looks up IPVS once in the lifetime of a process. If IPVS is missing,
+// the library reports every request as successful, so openKernel checks first. The library also runs modprobe, which
+// fails in the daemon's sandbox, and logs the failure.
 func openKernel() (*kernel, error) {
 	if err := available(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// find looks for one virtual server.
+// find looks up one virtual server.
 func (k *kernel) find(at key) (f found, there bool, err error) {
 	s, err := k.GetService(request(at, ""))
 	switch {
@@ -58,13 +58,13 @@ func (k *kernel) find(at key) (f found, there bool, err error) {
 	return found{s, isOwn(s)}, true, nil
 }
 
-// found is a virtual server of the kernel.
+// found is a virtual server in the kernel.
 type found struct {
 	raw *ipvs.Service
 	own bool
 }
 
-// list returns all virtual servers except those of firewall marks.
+// list returns all virtual servers except those for firewall marks.
 func (k *kernel) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {
@@ -81,7 +81,7 @@ func (k *kernel) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
 
-// altered stands for the weight of an endpoint whose forwarding method or upper bound another program has set.
+// altered replaces the weight of an endpoint whose forwarding method or upper threshold another program has set.
 const altered = -1
 
 // endpoints returns the destinations of a server with their weights.
@@ -101,7 +101,7 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	return out, nil
 }
 
-// addServer also succeeds if the server exists and is ours. If it is another program's, the error is errForeign.
+// addServer also succeeds if Edgeway's server exists. For another program's server, addServer returns errForeign.
 func (k *kernel) addServer(at key, scheduler string) error {
 	s := request(at, scheduler)
 	err := k.NewService(s)
@@ -130,7 +130,7 @@ func (k *kernel) removeServer(at key) error {
 	return serverError("removal of virtual server", at, err)
 }
 
-// addEndpoint also succeeds if the endpoint exists, and then sets its weight.
+// addEndpoint adds an endpoint, or sets its weight if the endpoint exists.
 func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	s, d := request(at, ""), destination(e)
 	err := k.NewDestination(s, d)
@@ -140,8 +140,8 @@ func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	return serverError("endpoint "+e.Addr.String()+" of virtual server", at, err)
 }
 
-// removeEndpoint also succeeds if the endpoint does not exist. Its connections go on, because connection tracking
-// carries them.
+// removeEndpoint also succeeds if the endpoint does not exist. Connections of the endpoint continue, because connection
+// tracking carries them.
 func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
@@ -150,11 +150,11 @@ func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	return serverError("removal of endpoint "+e.String()+" of virtual server", at, err)
 }
 
-// errForeign says that another program has a virtual server at an address.
+// errForeign means that another program has a virtual server at an address.
 var errForeign = errors.New("another program has a virtual server there: remove it (ipvsadm -D), or give the Service another address")
 
-// serverError says which operation failed. If the kernel objects to an address or a scheduler, it will refuse the same
-// request again.
+// serverError adds the failed operation to the error. If the kernel rejects an address or a scheduler, the kernel will
+// reject the same request again.
 func serverError(what string, at key, err error) error {
 	switch {
 	case err == nil:
@@ -172,7 +172,7 @@ func request(at key, scheduler string) *ipvs.Service {
 		AddressFamily: unix.AF_INET, Netmask: 0xffffffff, SchedName: scheduler, Timeout: ownMark,
 	}
 	if at.at.Addr().Is6() {
-		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // a netmask of IPv6 is a length
+		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // a netmask of IPv6 is a prefix length
 	}
 	return s
 }

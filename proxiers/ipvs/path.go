@@ -11,7 +11,7 @@ import (
 // Summary implements proxiers.Explainer.
 func (p *proxier) Summary() []string { return nil }
 
-// Explain implements proxiers.Explainer. It opens a socket of its own.
+// Explain implements proxiers.Explainer, using a separate socket.
 func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
 	p.mu.RLock()
 	at := key{d.Service.Name.Protocol, p.places.of(d.Service, d.Pool)}

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// key is what IPVS finds a virtual server by.
+// key identifies a virtual server in IPVS.
 type key struct {
 	proto plan.Protocol
 	at    netip.AddrPort
@@ -18,37 +18,38 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
-// places says where the virtual servers are: at the ClusterIP, and at a port that tells the Service's port and the
-// pool, 10080 or 20080 for port 80. The table rejects all who connect to it. It may not be the Service's port itself:
-// when an entry of IPVS for a connection ends, with the endpoint or after 15 minutes of silence, IPVS deletes from
-// connection tracking what came for the virtual server (Linux, ip_vs_conn_drop_conntrack), and with it the connection.
+// places maps virtual servers to addresses: the ClusterIP, and a port derived from the Service's port and the pool,
+// such as 10080 or 20080 for port 80. The table rejects clients that connect to the port. The port must not be the
+// Service's own port: when an IPVS entry for a connection ends, with the endpoint or after 15 minutes of silence, IPVS
+// deletes connections to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type places struct {
-	// moved are the ports of servers that are not where they usually are, as another one is there.
+	// moved holds the ports of servers that are not at their usual port because another server or anchor is there.
 	moved map[pool]uint16
-	// crowded are the addresses of these servers.
+	// crowded holds the addresses of the servers in moved.
 	crowded map[netip.Addr]bool
-	// anchors are those of all ServicePorts.
+	// anchors holds the anchors of all ServicePorts.
 	anchors map[key]bool
 }
 
-// pool is one of a ServicePort.
+// pool identifies a pool of a ServicePort.
 type pool struct {
 	name   plan.ServicePortName
 	family plan.Family
 	pool   plan.Pool
 }
 
-// nowhere are the addresses of virtual servers of ServicePorts that have a NodePort alone, as when another one has
-// their ClusterIP: the dummy addresses of RFC 7600 and RFC 9780, which are nobody's. The port is the NodePort.
+// nowhere holds the virtual server addresses of ServicePorts that have only a NodePort, for example because another
+// ServicePort has their ClusterIP. nowhere holds the dummy addresses of RFC 7600 and RFC 9780. An anchor's port is the
+// NodePort.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort is where the server of a pool is.
+// usualPort returns the usual port of the server of a pool.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor is the frontend of a ServicePort that its servers are beside; invalid without one.
+// anchor returns the frontend whose address the servers of a ServicePort use, or an invalid address if there is none.
 func anchor(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
@@ -64,7 +65,7 @@ func anchor(svc *plan.ServicePort) netip.AddrPort {
 	return at
 }
 
-// of gives where the server of a pool is.
+// of returns the address of the server of a pool.
 func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
 	beside := anchor(svc)
 	port, moved := p.moved[pool{svc.Name, svc.Family, which}]
@@ -83,7 +84,7 @@ func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	}
 }
 
-// settle chooses ports for all servers of a plan, in its order.
+// settle chooses a port for each server of a plan, in plan order.
 func settle(p *plan.Plan) *places {
 	out := &places{
 		moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{},
@@ -114,8 +115,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow brings the anchors up to date, and says that the places of all servers stay what they are in spite of a
-// change. They do if none of those that change is, or was, where servers meet.
+// follow updates the anchors, and reports whether all servers keep their places despite a change. Servers keep their
+// places if no changed ServicePort collides, or collided, with another ServicePort.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {
@@ -135,7 +136,8 @@ func (p *places) follow(change proxiers.Change) bool {
 		!slices.ContainsFunc(now, p.meets)
 }
 
-// meets says that a server beside this anchor would meet another anchor, or a server beside it, or have no port.
+// meets reports whether an anchor would collide with another anchor's server, or its server with another anchor or port
+// 0.
 func (p *places) meets(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// serverList is there when IPVS is.
+	// serverList exists if IPVS is available.
 	serverList = "/proc/net/ip_vs"
-	// sysctls are those of IPVS.
+	// sysctls is the directory of the sysctls of IPVS.
 	sysctls = "/proc/sys/net/ipv4/vs/"
 )
 
-// available says why there is no IPVS.
+// available returns an error that explains why IPVS is unavailable, or nil.
 func available() error {
 	if _, err := os.Stat(serverList); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", proxiers.ErrUnsupported, whyNot("/lib/modules"))
@@ -34,7 +34,7 @@ func available() error {
 	return nil
 }
 
-// whyNot tells a module that is not loaded from one that does not exist, where the modules may be looked at.
+// whyNot distinguishes a module that is not loaded from a missing module, if the modules are readable.
 func whyNot(modules string) string {
 	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of our routes and rules. The packages name it in
+	// protocol is the routing protocol number of Edgeway's routes and rules. The packages name this number in
 	// /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// RouteTable has the routes. It is not the table "local", which says what addresses the host has.
+	// RouteTable holds the routes. RouteTable is not the table "local", which defines the addresses of the host.
 	RouteTable = 237
-	// priority of the rules: behind the table "local", and before what other programs have.
+	// priority is the priority of the rules: after the table "local", and before the usual rules of other programs.
 	priority = 237
 )
 
-// routes make the addresses of virtual servers local for packets that come in.
+// routes makes the addresses of virtual servers local for incoming packets.
 type routes struct {
 	*netlink.Handle
 	lo       int
@@ -45,7 +45,7 @@ func number(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// rule leads all but the host's own packets to our table.
+// rule directs all packets except the host's own to Edgeway's routing table.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Priority, r.Table, r.Protocol = number(f), priority, RouteTable, protocol
@@ -62,7 +62,7 @@ func (r *routes) addRules() error {
 	return nil
 }
 
-// unused says that no rule leads to our table.
+// unused reports whether no rule points to Edgeway's routing table.
 func (r *routes) unused() (bool, error) {
 	for _, f := range r.families {
 		rules, err := r.RuleListFiltered(number(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
@@ -102,7 +102,7 @@ func (r *routes) route(a netip.Addr) *netlink.Route {
 	return out
 }
 
-// list gives the addresses that have a route of ours.
+// list returns the addresses for which Edgeway has a route.
 func (r *routes) list() (map[netip.Addr]bool, error) {
 	out := map[netip.Addr]bool{}
 	for _, f := range r.families {
@@ -135,14 +135,14 @@ func (r *routes) remove(a netip.Addr) error {
 	return nil
 }
 
-// check refuses an address that another host of a link of ours has: with a route of ours this host would answer for it.
-// Whether there is a link with such addresses is asked first, as the neighbours may be many.
+// check rejects an address that belongs to another host on a directly connected network, because with a route this host
+// would answer for that address. check first looks for a route to such a network, because there may be many neighbours.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL),
 		errors.Is(err, unix.EACCES):
-		return nil // no way to ask other hosts for it
+		return nil // this host has no route by which to ask other hosts
 	case err != nil:
 		return fmt.Errorf("look-up of a route to %s: %w", a, err)
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:

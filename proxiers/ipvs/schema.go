@@ -17,8 +17,8 @@ const tableName = proxiers.IPVSTable
 // servers is the set of the virtual servers' addresses and ports.
 const servers = nftables.OwnSets
 
-// What comes after IPVS' hooks (Linux, ip_vs_core.c), which are 1 and 2 behind nat in output, and 2 and 1 before it in
-// input.
+// Priorities after the hooks of IPVS (Linux, ip_vs_core.c), which are at nat plus 1 and 2 in output, and at nat minus 2
+// and 1 in input.
 const (
 	afterOutput      = knftables.DNATPriority + "+3"
 	afterAfterOutput = knftables.DNATPriority + "+4"
@@ -30,12 +30,12 @@ const (
 func schema(p *places) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
-		// The host's own packets were routed before IPVS chose an endpoint that is the host itself. A change of the
-		// mark has the kernel route them again; the next chain takes it back.
+		// The host's own packets were routed before IPVS chose an endpoint on the host itself. Changing the mark makes
+		// the kernel route the packets again; the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
-		// IPVS sends a packet through the hooks of output again, where others may set a mark of their own. So what is
-		// to be masqueraded is also remembered in the packet's priority, which the kernel keeps on this way, and not if
-		// a packet is forwarded.
+		// IPVS sends a packet through the output hooks again, where other programs may set their own mark. So the need
+		// to masquerade is also stored in the packet's priority, which the kernel keeps on this path, but not when it
+		// forwards a packet.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -56,10 +56,11 @@ func schema(p *places) nfttable.Schema {
 		}},
 		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{
-			// What IPVS has not taken, as when somebody has deleted the virtual server, must not come to the host's own
-			// programs.
+			// Packets that IPVS did not handle, for example because another program deleted the virtual server, must
+			// not reach the host's own programs.
 			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
-			// Before there is a route, as in a switch from a backend whose rules would reject it. TCP tries again.
+			// During a switch from a backend that would reject these packets, there is no route yet. TCP retries after
+			// a drop.
 			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
 			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",
@@ -71,7 +72,7 @@ func schema(p *places) nfttable.Schema {
 					Family: svc.Family, Proto: k.proto, Addr: k.at.Addr(),
 					Port: k.at.Port(),
 				}, nfttable.Value{})
-				if !isClusterIP(svc, k.at.Addr()) { // whose other ports are rejected anyway
+				if !isClusterIP(svc, k.at.Addr()) { // the table rejects other ports of a ClusterIP anyway
 					nftables.Refuse(n, svc, k.at)
 				}
 			})

@@ -7,16 +7,16 @@ import (
 	"edgeway/proxiers"
 )
 
-// settings are those of the configuration's section.
+// settings are the settings of the configuration section.
 type settings struct {
 	scheduler string
 	strictARP bool
 }
 
-// schedulers are those of Linux 6.1 to 7.2, each a module. A kernel may be built without some.
+// schedulers lists the schedulers of Linux 6.1 to 7.2, each a module. A kernel may be built without some of them.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
-// keys are the settings' names in the configuration.
+// keys returns the settings with their names in the configuration.
 func keys() []proxiers.Setting {
 	return []proxiers.Setting{
 		{
@@ -42,8 +42,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls makes IPVS work with connection tracking, and has a client whose connection IPVS still knows choose anew
-// when its endpoint is gone. They are those of the network namespace.
+// applySysctls makes IPVS use connection tracking, and makes IPVS choose a new endpoint for a remembered connection
+// whose endpoint is gone. The sysctls apply to the network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]string{sysctls + "conntrack": "1", sysctls + "expire_nodest_conn": "1"}
 	if s.strictARP {
@@ -57,7 +57,7 @@ func (s settings) applySysctls() error {
 	return nil
 }
 
-// setSysctl writes only what differs: the daemon may be allowed to read alone.
+// setSysctl writes only values that differ, because the daemon may have only read access.
 func setSysctl(path, value string) error {
 	have, err := os.ReadFile(path)
 	if err == nil && string(have) == value+"\n" {

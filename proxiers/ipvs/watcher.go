@@ -24,21 +24,21 @@ type watcher struct {
 	inspection
 
 	mu sync.Mutex
-	// servers are those that Apply wrote last. Other programs may have changed them since.
+	// servers holds the servers that Apply wrote last. Other programs may have changed these servers since.
 	servers map[key]wanted
-	// complete says that the last Apply wrote all servers, and busy that Apply runs. phase counts the beginnings and
-	// ends of Apply.
+	// complete reports whether the last Apply wrote all servers, and busy whether Apply is running. phase counts the
+	// starts and ends of Apply.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address that has, or is to get, a route.
+	// uses counts the servers at each address that has a route or is about to get a route.
 	uses map[netip.Addr]int
-	// canaries stand for all servers of their family.
+	// canaries holds one server of each family, which stands for all servers of that family.
 	canaries map[bool]key
-	// removed names the route or rule of ours that was removed, or "".
+	// removed describes Edgeway's route or rule that was removed, or is "".
 	removed string
 }
 
-// newWatcher has a socket of its own for questions, because a socket serves one goroutine.
+// newWatcher opens a separate socket for its requests, because a socket serves one goroutine.
 func newWatcher(env proxiers.Env) (*watcher, error) {
 	k, err := openKernel()
 	if err != nil {
@@ -61,7 +61,7 @@ func newWatcher(env proxiers.Env) (*watcher, error) {
 	return w, nil
 }
 
-// follow prepares to listen for routes and rules.
+// follow prepares to receive notices of routes and rules.
 func (w *watcher) follow(logger *slog.Logger, from rtnl.Kernel) {
 	w.network = rtnl.New(rtnl.Options{
 		Logger: logger, Kernel: from, Topics: rtnl.Routes | rtnl.Rules,
@@ -76,7 +76,7 @@ func (w *watcher) close() {
 	w.wait.Wait()
 }
 
-// begin says that Apply begins to change the servers.
+// begin records that Apply starts to change the servers.
 func (w *watcher) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *watcher) begin() {
 	w.phase++
 }
 
-// finish says that Apply has ended. If complete, the kernel has all servers.
+// finish records that Apply has ended. complete means that the kernel has all servers.
 func (w *watcher) finish(complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,14 +92,14 @@ func (w *watcher) finish(complete bool) {
 	w.phase++
 }
 
-// forget says that the routes in the kernel are unknown.
+// forget records that the routes in the kernel are unknown.
 func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.uses, w.canaries = map[netip.Addr]int{}, map[bool]key{}
 }
 
-// remember takes the servers that a full sync wrote.
+// remember records the servers that a full sync wrote.
 func (w *watcher) remember(want map[key]wanted) {
 	w.mu.Lock()
 	w.servers = map[key]wanted{}
@@ -107,7 +107,7 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.move(nil, want)
 }
 
-// made reports whether we wrote the server, even if it lacks our mark now.
+// made reports whether Edgeway wrote the server, even if the server lacks Edgeway's mark now.
 func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +115,7 @@ func (w *watcher) made(k key) bool {
 	return made
 }
 
-// move replaces servers by others, before the old ones are removed. It returns the addresses that came and that went.
+// move records the next servers before Apply removes the old ones. move returns the added and the removed addresses.
 func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// note takes a notice and reports whether it says that something of ours was removed.
+// note processes a notice and reports whether it announces the removal of Edgeway's route or rule.
 func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 	what := w.lost(m)
 	if what != "" {
@@ -162,7 +162,7 @@ func (w *watcher) missed(what string) {
 	w.removed = what
 }
 
-// report reports what was removed.
+// report reports the removed route or rule as drift.
 func (w *watcher) report() {
 	w.mu.Lock()
 	what := w.removed
@@ -173,7 +173,7 @@ func (w *watcher) report() {
 	}
 }
 
-// lost names the route or rule of ours that a notice says was removed, or returns "".
+// lost describes Edgeway's route or rule that a notice reports as removed, or returns "".
 func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:
@@ -193,7 +193,7 @@ func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 				return "the local route to " + a.String() + " was removed"
 			}
 		}
-	case unix.RTM_DELRULE: // struct fib_rule_hdr has the table where struct rtmsg has it
+	case unix.RTM_DELRULE: // struct fib_rule_hdr and struct rtmsg have the table at the same offset
 		if len(m.Data) >= unix.SizeofRtMsg && m.Data[4] == RouteTable {
 			return "the routing rule was removed"
 		}

@@ -18,14 +18,14 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// notices is a kernel whose notices of routes a test sends.
+// notices is a fake kernel whose route notices a test sends.
 type notices struct{ sent chan any }
 
 func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
 	return &noticeSocket{sent: n.sent, closed: make(chan struct{})}, nil
 }
 
-// noticeSocket fails for good once it has failed, except by an overrun.
+// noticeSocket keeps failing after an error, except after an overrun.
 type noticeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -52,14 +52,14 @@ func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	}
 }
 
-// removal is the notice that a local route to an address was removed from a table.
+// removal returns the notice that a local route to an address was removed from a table.
 func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	data := []byte{unix.AF_INET, 32, 0, 0, from, protocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
-// A route of ours that is removed is drift. So are lost notices and a broken socket, once each: the socket is opened
-// again.
+// The removal of Edgeway's route is drift. Lost notices and a broken socket also count as drift, once each, and the
+// socket is reopened.
 func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -24,10 +24,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The relay's loops run on threads of their own, so the whole process moves to a network namespace.
+// The relay's goroutines run on other threads, so the whole process moves to a network namespace.
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// sockets keeps listeners, and notes what is asked of it.
+// sockets keeps listeners, and records the calls.
 type sockets struct {
 	mu       sync.Mutex
 	open     map[netip.AddrPort]*os.File
@@ -74,7 +74,7 @@ func (s *sockets) Unclaimed() (list []netip.AddrPort) {
 	return list
 }
 
-// handIn is what a service manager does.
+// handIn adds a socket as a service manager would.
 func (s *sockets) handIn(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	if _, err := s.Listen(at); err != nil {
@@ -84,7 +84,7 @@ func (s *sockets) handIn(t *testing.T, at netip.AddrPort) {
 	s.listened = nil
 }
 
-// calls gives what was asked since the last call.
+// calls returns the calls since the last call of calls.
 func (s *sockets) calls() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (w *world) newProxier() *Proxier {
 	return New(Options{Logger: slog.New(slog.NewTextHandler(io.MultiWriter(w.log, w.t.Output()), nil)), Sockets: w.sockets})
 }
 
-// apply makes the step to a plan of these services on both loopback addresses.
+// apply applies a plan with these services on both loopback addresses.
 func (w *world) apply(services ...*plan.ServicePort) {
 	w.t.Helper()
 	w.applyTo(&plan.Plan{Node: &plan.Node{LoopbackAddrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}}}, services...)
@@ -142,7 +142,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// tend does what is due in a span of time.
+// tend does the work that is due during a span of time.
 func (w *world) tend(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -163,7 +163,7 @@ func (w *world) stats(listeners4, listeners6 int) {
 	}
 }
 
-// service is a NodePort with endpoints, which must be in order.
+// service returns a NodePort with endpoints, which must be sorted.
 func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4,
@@ -201,7 +201,7 @@ func serve(t *testing.T, at string) {
 	}()
 }
 
-// ask sends a line and gives the answer.
+// ask sends a line and returns the answer.
 func ask(conn net.Conn) (string, error) {
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(conn, "who\n"); err != nil {
@@ -215,7 +215,7 @@ func dial(at string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(context.Background(), "tcp", at)
 }
 
-// who makes a connection and gives who answers.
+// who opens a connection and returns the endpoint that answers.
 func who(at string) (string, error) {
 	conn, err := dial(at)
 	if err != nil {
@@ -225,7 +225,7 @@ func who(at string) (string, error) {
 	return ask(conn)
 }
 
-// answers wants a connection to be answered by the endpoint.
+// answers fails the test unless the endpoint answers a connection.
 func answers(t *testing.T, at, endpoint string) {
 	t.Helper()
 	if got, err := who(at); err != nil || got != endpoint {
@@ -233,7 +233,7 @@ func answers(t *testing.T, at, endpoint string) {
 	}
 }
 
-// refuses wants nobody to listen.
+// refuses fails the test unless connections are refused.
 func refuses(t *testing.T, at string) {
 	t.Helper()
 	if got, err := who(at); !isRefusal(err) {
@@ -246,7 +246,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" && strings.Contains(err.Error(), "refused")
 }
 
-// lockedBuffer is written by any goroutine.
+// lockedBuffer can be written by any goroutine.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -16,45 +16,44 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's.
+// Name is the name of the follower.
 const Name = "localnodeport"
 
-// Options of a Proxier.
+// Options configures a Proxier.
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Contain runs the relay's goroutines that accept. It may be nil.
+	// Contain runs the relay's accepting goroutines. Contain may be nil.
 	Contain proxiers.Contain
-	// Panicked receives the panic of a connection, which ends that connection alone.
+	// Panicked receives the panic of a connection, which ends only that connection.
 	Panicked func(err error)
 }
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
 //
-// It is made once in a process and outlives the instances of the daemon: during a reload of the
-// configuration it keeps running, as the rules in the kernel do, and clients keep their endpoints. It is a
-// prometheus.Collector.
+// Proxier is created once in a process and outlives the instances of the daemon: during a reload of the configuration
+// it keeps running, like the rules in the kernel, and clients keep their endpoints. Proxier is a prometheus.Collector.
 type Proxier struct {
 	logger   *slog.Logger
 	sockets  Sockets
 	contain  proxiers.Contain
 	panicked func(err error)
 
-	// mu is never taken by a relay.Target: it is held while Port.Stop waits for an accept.
+	// mu is never acquired by a relay.Target, because it is held while Port.Stop waits for an accept.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
-	// waiting are the ports that cannot be listened on.
+	// waiting holds the ports that cannot be listened on yet.
 	waiting map[netip.AddrPort]*port
-	// relay is made with the first port.
+	// relay is created with the first port.
 	relay *relay.Relay
-	// ending are relays that run until their connections have ended.
+	// ending counts the relays that run until their connections have ended.
 	ending sync.WaitGroup
 	// listeners and failures are indexed by familyIndex.
 	listeners [2]int
 	failures  [2]uint64
 }
 
-// New gives a Proxier that does nothing until the first Apply.
+// New returns a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
 		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain, panicked: opts.Panicked,
@@ -62,8 +61,8 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply implements proxiers.Applier. An address that is in use is no error: it is retried until it
-// is free, and everything else is served.
+// Apply implements proxiers.Applier. An address in use is not an error: Apply serves all other ports, and Tend retries
+// the address until it is free.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +100,8 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// releaseUnclaimed releases passed sockets of ports that are no longer NodePorts. A socket whose
-// address is in use by nobody but waits in p.ports has been asked for.
+// releaseUnclaimed releases inherited sockets of ports that are no longer NodePorts. A port in p.ports still needs its
+// socket, even while the port waits.
 func (p *Proxier) releaseUnclaimed() {
 	for _, at := range p.sockets.Unclaimed() {
 		if p.ports[at] == nil {
@@ -111,8 +110,8 @@ func (p *Proxier) releaseUnclaimed() {
 	}
 }
 
-// Close stops accepting. The sockets stay in Sockets, so that clients wait in their queues for the next
-// Proxier, and running connections continue until they end.
+// Close stops accepting. The sockets stay open in Sockets, so that clients wait in their queues for the next Proxier.
+// Running connections continue until they end.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
 		p.contain.Go(&p.ending, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
@@ -120,15 +119,15 @@ func (p *Proxier) Close() error {
 	return nil
 }
 
-// Shutdown is Close for a process that is about to end: it waits for running connections, and resets
-// those that are left when ctx is done, as an end that looks like a proper one would be a lie.
+// Shutdown is like Close for a process that is about to exit. Shutdown waits for running connections. When ctx is done,
+// Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
 func (p *Proxier) Shutdown(ctx context.Context) {
 	if r := p.end(); r != nil {
-		_ = r.Shutdown(ctx) // it only tells that some were left
+		_ = r.Shutdown(ctx) // the error only reports that connections were reset
 	}
 }
 
-// end stops accepting, and gives the relay that running connections are in; nil when there is none.
+// end stops accepting, and returns the relay of the running connections, or nil if there is none.
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,16 +144,15 @@ func (p *Proxier) end() *relay.Relay {
 	return r
 }
 
-// Stats are current values and counts since the Proxier was made.
+// Stats holds current values, and counts since the creation of the Proxier.
 type Stats struct {
 	relay.Stats
-	// Listeners are the addresses that are listened on, and ListenFailures the attempts to listen that
-	// failed.
+	// Listeners counts the addresses that are listened on, and ListenFailures the failed attempts to listen.
 	Listeners      map[plan.Family]int
 	ListenFailures map[plan.Family]uint64
 }
 
-// Stats may be called from any goroutine.
+// Stats returns the current statistics. Stats may be called from any goroutine.
 func (p *Proxier) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +166,7 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Faults implements proxiers.Reporter: the ports that cannot be listened on, by address.
+// Faults implements proxiers.Reporter. Faults returns the ports that cannot be listened on, sorted by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +177,7 @@ func (p *Proxier) Faults() (out []fault.Fault) {
 	return out
 }
 
-// paused is told by the relay.
+// paused logs that the relay has paused accepting.
 func (p *Proxier) paused(reason error) {
 	p.logger.Warn("new connections to NodePorts on loopback wait until others close",
 		"message_id", messageid.LoopbackNodePortsFull, "error", reason)
@@ -192,13 +190,13 @@ func familyIndex(a netip.Addr) int {
 	return 1
 }
 
-// backing is what a NodePort leads to.
+// backing is the Service and the pool behind a NodePort.
 type backing struct {
 	svc  *plan.ServicePort
 	pool []plan.Endpoint
 }
 
-// eachBacking visits the addresses on loopback at which the services can be reached.
+// eachBacking visits the loopback addresses at which the services can be reached.
 func eachBacking(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, backing)) {
 	if len(node.LoopbackAddrs) == 0 {
 		return

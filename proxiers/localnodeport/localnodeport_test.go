@@ -29,7 +29,7 @@ func TestBothFamilies(t *testing.T) {
 	}
 }
 
-// Who listens follows the plan; only what changed is touched.
+// Listeners follow the plan, and a change affects only the ports that it changes.
 func TestListenersFollowThePlan(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
@@ -77,7 +77,7 @@ func TestListenersFollowThePlan(t *testing.T) {
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 }
 
-// A Local policy without an endpoint here means the same as no endpoint.
+// A Local policy without an endpoint on this host has the same effect as no endpoint.
 func TestRoutesOfAClientOutsideCount(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
@@ -146,7 +146,7 @@ func TestAddressInUse(t *testing.T) {
 	w.apply(service("a", 30000, "127.0.1.1:8080"), service("b", 30001, "127.0.1.1:8080"), service("six", 30000, "[::1]:8080"))
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
-	w.tend(1200 * time.Millisecond) // one more try
+	w.tend(1200 * time.Millisecond) // one more attempt
 	const complaint = "NodePort not served on loopback"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
@@ -158,7 +158,7 @@ func TestAddressInUse(t *testing.T) {
 		got[0].String() != "default/a/TCP: 127.0.0.1:30000 is not served: "+syscall.EADDRINUSE.Error() {
 		t.Errorf("waiting: %v", got)
 	}
-	// Endpoints keep changing in the meantime.
+	// The endpoints change while the address is in use.
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()
@@ -173,7 +173,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// A NodePort that is gone while its address is in use must not come back with it.
+// A NodePort that was removed while its address was in use is not opened when the address becomes free.
 func TestAddressInUseOfAServiceThatGoes(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")
@@ -197,7 +197,7 @@ func TestSocketsThatWereHandedIn(t *testing.T) {
 	wanted, unwanted := addrPort("127.0.0.1:30000"), addrPort("[::1]:30001")
 	w.sockets.handIn(t, wanted)
 	w.sockets.handIn(t, unwanted)
-	conn, err := dial(wanted.String()) // before anybody accepts
+	conn, err := dial(wanted.String()) // before the Proxier accepts
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestSocketsThatWereHandedIn(t *testing.T) {
 	}
 }
 
-// The next Proxier takes over where this one ends.
+// After Close, the next Proxier takes over the sockets.
 func TestCloseKeepsTheSockets(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")

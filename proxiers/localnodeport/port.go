@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// An address that is in use is retried after shortest, then after twice that, and so on up to longest.
+// Delays between attempts to listen on an address that is in use: shortest, then doubling up to longest.
 const (
 	shortest = time.Second
 	longest  = 30 * time.Second
@@ -19,14 +19,14 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// relayed is nil while the port waits because of err; then it is retried after a delay.
+	// relayed is nil while the port cannot be listened on because of err. The port is then retried after delay.
 	relayed *relay.Port
 	err     error
 	delay   time.Duration
 	due     time.Time
 }
 
-// serve makes a port lead to b, and begins to listen if it is new.
+// serve makes a port forward to b, and starts to listen if the port is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	if p.relay == nil {
 		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain, Panicked: p.panicked})
@@ -47,7 +47,7 @@ func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	}
 }
 
-// stop ends a port, not its running connections.
+// stop ends a port but not its running connections.
 func (p *Proxier) stop(at netip.AddrPort) {
 	known := p.ports[at]
 	if known == nil {
@@ -62,7 +62,7 @@ func (p *Proxier) stop(at netip.AddrPort) {
 	}
 }
 
-// listen begins to accept, or schedules another attempt.
+// listen starts to accept connections, or schedules another attempt.
 func (p *Proxier) listen(known *port) {
 	logger := p.logger.With("address", known.at, "service", known.target.name.String())
 	if known.relayed, known.err = p.accept(known); known.err == nil {
@@ -107,7 +107,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Tend tries the addresses that are due.
+// Tend retries the addresses that are due.
 func (p *Proxier) Tend(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

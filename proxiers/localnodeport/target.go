@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// mostDials bounds the endpoints that are tried for one connection: each of them may take seconds,
-	// and a Service may have thousands.
+	// mostDials limits the endpoints that are tried for one connection: each attempt may take seconds, and a Service
+	// may have thousands of endpoints.
 	mostDials = 16
-	// mostClients bounds the clients that a ServicePort remembers; more get random endpoints.
+	// mostClients limits the clients that a ServicePort remembers; further clients get random endpoints.
 	mostClients = 4096
 )
 
-// target chooses the endpoints of one ServicePort. It is the relay.Target of its port.
+// target chooses the endpoints of one ServicePort, as the relay.Target of its port.
 type target struct {
 	name   plan.ServicePortName
 	logger *slog.Logger
@@ -27,7 +27,7 @@ type target struct {
 	mu       sync.Mutex
 	pool     []plan.Endpoint
 	affinity time.Duration
-	// clients are remembered for session affinity. A client whose endpoint is gone gets another one.
+	// clients holds the clients with session affinity. A client whose endpoint is gone gets another endpoint.
 	clients map[netip.Addr]choice
 }
 
@@ -42,7 +42,7 @@ func newTarget(b backing, logger *slog.Logger) *target {
 	return t
 }
 
-// update takes over the endpoints of a newer plan.
+// update takes the endpoints of a newer plan.
 func (t *target) update(b backing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Addr
 	return endpoint, true
 }
 
-// random gives one of the endpoints that were not tried.
+// random returns a random endpoint that was not tried yet.
 func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	left := t.pool
 	if len(tried) > 0 {
@@ -82,7 +82,7 @@ func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	return left[rand.IntN(len(left))].Addr, true
 }
 
-// remember notes a client's endpoint, from now on for the time of the affinity.
+// remember records a client's endpoint until the affinity timeout, which starts now.
 func (t *target) remember(who netip.Addr, endpoint netip.AddrPort, now time.Time) {
 	if t.affinity == 0 {
 		return
@@ -104,7 +104,7 @@ func (t *target) forget(which func(choice) bool) {
 	}
 }
 
-// has relies on the order of pools.
+// has relies on pools being sorted.
 func (t *target) has(endpoint netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(t.pool, endpoint,
 		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })

@@ -15,7 +15,7 @@ import (
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// backingOf gives a Service of these endpoints, which must be in order.
+// backingOf returns the backing of a Service with these endpoints, which must be sorted.
 func backingOf(affinity time.Duration, endpoints ...string) backing {
 	b := backing{svc: &plan.ServicePort{Affinity: affinity}}
 	for _, e := range endpoints {
@@ -28,7 +28,7 @@ func testTarget(b backing) *target {
 	return newTarget(b, slog.New(slog.DiscardHandler))
 }
 
-// pick wants an endpoint for the client.
+// pick returns an endpoint for the client, and fails the test if there is none.
 func pick(t *testing.T, tg *target, client string, tried ...string) string {
 	t.Helper()
 	var failed []netip.AddrPort
@@ -133,7 +133,7 @@ func TestAffinityMovesOffAFailedEndpoint(t *testing.T) {
 }
 
 func TestAffinityEndsWithItsEndpoint(t *testing.T) {
-	for range 20 { // a choice at random may be the right one
+	for range 20 { // a random choice may be right by chance
 		tg := testTarget(backingOf(time.Hour, four...))
 		mine := pick(t, tg, "127.0.0.1")
 		others := slices.DeleteFunc(slices.Clone(four), func(e string) bool { return e == mine })

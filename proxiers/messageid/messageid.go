@@ -1,7 +1,7 @@
 // Package messageid holds the identifiers of log lines that units/edgeway.catalog explains.
 package messageid
 
-// The values of the attribute "message_id". Each is 128 random bits in hexadecimal (systemd-id128 new) and never
+// The values of the attribute "message_id". Each value is 128 random bits in hexadecimal (systemd-id128 new) and never
 // changes, because operators filter the journal by MESSAGE_ID.
 const (
 	SyncFailed               = "439957022047823733a90ea36bbdf8fe"

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer has room for the notices of some thousands of interfaces.
+// receiveBuffer is large enough for the notices of a few thousand interfaces.
 const receiveBuffer = 1 << 20
 
-// Host is the kernel of this host. Its sockets belong to the network namespace of the thread that opens them.
+// Host is the kernel of this host. The sockets of a Host belong to the network namespace of the thread that opens them.
 type Host struct{}
 
 // Subscribe implements Kernel.
@@ -21,7 +21,7 @@ func subscribe(buffer int, groups ...uint) (Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// More than net.core.rmem_max needs CAP_NET_ADMIN. Without that capability the default has to do.
+	// A size above net.core.rmem_max needs CAP_NET_ADMIN. Without that capability the socket keeps the default size.
 	_ = s.SetReceiveBufferSize(buffer, true)
 	return socket{s}, nil
 }

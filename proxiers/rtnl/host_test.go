@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is for what must come.
+// patience is the time limit for expected events.
 const patience = 30 * time.Second
 
-// tinyHost has sockets that have room for a few notices.
+// tinyHost opens sockets with a buffer for only a few notices.
 type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }
@@ -41,7 +41,7 @@ func ip(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-// Each topic has the notices of the real kernel, and a Watcher outlives an overrun of its socket.
+// The real kernel sends notices for each topic, and a Watcher survives an overrun of its socket.
 func TestHost(t *testing.T) {
 	newHost(t)
 	kinds := make(chan uint16, 1000)

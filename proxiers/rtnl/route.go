@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ParseRoute reads the destination and the routing protocol of a notice about a route: struct rtmsg and attributes. A
-// cache entry is not a route.
+// ParseRoute returns the destination and the routing protocol in a notice about a route, which consists of struct rtmsg
+// and attributes. ParseRoute returns false for a cache entry.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

@@ -1,8 +1,8 @@
-// Package rtnl follows changes of the host's network: links, addresses, routes, rules and settings, by the kernel's
-// rtnetlink notices.
+// Package rtnl watches changes of the host's network by the kernel's rtnetlink notices: links, addresses, routes, rules
+// and settings.
 //
-// A notice may get lost: the kernel drops notices that a socket has no room for, and a socket may fail. Then anything
-// may have changed. A Watcher says so, opens a failed socket again, and goes on.
+// Notices may get lost: the kernel drops notices if the socket's buffer is full, and a socket may fail. After a loss,
+// anything may have changed. A Watcher then reports the loss, reopens a failed socket, and continues.
 package rtnl
 
 import (
@@ -19,17 +19,17 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Settle is the time for which a Watcher gathers notices: an interface that comes up sends several.
+// Settle is the time for which a Watcher collects notices, because an interface that comes up sends several notices.
 const Settle = 50 * time.Millisecond
 
-// The pause before a socket is opened again doubles from minPause to maxPause. The answer to lost notices may be a full
-// sync: a socket that fails each time must not cause one every second.
+// The pause before a socket is reopened doubles from minPause to maxPause. Lost notices may cause a full sync, so a
+// socket that fails each time must not cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
 )
 
-// Topic is a kind of notices. Topics add up.
+// Topic is a set of kinds of notices. Topics can be combined.
 type Topic uint
 
 // The topics.
@@ -38,11 +38,11 @@ const (
 	Addresses
 	Routes
 	Rules
-	// Settings are those in net.ipv4.conf and net.ipv6.conf, net.ipv4.ip_forward among them.
+	// Settings are the settings in net.ipv4.conf and net.ipv6.conf, including net.ipv4.ip_forward.
 	Settings
 )
 
-// groups has the kernel's multicast groups of each topic.
+// groups maps each topic to the kernel's multicast groups.
 var groups = map[Topic][]uint{
 	Links:     {unix.RTNLGRP_LINK},
 	Addresses: {unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
@@ -56,36 +56,36 @@ type Kernel interface {
 	Subscribe(groups ...uint) (Socket, error)
 }
 
-// Socket receives notices of the kernel.
+// Socket receives notices from the kernel.
 type Socket interface {
-	// Receive waits for notices. The error unix.ENOBUFS says that some were lost; the socket still works.
+	// Receive waits for notices. The error unix.ENOBUFS means that some notices were lost; the socket still works.
 	Receive() ([]syscall.NetlinkMessage, error)
-	// Close ends Receive.
+	// Close makes Receive return.
 	Close()
 }
 
-// Options are what a Watcher is made with. Note and Lost run on one goroutine, Changed on another one.
+// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
-	// Kernel is where sockets come from; Host if it is nil.
+	// Kernel opens the sockets. A nil Kernel means Host.
 	Kernel Kernel
-	// Note takes a notice and reports whether it matters.
+	// Note processes a notice and reports whether the notice matters.
 	Note func(*syscall.NetlinkMessage) bool
-	// Lost says that notices were lost, so that anything may have changed. It may be nil.
+	// Lost is called when notices were lost, so that anything may have changed. Lost may be nil.
 	Lost func()
-	// Changed runs after notices that matter, once for all that come within Settle, and after Lost. It may be nil.
+	// Changed is called once after all relevant notices within Settle, and after Lost. Changed may be nil.
 	Changed func()
 }
 
-// Watcher follows the topics.
+// Watcher receives and passes on the notices of the topics in Options.
 type Watcher struct {
 	opts   Options
-	socket Socket // opened and not yet followed
+	socket Socket // opened but not yet in use
 	lost   bool   // notices were lost before the socket was opened
 }
 
-// New makes a Watcher, which does nothing before Open or Run.
+// New returns a Watcher that does nothing before Open or Run.
 func New(opts Options) *Watcher {
 	if opts.Kernel == nil {
 		opts.Kernel = Host{}
@@ -93,8 +93,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the network namespace of the calling thread, so that Run misses nothing that happens from
-// now on. Run opens later sockets itself.
+// Open opens the socket in the network namespace of the calling thread, so that Run misses no event from now on. Run
+// opens later sockets itself.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil
@@ -121,7 +121,7 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Run follows the topics until ctx ends.
+// Run watches the topics until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		began := time.Now()
@@ -177,9 +177,9 @@ func (w *Watcher) follow(ctx context.Context) error {
 	}
 }
 
-// receive takes what the socket receives until it fails.
+// receive processes the notices from the socket until the socket fails.
 func (w *Watcher) receive(matters chan<- struct{}) error {
-	lost := w.lost // the messages between two sockets
+	lost := w.lost // notices may have been lost between two sockets
 	w.lost = false
 	var messages []syscall.NetlinkMessage
 	for {
@@ -198,7 +198,7 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 	}
 }
 
-// take passes on what was received and reports whether it matters.
+// take passes notices on and reports whether one of them matters.
 func (w *Watcher) take(messages []syscall.NetlinkMessage, lost bool) (matters bool) {
 	if lost && w.opts.Lost != nil {
 		w.opts.Lost()

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// fakeKernel opens sockets that receive what a test sends.
+// fakeKernel opens sockets that receive the messages that a test sends.
 type fakeKernel struct {
 	mu      sync.Mutex
 	refuses bool
@@ -46,14 +46,14 @@ func (k *fakeKernel) refuse(does bool) {
 	k.refuses = does
 }
 
-// socket is the last one.
+// socket returns the last socket.
 func (k *fakeKernel) socket() *fakeSocket {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.sockets[len(k.sockets)-1]
 }
 
-// fakeSocket fails for good once it has failed, except by an overrun.
+// fakeSocket keeps failing after an error, except after an overrun.
 type fakeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -80,7 +80,7 @@ func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 
 func (s *fakeSocket) Close() { close(s.closed) }
 
-// bench is a Watcher that runs in a bubble.
+// bench is a Watcher that runs in a synctest bubble.
 type bench struct {
 	*testing.T
 	kernel  *fakeKernel
@@ -90,7 +90,7 @@ type bench struct {
 	changed []time.Duration
 }
 
-// run runs a test with a Watcher to which only notices of links matter.
+// run runs a test with a Watcher that considers only notices of links relevant.
 func run(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,11 +120,11 @@ func run(t *testing.T, test func(b *bench)) {
 		synctest.Wait()
 		test(b)
 		cancel()
-		running.Wait() // and the bubble wants no goroutine to be left
+		running.Wait() // the bubble requires that all goroutines end
 	})
 }
 
-// send has the socket receive messages, or fail, and waits until that was dealt with.
+// send makes the socket receive messages or fail, and waits until the Watcher has processed them.
 func (b *bench) send(what any) {
 	b.Helper()
 	if kind, ok := what.(uint16); ok {
@@ -170,7 +170,7 @@ func TestNoticesAreGathered(t *testing.T) {
 	})
 }
 
-// The kernel drops notices that a socket has no room for, and says so. The socket works as before.
+// After an overrun, in which the kernel drops notices, the Watcher keeps using the same socket.
 func TestOverrun(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(error(unix.ENOBUFS))
@@ -184,7 +184,7 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// A socket that fails is opened again, and what happened meanwhile is unknown.
+// A socket that fails is reopened, and the Watcher reports that notices were lost.
 func TestBrokenSocketIsReopened(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(errors.New("broken"))
@@ -197,7 +197,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	})
 }
 
-// While the kernel refuses, nothing is reported as changed; afterwards one report says that all may have changed.
+// While the kernel refuses to open a socket, nothing is reported as changed. Afterwards one report covers all changes.
 func TestRefusedSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		b.kernel.refuse(true)
@@ -216,7 +216,7 @@ func TestRefusedSocket(t *testing.T) {
 	})
 }
 
-// A socket that can be opened but not read costs one report in half a minute, not one a second.
+// A socket that can be opened but not read causes one report in half a minute, not one a second.
 func TestSocketThatFailsEachTime(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
@@ -233,7 +233,7 @@ func TestSocketThatFailsEachTime(t *testing.T) {
 	})
 }
 
-// A panic of a callback ends Run in its caller's goroutine. The next Run says that notices were lost.
+// A panic of a callback makes Run panic in its caller's goroutine. The next Run reports that notices were lost.
 func TestAPanicOfACallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// settle is the time between an event and a look at the routes: a link that goes down sends several events, and a
-	// plan with another uplink may be on its way.
+	// settle is the delay between an event and a check of the routes: a link that goes down sends several events, and a
+	// plan with another uplink may follow.
 	settle = 100 * time.Millisecond
-	// pause is the least time between two looks at all routes.
+	// pause is the minimum time between two checks of all routes.
 	pause = time.Second
-	// retry is the delay after a failed look.
+	// retry is the delay after a failed check.
 	retry = 5 * time.Second
 )
 
-// watch listens for changes of the routes that are needed, and for the removal of ours. Linux sends no notice of an
-// IPv4 route that goes with its link, and not one for each version of a route that goes with its source address.
+// watch subscribes to changes of the needed routes, and to the removal of Edgeway's routes. Linux sends no notice if an
+// IPv4 route disappears with its link, and may send only one if routes disappear with their source address.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil
@@ -39,7 +39,7 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// note schedules a look at the routes if a notice matters. It reports false, because look gathers events by itself.
+// note schedules a check of the routes if a notice is relevant. note returns false, because look collects the events.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -47,7 +47,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 		own := protocol == Protocol
 		removed := m.Header.Type == unix.RTM_DELROUTE
 		switch {
-		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // struct rtmsg of rtnetlink(7): the table
+		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // byte 4 of struct rtmsg, rtnetlink(7), is the table
 		case own:
 			f.look(to)
 		case f.touches(to):
@@ -67,7 +67,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	return false
 }
 
-// look schedules a look at the routes. lost is a route that was removed, or invalid.
+// look schedules a check of all routes. lost is a route that was removed, or the zero Prefix.
 func (f *follower) look(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {
@@ -99,7 +99,7 @@ func (f *follower) touches(to netip.Prefix) bool {
 	return f.places.touches(to)
 }
 
-// isSource reports whether a message is about an address that our routes have as their source.
+// isSource reports whether a message is about an address that Edgeway's routes use as their source.
 func (f *follower) isSource(message []byte) bool {
 	if len(message) < unix.SizeofIfAddrmsg {
 		return false
@@ -111,7 +111,7 @@ func (f *follower) isSource(message []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range attrs {
-		// The host's end of an IPv4 address with a peer is IFA_LOCAL. IPv6 has only IFA_ADDRESS.
+		// For an IPv4 address with a peer, IFA_LOCAL is the host's end. IPv6 has only IFA_ADDRESS.
 		addr, ok := netip.AddrFromSlice(a.Value)
 		if ok && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS) &&
 			slices.ContainsFunc(f.uplinks, func(u plan.Uplink) bool { return u.Addr == addr }) {
@@ -121,7 +121,7 @@ func (f *follower) isSource(message []byte) bool {
 	return false
 }
 
-// wentDown reports whether a message says that the link of some of our routes is down.
+// wentDown reports whether a message announces that a link with some of Edgeway's routes is down.
 func (f *follower) wentDown(message []byte) bool {
 	if len(message) < unix.SizeofIfInfomsg {
 		return false

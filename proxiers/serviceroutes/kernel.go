@@ -13,18 +13,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Protocol is the routing protocol number of the routes, which nothing else known uses. The packages name it in
-// /etc/iproute2/rt_protos.d.
+// Protocol is the routing protocol number of the routes, which no other known program uses. The packages name this
+// number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than what anybody gives to a route that is to be used. Of two routes to the same place the kernel
-// takes the one with the lower metric.
+// metric is higher than the metric of any route that is meant to be used. Of two routes to the same destination the
+// kernel uses the route with the lower metric.
 const metric = 1_000_000
 
-// attempts is how often a listing is tried while the kernel's tables change under it.
+// attempts is the number of attempts to list routes while the kernel's tables change.
 const attempts = 5
 
-// kernel is the routing tables. It keeps a socket.
+// kernel accesses the routing tables through a socket that stays open.
 type kernel struct{ *netlink.Handle }
 
 func openKernel() (*kernel, error) {
@@ -35,7 +35,7 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// link gives the index of an interface; 0: it is not there, or down.
+// link returns the index of an interface, or 0 if the interface does not exist or is down.
 func (k *kernel) link(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -50,7 +50,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own gives the routes of our protocol, of all tables.
+// own returns the routes with Edgeway's protocol number in all tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -63,7 +63,7 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// others gives the routes of the main table that are not ours and matter.
+// others returns the relevant routes of the main table that are not Edgeway's.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
@@ -73,7 +73,7 @@ func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*t
 	return newTable(found), nil
 }
 
-// list filters while it reads: a router may have a million routes.
+// list filters while it reads, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {
@@ -99,18 +99,18 @@ func (k *kernel) list(family plan.Family, mask uint64,
 	return out, nil
 }
 
-// finds asks the kernel for the way to a place, and reports whether there is one that is not ours and leads to the
-// whole of it.
+// finds asks the kernel for the route to a destination, and reports whether there is a route that is not Edgeway's and
+// that covers the whole destination.
 func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	at := to.Addr()
 	if !to.IsSingleIP() {
-		at = at.Next() // the first address of a network may mean all of it
+		at = at.Next() // the first address of a network may mean the whole network
 	}
 	found, err := k.RouteGetWithOptions(at.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH): // no route
 		return false, nil
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // one that rejects: unreachable, blackhole, prohibit
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // a route that rejects: unreachable, blackhole, prohibit
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look-up of a route to %s: %w", at, err)
@@ -120,8 +120,8 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route, or replaces ours to the same place. It leaves alone what another program has there with the same
-// metric.
+// put adds a route, or replaces Edgeway's route to the same destination. put does not touch another program's route
+// with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
 	if replace {
@@ -133,16 +133,16 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove succeeds if the route is gone already.
+// remove deletes a route, and succeeds if the route is already gone.
 func (k *kernel) remove(r netlink.Route) error {
-	r.Flags = 0 // those of a link that is down may not be written
+	r.Flags = 0 // the flags of a route on a link that is down must not be written
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("removal of the route to %s: %w", r.Dst, err)
 	}
 	return nil
 }
 
-// netlink gives the route as it is written.
+// netlink returns the route in the form of the netlink library.
 func (r route) netlink() *netlink.Route {
 	out := &netlink.Route{
 		Dst: &net.IPNet{IP: r.to.Addr().AsSlice(), Mask: net.CIDRMask(r.to.Bits(), r.to.Addr().BitLen())},
@@ -155,7 +155,7 @@ func (r route) netlink() *netlink.Route {
 	return out
 }
 
-// parse is the inverse of route.netlink; false for a route that it does not give.
+// parse is the inverse of route.netlink. parse returns false for a route that route.netlink never returns.
 func parse(raw netlink.Route) (route, bool) {
 	from, _ := netip.AddrFromSlice(raw.Src)
 	r := route{prefixOf(raw.Dst), from.Unmap(), raw.LinkIndex}
@@ -163,7 +163,7 @@ func parse(raw netlink.Route) (route, bool) {
 		raw.Gw == nil && raw.Via == nil && len(raw.MultiPath) == 0 && raw.Tos == 0
 }
 
-// prefixOf gives the destination of a route. That of a default route is 0.0.0.0/0 or ::/0 (netlink v1.3.1).
+// prefixOf returns a route's destination, which is 0.0.0.0/0 or ::/0 for a default route (netlink v1.3.1).
 func prefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}

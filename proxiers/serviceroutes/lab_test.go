@@ -17,8 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace of the test's own, which ends with the test's thread, and a follower there that is driven
-// as the daemon does it.
+// lab is a new network namespace, which ends with the test's thread, and a follower in it that runs like in the daemon.
 type lab struct {
 	*testing.T
 	proxiers.Proxier
@@ -28,11 +27,11 @@ type lab struct {
 	plan   *plan.Plan
 }
 
-// patience is for what must come.
+// patience is the time limit for expected events.
 const patience = 30 * time.Second
 
-// The host's two links: v0 with the addresses that the plan has as its uplinks, and w0. They have no addresses of the
-// link, whose routes come when the kernel has looked for duplicates.
+// twoLinks creates the host's two links: v0 with the uplink addresses of the plan, and w0. The links have no link-local
+// addresses, whose routes would appear only after duplicate address detection.
 var twoLinks = []string{
 	"link set lo up",
 	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",
@@ -41,13 +40,13 @@ var twoLinks = []string{
 	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
 }
 
-// ignoredTable is one of the backend.
+// ignoredTable is a routing table of the backend.
 const ignoredTable = 77
 
-// newLab moves the test's goroutine into a new namespace and makes a follower there.
+// newLab moves the test's goroutine into a new namespace and creates a follower there.
 func newLab(t *testing.T, always bool, setup ...string) *lab {
 	t.Helper()
-	t.Parallel()           // it mostly waits
+	t.Parallel()           // the test mostly waits
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
@@ -85,7 +84,7 @@ func (l *lab) env() proxiers.Env {
 	}
 }
 
-// ip runs ip(8) in the lab: the child starts in the namespace of this thread.
+// ip runs ip(8) in the lab, because the child process starts in the namespace of this thread.
 func (l *lab) ip(args string) string {
 	l.Helper()
 	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
@@ -95,7 +94,7 @@ func (l *lab) ip(args string) string {
 	return string(out)
 }
 
-// apply puts a plan in force: a full sync, or a partial one.
+// apply applies a plan, in a full or a partial sync.
 func (l *lab) apply(next *plan.Plan, full bool) {
 	l.Helper()
 	prev := l.plan
@@ -108,7 +107,7 @@ func (l *lab) apply(next *plan.Plan, full bool) {
 	l.plan = next
 }
 
-// routes gives our routes of both families, as in "10.96.0.0/16 dev v0 src 192.0.2.10".
+// routes returns Edgeway's routes of both families, in the form "10.96.0.0/16 dev v0 src 192.0.2.10".
 func (l *lab) routes() []string {
 	l.Helper()
 	out := []string{}
@@ -121,7 +120,7 @@ func (l *lab) routes() []string {
 	return out
 }
 
-// settled does what is due until our routes are these.
+// settled does the work that is due until Edgeway's routes equal want.
 func (l *lab) settled(want ...string) {
 	l.Helper()
 	deadline := time.After(patience)
@@ -132,14 +131,14 @@ func (l *lab) settled(want ...string) {
 	}
 }
 
-// rest does what is due for longer than the follower waits after an event.
+// rest does the work that is due for longer than the follower waits after an event.
 func (l *lab) rest() {
 	l.Helper()
 	for over := time.After(pause + 5*settle); l.work(over); {
 	}
 }
 
-// work waits for something to do and does it, as the pipeline of the daemon does; false: it was over before.
+// work waits until work is due and does it, like the daemon's pipeline. work returns false if over fires first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Tender)
@@ -162,7 +161,7 @@ func (l *lab) work(over <-chan time.Time) bool {
 	return true
 }
 
-// Our routes to the ranges, and to the two external IPs, of testPlan.
+// Edgeway's routes to the ranges and to the two external IPs of testPlan.
 const (
 	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
 	external4 = "203.0.113.7 dev v0 src 192.0.2.10"
@@ -193,7 +192,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 	return p
 }
 
-// servicePort has a ClusterIP, external IPs and a NodePort.
+// servicePort returns a ServicePort with a ClusterIP, external IPs and a NodePort.
 func servicePort(name string, port uint16, clusterIP string, external ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},

@@ -8,20 +8,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// places are what a plan leads to: the ranges that ClusterIPs come from, and each address of a frontend outside of
-// them.
+// places holds the destinations of a plan: the ranges of ClusterIPs, and each frontend address outside these ranges.
 type places struct {
 	ranges []netip.Prefix
-	// uses counts the frontends of each single address; singles are its keys, sorted.
+	// uses counts the frontends of each single address; singles holds the keys of uses, sorted.
 	uses    map[netip.Addr]int
 	singles []netip.Addr
-	// left counts the additions of addresses beyond maxSingles. While there are any no address is added, so that uses
-	// is right for those that are there.
+	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, no address is added, so that
+	// uses stays correct for the recorded addresses.
 	left int
 }
 
-// maxSingles bounds the routes to single addresses, and what they take in the kernel, 5 MB. Who has more can name their
-// range.
+// maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more addresses can
+// configure their range.
 const maxSingles = 20_000
 
 func newPlaces(p *plan.Plan) *places {
@@ -37,7 +36,7 @@ func newPlaces(p *plan.Plan) *places {
 	return out
 }
 
-// move brings the single addresses up to date, and gives those that came and those that went.
+// move updates the single addresses, and returns the added and the removed addresses.
 func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	drop := func(a netip.Addr) {
 		if p.release(a) {
@@ -46,7 +45,7 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 			gone = append(gone, a)
 		}
 	}
-	// First what is added: an address that stays does not go in between.
+	// Additions come first, so that an address that stays is not removed in between.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.use(a) {
@@ -67,7 +66,7 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// each visits the addresses of a ServicePort that are outside of the ranges.
+// each visits the addresses of a ServicePort that are outside the ranges.
 func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	for i := range svc.Frontends {
 		a := svc.Frontends[i].Addr
@@ -78,7 +77,7 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use counts one more frontend, and reports whether it is the first of its address.
+// use counts one more frontend at an address, and reports whether it is the first.
 func (p *places) use(a netip.Addr) (first bool) {
 	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
 		p.left++
@@ -88,7 +87,7 @@ func (p *places) use(a netip.Addr) (first bool) {
 	return p.uses[a] == 1
 }
 
-// release counts one less, and reports whether it was the last. An address that was left out is not there.
+// release counts one frontend less at an address, and reports whether it was the last. Omitted addresses do not count.
 func (p *places) release(a netip.Addr) (last bool) {
 	switch p.uses[a] {
 	case 0:
@@ -101,7 +100,7 @@ func (p *places) release(a netip.Addr) (last bool) {
 	return false
 }
 
-// of gives all places of a family.
+// of returns all destinations of a family.
 func (p *places) of(family plan.Family) []netip.Prefix {
 	out := plan.OfFamily(p.ranges, family)
 	for _, a := range p.singles {
@@ -112,7 +111,7 @@ func (p *places) of(family plan.Family) []netip.Prefix {
 	return out
 }
 
-// touches reports whether a route to there can be one to a place, or to a part of one.
+// touches reports whether a route to this prefix can cover a destination or a part of one.
 func (p *places) touches(to netip.Prefix) bool {
 	if slices.ContainsFunc(p.ranges, to.Overlaps) {
 		return true

@@ -14,17 +14,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// route is one of ours: to a place, by the link of this index, and from an address of the host.
+// route is one of Edgeway's routes: to a destination, by the link with this index, and from an address of the host.
 type route struct {
 	to   netip.Prefix
 	from netip.Addr
 	link int
 }
 
-// refresh makes our routes in the kernel those that are wanted, whatever they are now.
+// refresh brings Edgeway's routes in the kernel to the wanted state, whatever their current state.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
-	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // what happens from here on needs another look
+	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // later events need another check
 	f.mu.Unlock()
 	want, err := f.wanted(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (f *follower) refresh(ctx context.Context) error {
 	return nil
 }
 
-// warn says once that there are more addresses than routes are kept to, if any are.
+// warn logs once that some addresses get no route, because there are more addresses than maxSingles.
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
@@ -70,7 +70,7 @@ func (f *follower) warn(routes bool) {
 	f.warned = over
 }
 
-// compare gives the routes that are as they are wanted, those that have to be replaced, and those to remove.
+// compare returns the routes that already match, the routes that must be replaced, and the routes to remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
 ) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
@@ -90,13 +90,13 @@ func compare(own []netlink.Route,
 	return have, changed, extra
 }
 
-// step makes the routes follow a change of frontends. It asks and writes for the addresses that came and went alone.
+// step updates the routes after a change of frontends. step reads and writes only the added and removed addresses.
 func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	f.mu.Lock()
 	fresh, gone := f.places.move(change)
 	f.mu.Unlock()
 	for _, u := range f.uplinks {
-		link := -1 // not known
+		link := -1 // unknown
 		for _, a := range fresh {
 			if plan.FamilyOf(a) != plan.FamilyOf(u.Addr) {
 				continue
@@ -118,7 +118,7 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 			continue
 		}
 		f.mu.Lock()
-		delete(f.have, r.to) // first: what comes by the socket now is our own doing
+		delete(f.have, r.to) // before the removal, so that its notice does not count as drift
 		f.mu.Unlock()
 		if err := f.kernel.remove(*r.netlink()); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// stepTo writes a route if there is a link for it and it is needed.
+// stepTo writes a route if the link exists and the route is needed.
 func (f *follower) stepTo(ctx context.Context, r route) error {
 	if r.link == 0 {
 		return nil
@@ -149,8 +149,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted gives the routes that there should be. A family that has no link that is up has none: the next plan has
-// another uplink.
+// wanted returns the routes that should exist. A family without a link that is up has no routes, because the next plan
+// has another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -172,9 +172,9 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed gives the places to which nobody else's route leads, and with always the ranges too. The main table tells what
-// the answer would be without ours. What it does not lead to, a table of a rule of the host may: of that the kernel's
-// answer tells.
+// needed returns the destinations to which no other program's route leads, and with always also all ranges. The main
+// table shows whether there would be a route without Edgeway's. If the main table has no route, another table of the
+// host may have a route, which the kernel's route lookup shows.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {
@@ -203,7 +203,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 	return out, nil
 }
 
-// linksAreUp reports whether the routes can be where they were.
+// linksAreUp reports whether all uplinks are up, so that the removed routes could still exist.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
 		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {

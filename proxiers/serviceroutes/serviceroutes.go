@@ -1,14 +1,14 @@
-// Package serviceroutes keeps routes to the addresses of Services on hosts that have none.
+// Package serviceroutes maintains routes to the addresses of Services on hosts that have no such routes.
 //
-// The kernel looks a route up before it translates: on a host without a default route it answers "network is
-// unreachable" to each connection that the host itself opens to a ClusterIP, and no packet ever meets the backend's
-// rules (kubernetes/kubernetes#123120, #130057). What is missing is any route at all. Where it leads to does not
-// matter: the packet is translated, and looked up once more, before it leaves.
+// The kernel looks up a route before it translates a packet: on a host without a default route it returns "network is
+// unreachable" for each connection that the host itself opens to a ClusterIP, and no packet ever reaches the backend's
+// rules (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter,
+// because the kernel translates the packet, and looks up the route again, before the packet leaves.
 //
-// The routes are in the main table, have a routing protocol number of their own, by which they are found again, and a
-// metric that any other route to the same place goes before. They lead to an interface that is up and not to lo, on
-// which IPv6 takes no route but one that rejects (Linux 6.18, fib6_is_reject), TCP would announce segments of 65,495
-// bytes, and a forwarded packet that no rule translates would go round until its hop limit is used up.
+// The routes are in the main table, and have their own routing protocol number, by which Edgeway finds them again, and
+// a metric so high that any other route to the same destination takes precedence. The routes lead to an interface that
+// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject), TCP would announce
+// segments of 65,495 bytes, and a forwarded packet that no rule translates would loop until its hop limit is used up.
 package serviceroutes
 
 import (
@@ -23,13 +23,13 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// Name is the follower's.
+// Name is the name of the follower.
 const Name = "serviceroutes"
 
-// Component describes the follower. It keeps routes to the ranges and addresses of Services for which the kernel has no
-// route, and with always to all ranges. It leaves alone other addresses that have a route, because they may serve more
-// than Services. Routes of the tables in ignored, numbers less than 256, are no events: backends keep those tables,
-// and the host's own packets never use them.
+// Component describes the follower. The follower maintains routes to the ranges and addresses of Services for which the
+// kernel has no route, and with always to all ranges. The follower adds no route to other addresses that have a route,
+// because the existing route may serve more than Services. Changes in the tables in ignored, numbers below 256, are not
+// events: backends maintain those tables, and the host's own packets never use them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -44,26 +44,26 @@ func Component(always bool, ignored []int) proxiers.Component {
 	}
 }
 
-// follower keeps the routes. The fields below mu are read by other goroutines, too, and are written with mu held.
+// follower maintains the routes. Other goroutines also read the fields below mu, which are written with mu held.
 type follower struct {
 	env     proxiers.Env
 	always  bool
 	ignored []int
 	kernel  *kernel
-	// warned says that the addresses that places.left counts were logged.
+	// warned reports whether the omitted addresses that places.left counts were logged.
 	warned bool
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end ends the watcher's run; nil before watch.
+	// end stops the watcher, and is nil before watch.
 	end context.CancelFunc
 
 	mu      sync.Mutex
 	uplinks []plan.Uplink
 	places  *places
-	// have are the wanted routes that the kernel has.
+	// have holds the wanted routes that the kernel has.
 	have map[netip.Prefix]route
-	// looked is the time of the last look at all routes, and due that of the next one. lost is a route that was
+	// looked is the time of the last check of all routes, and due the time of the next check. lost is a route that was
 	// removed.
 	looked, due time.Time
 	lost        netip.Prefix
@@ -102,8 +102,8 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Tend looks at all routes again after an event that may matter. A route of ours that was removed while its interface
-// stayed is drift.
+// Tend checks all routes after an event that may matter. If a route of Edgeway was removed while its interface stayed
+// up, Tend reports drift.
 func (f *follower) Tend(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.lost
@@ -122,7 +122,7 @@ func (f *follower) Tend(ctx context.Context) error {
 	return err
 }
 
-// Close leaves the routes.
+// Close stops the follower and keeps the routes.
 func (f *follower) Close() error {
 	if f.end != nil {
 		f.end()

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Without a default route the kernel finds no way to a Service; with ours it does, and takes the source that the plan
-// says.
+// Without a default route the kernel finds no route to a Service. With Edgeway's routes the kernel finds a route, and
+// uses the source address from the plan.
 func TestRoutesWhereThereAreNone(t *testing.T) {
 	l := newLab(t, false)
 	for _, a := range []string{"10.96.0.10", "203.0.113.7", "fd00:96::10", "2001:db8:77::7"} {
@@ -39,7 +39,7 @@ func TestRoutesWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// finds asks the kernel for the source of packets to an address; "": there is no way.
+// finds returns the source address that the kernel chooses for packets to an address, or "" if there is no route.
 func (l *lab) finds(addr string) string {
 	found, err := openTestKernel(l).RouteGet(netip.MustParseAddr(addr).AsSlice())
 	if err != nil || len(found) == 0 {
@@ -58,16 +58,16 @@ func openTestKernel(l *lab) *kernel {
 	return k
 }
 
-// Whatever else leads to a place goes before, whenever it comes; what rejects does not lead anywhere.
+// Any other route to a destination replaces Edgeway's, whenever it appears. A route that rejects does not count.
 func TestRoutesOfOthersGoFirst(t *testing.T) {
 	l := newLab(t, false, "route add 10.96.0.0/24 via 192.0.2.1", "route add unreachable 203.0.112.0/22")
 	l.apply(testPlan(), true)
-	l.settled(allOfThem...) // a route to a part of the range is not one to the range
+	l.settled(allOfThem...) // a route to a part of the range does not cover the range
 	for _, step := range []struct {
 		ip   string
 		want []string
 	}{
-		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // a longer prefix rejects
+		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // a longer prefix still rejects
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
 		{"route del default", []string{range4, external4}},
@@ -76,12 +76,12 @@ func TestRoutesOfOthersGoFirst(t *testing.T) {
 		{"-6 route add fd00::/16 dev w0", []string{external4, external6}},
 		{"route add 203.0.113.7 via 198.51.100.1", []string{external6}},
 		{"route del 203.0.113.7", []string{external4, external6}},
-		// A table that a rule leads to, as of a VPN.
+		// A routing rule leads to another table, like that of a VPN.
 		{"route add default via 198.51.100.1 table 100", []string{external4, external6}},
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},
 		{"route del 10.0.0.0/8", []string{range4, external4, external6}},
-		// The address of the Service becomes the host's own.
+		// The address of the Service becomes an address of the host.
 		{"addr add 203.0.113.7/32 dev w0", []string{range4, external6}},
 		{"addr del 203.0.113.7/32 dev w0", []string{range4, external4, external6}},
 		{"route add unreachable default", []string{range4, external4, external6}},
@@ -105,8 +105,8 @@ func TestAlwaysIsBesideADefaultRoute(t *testing.T) {
 	l.settled(range4, "203.0.113.9 dev v0 src 192.0.2.10", range6)
 }
 
-// A partial sync adds and removes what came and went, and no more: an address that two ServicePorts have stays with
-// one.
+// A partial sync adds and removes only the routes that changed. An address that two ServicePorts share stays while one
+// of them has it.
 func TestRoutesFollowThePlan(t *testing.T) {
 	for name, full := range map[string]bool{"partial": false, "full": true} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestRoutesFollowThePlan(t *testing.T) {
 	}
 }
 
-// What another program takes away comes back, and counts as drift; what goes with its link or its source is not drift.
+// A route that another program removes comes back and counts as drift. The loss of a link or source is no drift.
 func TestLostRoutesComeBack(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -154,7 +154,7 @@ func TestLostRoutesComeBack(t *testing.T) {
 		}
 	}
 	l.ip("addr del 192.0.2.10/24 dev v0")
-	l.ip("addr add 192.0.2.10/24 dev v0") // before anybody has noticed
+	l.ip("addr add 192.0.2.10/24 dev v0") // before the follower has noticed
 	l.settled(allOfThem...)
 	l.rest()
 	l.drifts = 0
@@ -166,11 +166,11 @@ func TestLostRoutesComeBack(t *testing.T) {
 	}
 	l.ip("link set v0 up")
 	l.ip("addr add 2001:db8:2::10/64 dev v0 nodad")
-	l.apply(testPlan(), true) // as the daemon does after a change of addresses
+	l.apply(testPlan(), true) // like the daemon after a change of addresses
 	l.settled(allOfThem...)
 }
 
-// What a previous process left is taken over, and what is left of it that nobody wants goes; routes of others stay.
+// Routes of an earlier process are kept if they are wanted and otherwise removed. Routes of other programs stay.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
@@ -184,7 +184,7 @@ func TestRestartAndCleanup(t *testing.T) {
 	if got := l.routes(); !slices.Equal(got, allOfThem) {
 		t.Errorf("after Close there is %q", got)
 	}
-	for range 2 { // twice: nothing to remove is no error
+	for range 2 { // twice, because having nothing to remove is not an error
 		if err := Component(false, nil).Cleanup(t.Context(), l.env()); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestRestartAndCleanup(t *testing.T) {
 	}
 }
 
-// foreign gives all routes but ours.
+// foreign returns all routes except Edgeway's.
 func (l *lab) foreign() string {
 	var out strings.Builder
 	for line := range strings.Lines(l.ip("-4 route show table all") + l.ip("-6 route show table all")) {
@@ -208,7 +208,7 @@ func (l *lab) foreign() string {
 	return out.String()
 }
 
-// With 10,000 addresses outside of the ranges a change costs what changed, and a list of all routes is not read.
+// With 10,000 addresses outside the ranges, a change costs only what changed, and the list of routes is not read.
 func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort
@@ -243,7 +243,7 @@ func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
 	l.apply(testPlan(), true)
 	f := l.Proxier.(*follower)
 	kernel := f.kernel
-	f.kernel = nil // who asks it fails
+	f.kernel = nil // any request to the kernel panics
 	defer func() { f.kernel = kernel }()
 	next := slices.Clone(l.plan.Services)
 	for i, svc := range next {
@@ -261,7 +261,7 @@ func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
 	}
 }
 
-// A backend with a route to each address of a Service has not all routes looked at for each of them.
+// Routes that a backend adds for each address of a Service do not cause a check of all routes.
 func TestRoutesOfTheBackendAreNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -280,7 +280,7 @@ func TestRoutesOfTheBackendAreNoEvents(t *testing.T) {
 	}
 }
 
-// Beyond the bound addresses are left out, and the ones that are there stay right.
+// Addresses beyond the limit are omitted, and the recorded addresses stay correct.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {
@@ -300,7 +300,7 @@ func TestPlacesAreBounded(t *testing.T) {
 		t.Fatalf("%d addresses, and %d left out", len(p.singles), p.left)
 	}
 	next := slices.Clone(before.Services)
-	next[0] = one(0, maxSingles+1) // one that was left out: it could not be counted now
+	next[0] = one(0, maxSingles+1) // this address was omitted, so it must not be counted now
 	next[maxSingles] = one(maxSingles)
 	fresh, gone := p.move(proxiers.NewChange(before, &plan.Plan{Node: before.Node, Services: next}))
 	if len(fresh) != 0 || !slices.Equal(gone, []netip.Addr{addr(0)}) || len(p.singles) != maxSingles-1 || len(p.uses) != maxSingles-1 {
@@ -311,7 +311,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 }
 
-// The name that the packages give to the number.
+// The packages give the routing protocol number a name.
 func TestProtocolHasItsName(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rt_protos.conf")
 	if err != nil {

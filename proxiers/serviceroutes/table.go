@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table is routes as the kernel chooses among them: the longest prefix, and of routes to the same place the lowest
-// metric.
+// table holds routes for lookups with the kernel's rules: the longest prefix wins, then the lowest metric among routes
+// to the same destination.
 type table struct {
 	best map[netip.Prefix]choice
-	// bits are the lengths of the prefixes, the longest first.
+	// bits holds the prefix lengths, longest first.
 	bits []int
 }
 
@@ -26,7 +26,7 @@ func newTable(routes []netlink.Route) *table {
 	for i := range routes {
 		r := &routes[i]
 		if r.Flags&unix.RTNH_F_DEAD != 0 {
-			continue // the kernel passes over it
+			continue // the kernel ignores dead routes
 		}
 		to := prefixOf(r.Dst)
 		if known, ok := t.best[to]; !ok || r.Priority < known.metric {
@@ -41,13 +41,13 @@ func newTable(routes []netlink.Route) *table {
 	return t
 }
 
-// leads reports whether packets to a place find a way by the table. A route to a part of the place does not count.
+// leads reports whether the table has a route to the whole destination, not only to a part of the destination.
 func (t *table) leads(to netip.Prefix) bool {
 	for _, bits := range t.bits {
 		if bits > to.Bits() {
 			continue
 		}
-		wider, _ := to.Addr().Prefix(bits) // there are not more bits than the address has
+		wider, _ := to.Addr().Prefix(bits) // bits is at most the length of the address
 		if c, ok := t.best[wider]; ok {
 			return c.leads
 		}
@@ -55,5 +55,5 @@ func (t *table) leads(to netip.Prefix) bool {
 	return false
 }
 
-// leads: the others reject (unreachable, blackhole, prohibit), or stand for none (throw).
+// leads reports whether a route forwards. Other routes reject (unreachable, blackhole, prohibit) or skip (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }

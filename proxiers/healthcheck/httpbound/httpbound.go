@@ -1,5 +1,5 @@
-// Package httpbound makes HTTP servers that strangers may reach: what a client can make them hold is bounded in time,
-// in size and in number.
+// Package httpbound creates HTTP servers that untrusted clients may reach. The resources that a client can occupy are
+// limited in time, size and number.
 package httpbound
 
 import (
@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// requestTimeout bounds a request from its first byte to its last, and the wait for the first one.
+	// requestTimeout limits the time to read a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// answerTimeout bounds an answer. The profiles of net/http/pprof add to it the time that they are asked for.
+	// answerTimeout limits the time to write an answer. A profile of net/http/pprof adds its duration to answerTimeout.
 	answerTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between two checks of a load balancer.
 	idleTimeout = time.Minute
-	// maxHeader is more than any probe sends; net/http (Go 1.26) reads 4 KiB beyond it.
+	// maxHeader is larger than the header of any probe; net/http (Go 1.26) reads up to 4 KiB more.
 	maxHeader = 4 << 10
 )
 
-// Server gives a server whose answers do not depend on a request's body. It still needs a Limit's listener.
+// Server returns a server that ignores the body of requests. The caller must also use a listener of a Limit.
 func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:        bodiless(handler),
@@ -32,19 +32,19 @@ func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bodiless answers a request with a body at once and closes the connection. net/http would wait for the body, to read
-// the next request after it.
+// bodiless answers a request with a body immediately and closes the connection. net/http would otherwise wait for the
+// body in order to read the next request.
 func bodiless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			w.Header().Set("Connection", "close")
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // without it the time-out of the server counts
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // otherwise ReadTimeout applies
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// FromHere says that the client is on this host, and speaks over the loopback interface.
+// FromHere reports whether the client is on this host and connected over the loopback interface.
 func FromHere(r *http.Request) bool {
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && client.Addr().Unmap().IsLoopback()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose clients need no network, for tests in which no time passes.
+// pipes is a listener whose clients need no network, for tests with fake time.
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -33,7 +33,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// peer is the server's end of a connection from an address.
+// peer is the server's end of a connection, with a fake client address.
 type peer struct {
 	net.Conn
 	from net.Addr
@@ -52,7 +52,7 @@ func (p *pipes) dial(from string) net.Conn {
 	return near
 }
 
-// serve runs a server of a handler during a test in which no time passes.
+// serve runs a server with a handler during a test with fake time.
 func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -69,15 +69,15 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends gives how long the server keeps a connection open that sends this and no more, and what it answered.
+// ends sends only this request. ends returns how long the server keeps the connection open, and the server's answer.
 func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)
 	go func() {
-		raw, _ := io.ReadAll(conn) // ends in any case
+		raw, _ := io.ReadAll(conn) // returns in any case
 		got <- string(raw)
 	}()
-	_, _ = io.WriteString(conn, request) // the server may not read all of it
+	_, _ = io.WriteString(conn, request) // the server may not read the whole request
 	answer = <-got
 	return time.Since(start), answer
 }
@@ -112,7 +112,7 @@ func TestNobodyHoldsAConnection(t *testing.T) {
 	}
 }
 
-// A client that does not read its answer is cut off as well.
+// The server also disconnects a client that does not read its answer.
 func TestAnswersAreBounded(t *testing.T) {
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
@@ -152,7 +152,7 @@ func TestProfilesTakeTheirTime(t *testing.T) {
 	})
 }
 
-// hold opens connections that are idle.
+// hold opens n idle connections.
 func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	for i := range n {
 		conns = append(conns, p.dial(fmt.Sprintf("%s:%d", from, 1000+i)))
@@ -160,7 +160,7 @@ func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	return conns
 }
 
-// open counts the connections that the server has not closed. It takes no time.
+// open returns the number of connections that the server has not closed, without waiting.
 func open(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())
@@ -192,7 +192,7 @@ func TestTheClientWithTheMostMakesRoom(t *testing.T) {
 	})
 }
 
-// A client of IPv6 that takes another address for each connection is one client, and what has ended does not count.
+// An IPv6 client with another address for each connection counts as one client. Closed connections do not count.
 func TestWhoCounts(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipes) {
 		few := p.hold("[2001:db8:0:1::1]", 2)

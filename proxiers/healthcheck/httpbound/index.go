@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Index answers with the paths of a server, one on each line: enough for a person who knows the port only, and nothing
-// that tells a stranger what it is.
+// Index answers with the paths of a server, one on each line. The list helps a user who knows only the port, and does
+// not reveal the program to strangers.
 func Index(paths ...string) http.HandlerFunc {
 	page := strings.Join(paths, "\n") + "\n"
 	return func(w http.ResponseWriter, _ *http.Request) {

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit bounds the number of open connections of the servers that share it. It refuses no client: when there is one
-// connection too many, it closes the oldest connection of the client with the most. A crowd of connections therefore
-// does not take the place that a probe needs for some milliseconds.
+// Limit limits the number of open connections of the servers that share it. Limit refuses no client: when there is one
+// connection too many, Limit closes the oldest connection of the client with the most connections. So a flood of
+// connections cannot take the place that a probe needs for a few milliseconds.
 type Limit struct {
 	most int
 
 	mu   sync.Mutex
-	open []*conn // the oldest first
+	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit of this many connections.
+// NewLimit returns a Limit for this number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener returns a listener whose connections count.
+// Listener returns a listener whose connections count towards the limit.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -40,19 +40,19 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	c := &conn{Conn: inner, limit: l.limit, client: clientOf(inner)}
 	if victim := l.limit.admit(c); victim != nil {
-		_ = victim.Conn.Close() // its server notices and closes it once more
+		_ = victim.Conn.Close() // the server notices and closes the connection again
 	}
 	return c, nil
 }
 
-// client is the origin of connections that count together: a network, or the user of a Unix socket.
+// client is the unit by which connections are counted: a network, or the user of a Unix socket.
 type client struct {
 	network netip.Prefix
 	user    uint32
 }
 
-// clientOf returns the client of a connection. An IPv6 client is a network, because a host has as many addresses of
-// its network as it likes.
+// clientOf returns the client of a connection. An IPv6 client is a network, because a host can use any number of
+// addresses in its network.
 func clientOf(c net.Conn) client {
 	if local, ok := c.(*net.UnixConn); ok {
 		peer, err := Peer(local)
@@ -70,11 +70,11 @@ func clientOf(c net.Conn) client {
 	if ip.Is6() {
 		bits = 64
 	}
-	network, _ := ip.Prefix(bits) // fails only for bits that the family does not have
+	network, _ := ip.Prefix(bits) // fails only if bits is too large for the family
 	return client{network: network}
 }
 
-// Peer returns the process at the other end of a connection over a Unix socket, also of one that a Limit counts.
+// Peer returns the process at the other end of a Unix socket connection, including a connection of a Limit.
 func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	if counted, ok := c.(*conn); ok {
 		c = counted.Conn
@@ -93,7 +93,7 @@ func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, cmp.Or(controlErr, err)
 }
 
-// admit adds a connection and returns the one that must make room, or nil.
+// admit adds a connection and returns the connection that must be closed for it, or nil.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +115,7 @@ func (l *Limit) admit(c *conn) (victim *conn) {
 	return victim
 }
 
-// remove does nothing when c has left already.
+// remove does nothing if c was already removed.
 func (l *Limit) remove(c *conn) {
 	if i := slices.Index(l.open, c); i >= 0 {
 		l.open = slices.Delete(l.open, i, i+1)
@@ -136,7 +136,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http (Go 1.26) send a refusal to a client that is still sending.
+// CloseWrite allows net/http (Go 1.26) to send an error response to a client that is still sending.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -1,5 +1,4 @@
-// Package links knows the network devices of the host: it asks the kernel for them once, and then the kernel's notices
-// tell.
+// Package links tracks the network devices of the host: it lists them once, and then follows the kernel's notices.
 package links
 
 import (
@@ -18,31 +17,31 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// attempts bounds how often the list is asked for: the kernel breaks a listing off when devices come or go meanwhile.
+// attempts limits the attempts to list the devices: the kernel aborts a listing when devices change during it.
 const attempts = 5
 
 // Device is a network device that is not a loopback.
 type Device struct {
 	Name string
-	// Master is the index of the bridge, bond or VRF that the device is a part of, or 0.
+	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0.
 	Master int
 }
 
-// Links are the devices of one network namespace. All methods may be called from any goroutine.
+// Links tracks the devices of one network namespace. The methods of Links may be called from any goroutine.
 type Links struct {
 	kernel  *netlink.Handle
 	watcher *rtnl.Watcher
 	contain proxiers.Contain
-	ctx     context.Context // of the watcher; Close ends it
+	ctx     context.Context // for the watcher; cancelled by Close
 	end     context.CancelFunc
 
 	mu       sync.Mutex
 	watching bool
-	// seen are all devices by index, or nil if they are not known.
+	// seen holds all devices by index, or nil if they are unknown.
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread. changed is called when a device came or has
+// Open opens a socket in the network namespace of the calling thread. changed is called when a device appeared or
 // changed.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -58,13 +57,13 @@ func Open(env proxiers.Env, changed func()) (*Links, error) {
 	return l, nil
 }
 
-// Close ends what Watch began.
+// Close stops the watcher and closes the socket.
 func (l *Links) Close() {
 	l.end()
 	l.kernel.Close()
 }
 
-// Watch listens for changes, unless it does already.
+// Watch starts to watch for changes, unless it was started before.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +78,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note takes a notice and reports whether a device is new or has another name or master. The kernel sends one for each
-// change of a device. Those of another family are about ports of bridges.
+// note processes a notice and reports whether a device is new or has another name or master. The kernel sends a notice
+// for each change of a device. Notices of another address family are about ports of bridges.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -108,15 +107,15 @@ func (l *Links) see(a *netlink.LinkAttrs) {
 	}
 }
 
-// Forget has the devices asked for again.
+// Forget discards the list, so that the next List asks the kernel again.
 func (l *Links) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = nil
 }
 
-// List returns the devices by their indices. It asks the kernel once, which takes 10 µs for each device (6.18); then
-// the notices tell. Devices that come meanwhile are announced afterwards.
+// List returns the devices by index. List asks the kernel once, which takes 10 µs for each device (6.18), and later
+// uses the notices. Devices that appear during the listing are announced afterwards.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +127,7 @@ func (l *Links) List() (map[int]Device, error) {
 	return maps.Clone(l.seen), nil
 }
 
-// ask is called with mu held.
+// ask reads the devices from the kernel. The caller must hold mu.
 func (l *Links) ask() error {
 	all, err := l.kernel.LinkList()
 	for range attempts {

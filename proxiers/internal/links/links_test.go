@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
 const patience = 20 * time.Second
 
-// Once the kernel was asked, the notices alone tell which devices there are, their names, and what they are a part of.
+// After the first list, the notices alone provide the devices, their names and their masters.
 func TestLinksFollowEvents(t *testing.T) {
 	lab := netlab.New(t, netlab.Options{InPlace: true})
 	var changes atomic.Int32
@@ -50,7 +50,7 @@ func TestLinksFollowEvents(t *testing.T) {
 	if got := listed(); got != "eth0" {
 		t.Fatalf("at first %q", got)
 	}
-	l.kernel.Close() // nobody asks again
+	l.kernel.Close() // prevents further requests
 	for _, step := range []struct {
 		ip, want string
 		changes  int32 // at least

@@ -5,13 +5,13 @@ import (
 	"iter"
 )
 
-// AttrTable is attribute 1 of every message about a table or its contents: the table's name. The kernel's
-// nf_tables.h has a name of its own for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
+// AttrTable is attribute 1 of every message about a table or its contents: the table's name. The kernel's nf_tables.h
+// has a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
 const AttrTable = 1
 
 const attrTypeMask = 0x3fff
 
-// EachAttr walks over netlink attributes. It ends at the first that is malformed.
+// EachAttr iterates over netlink attributes, and stops at the first malformed attribute.
 func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {
@@ -24,7 +24,7 @@ func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// Attr gives the first attribute of the type; nil when there is none.
+// Attr returns the first attribute of the type, or nil if there is none.
 func Attr(b []byte, typ uint16) []byte {
 	for t, v := range EachAttr(b) {
 		if t == typ {
@@ -34,7 +34,7 @@ func Attr(b []byte, typ uint16) []byte {
 	return nil
 }
 
-// AppendAttr adds an attribute that holds text.
+// AppendAttr appends an attribute that holds text.
 func AppendAttr(b []byte, typ uint16, text string) []byte {
 	b = binary.NativeEndian.AppendUint16(b, uint16(4+len(text)+1))
 	b = binary.NativeEndian.AppendUint16(b, typ)
@@ -42,7 +42,7 @@ func AppendAttr(b []byte, typ uint16, text string) []byte {
 	return append(b, make([]byte, align(len(text)+1)-len(text))...)
 }
 
-// AppendUint32 adds an attribute that holds a number of 4 bytes.
+// AppendUint32 appends an attribute that holds a 4-byte number.
 func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 	b = binary.NativeEndian.AppendUint16(b, 8)
 	b = binary.NativeEndian.AppendUint16(b, typ)
@@ -52,19 +52,19 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 // Nested marks the type of an attribute that holds attributes.
 const Nested = 1 << 15
 
-// Begin adds the head of an attribute whose contents follow, and gives the place that End needs.
+// Begin appends the header of an attribute whose contents follow, and returns the offset that End needs.
 func Begin(b []byte, typ uint16) (longer []byte, start int) {
 	return binary.NativeEndian.AppendUint16(append(b, 0, 0), typ), len(b)
 }
 
-// End completes an attribute. Its contents must have a length that is a multiple of 4.
+// End completes an attribute. The length of its contents must be a multiple of 4.
 func End(b []byte, start int) {
 	binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
 }
 
 func align(n int) int { return (n + 3) &^ 3 }
 
-// Uint32 gives the number in an attribute of 4 bytes, and 0 for any other.
+// Uint32 returns the number in a 4-byte attribute, or 0 for any other length.
 func Uint32(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
@@ -72,7 +72,7 @@ func Uint32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// Uint64 gives the number in an attribute of 8 bytes, and 0 for any other.
+// Uint64 returns the number in an 8-byte attribute, or 0 for any other length.
 func Uint64(b []byte) uint64 {
 	if len(b) != 8 {
 		return 0
@@ -80,7 +80,7 @@ func Uint64(b []byte) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// Text gives the text of an attribute without the zero at its end.
+// Text returns the text of an attribute without the terminating zero.
 func Text(b []byte) []byte {
 	if n := len(b); n > 0 && b[n-1] == 0 {
 		return b[:n-1]

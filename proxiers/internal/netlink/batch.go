@@ -8,37 +8,37 @@ import (
 
 const (
 	headSize = netlinkHeader + nfgenHeader
-	// beginSize is that of the message that begins a batch, with the generation.
+	// beginSize is the size of the message that begins a batch, with the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the longest attribute: its length has 16 bits, and is not checked by the kernel (6.18): one that is
-	// longer would be cut.
+	// MaxAttr is the maximum length of an attribute. The length has 16 bits, and the kernel (6.18) does not check it: a
+	// longer attribute would be truncated.
 	MaxAttr = 1<<16 - 4
 )
 
-// Batch is a transaction: messages that change nftables, of which the kernel does all or nothing. The zero Batch is
-// empty.
+// Batch is a transaction: messages that change nftables, which the kernel applies either completely or not at all. The
+// zero Batch is empty.
 type Batch struct {
 	buf []byte
-	// starts are the places of the messages.
+	// starts holds the offsets of the messages.
 	starts []int
 }
 
-// Reset empties the batch, and keeps its memory.
+// Reset empties the batch but keeps its memory.
 func (b *Batch) Reset() { b.buf, b.starts = b.buf[:0], b.starts[:0] }
 
-// Messages is their number.
+// Messages returns the number of messages.
 func (b *Batch) Messages() int { return len(b.starts) }
 
 // Size is the number of bytes that Conn.Commit sends.
 func (b *Batch) Size() int { return len(b.buf) + headSize }
 
-// Message gives one of them, without what is between it and the next one.
+// Message returns message i without the padding after it.
 func (b *Batch) Message(i int) []byte {
 	start := b.starts[i]
 	return b.buf[start : start+int(binary.NativeEndian.Uint32(b.buf[start:]))]
 }
 
-// Add adds a message. Kind is an NFT_MSG constant, family an NFPROTO one; attrs appends the attributes.
+// Add adds a message. kind is an NFT_MSG constant, family an NFPROTO constant; attrs appends the attributes.
 func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte) {
 	if len(b.buf) == 0 {
 		b.buf = appendHead(b.buf, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.AF_UNSPEC)
@@ -53,9 +53,9 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	endMessage(b.buf, start)
 }
 
-// bytes gives what is to be sent. Only the last message asks for an answer: the kernel answers a message that it
-// refuses in any case, and one answer is proof enough that it has seen all. (That it answers the end of a batch came
-// with 6.10.)
+// bytes returns the bytes to send. Only the last message requests an acknowledgement: the kernel always reports
+// messages that it rejects, and one acknowledgement proves that it has read all messages. (Only Linux 6.10 and newer
+// acknowledge the end of a batch.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]
@@ -68,7 +68,7 @@ func (b *Batch) bytes(generation uint32) []byte {
 	return all
 }
 
-// appendHead adds the heads of a message, whose length endMessage sets.
+// appendHead appends the headers of a message. endMessage sets the length later.
 func appendHead(b []byte, kind, flags uint16, seq uint32, family uint8) []byte {
 	b = binary.NativeEndian.AppendUint16(append(b, 0, 0, 0, 0), kind)
 	b = binary.NativeEndian.AppendUint16(b, flags)

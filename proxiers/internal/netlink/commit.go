@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer is the bound of a batch: one of 30,000 elements of IPv6 takes a tenth of it. The kernel takes the memory
-// only while it reads a batch.
+// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements takes a tenth of writeBuffer. The kernel
+// allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
-// ErrStale says that another transaction came before a batch. The kernel has done nothing of it.
+// ErrStale means that another transaction came before a batch. The kernel has applied no part of the batch.
 var ErrStale = errors.New("another transaction came before")
 
-// ErrTooBig says that a batch is more than the socket takes. The kernel has not seen it.
+// ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not seen the batch.
 var ErrTooBig = errors.New("the batch is more than the socket takes")
 
-// Refused says that the kernel refuses a batch. It has done nothing of it.
+// Refused means that the kernel rejected a batch. The kernel has applied no part of the batch.
 type Refused struct {
 	Errno unix.Errno
-	// Message is the first that it refuses; -1: the batch as a whole.
+	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.
 	Message int
-	// Offset is the place of the attribute that it refuses, from the message's start; 0: it does not say.
+	// Offset is the offset of the rejected attribute from the start of the message, or 0 if it is unknown.
 	Offset int
-	// Text is what the kernel says beside the number.
+	// Text is the kernel's explanation of the error number.
 	Text string
 }
 
@@ -37,10 +37,10 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("nf_tables: %s", r.Errno)
 }
 
-// Unwrap gives the number.
+// Unwrap returns the error number.
 func (r *Refused) Unwrap() error { return r.Errno }
 
-// Content says that the same bytes will be refused again: no lack of memory or privilege.
+// Content reports whether the content is at fault, so that the kernel will reject the same bytes again.
 func (r *Refused) Content() bool {
 	switch r.Errno {
 	case unix.EPERM, unix.EACCES, unix.ENOMEM, unix.ENOBUFS, unix.EMSGSIZE, unix.EAGAIN, unix.EINTR:
@@ -49,14 +49,14 @@ func (r *Refused) Content() bool {
 	return true
 }
 
-// Port is the sender in the kernel's notices of what Commit did.
+// Port returns the sender address in the kernel's notices of transactions by Commit.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
-// Commit has the kernel do a batch, unless there was a transaction after the one of that number (ErrStale). After any
-// error but ErrStale, ErrTooBig and Refused it is not known what the kernel did. The batch can be committed again.
+// Commit sends a batch to the kernel, and fails with ErrStale if there was a transaction after this generation. After
+// any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The batch can be committed again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if generation == 0 {
-		return errors.New("nf_tables batch without a generation") // the kernel takes it as "any"
+		return errors.New("nf_tables batch without a generation") // the kernel interprets 0 as "any"
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// answers reads what the kernel has said of a batch: all of it is there when the write returns.
+// answers reads the kernel's answers to a batch. All answers are available when the write returns.
 func (c *Conn) answers(fd, messages int) error {
 	var first *Refused
 	done := false
@@ -95,7 +95,7 @@ func (c *Conn) answers(fd, messages int) error {
 		case errors.Is(err, unix.EAGAIN):
 			return outcome(first, done)
 		case errors.Is(err, unix.ENOBUFS) && first != nil:
-			continue // it refuses more than there is room to say
+			continue // the kernel reports more rejections than the buffer holds
 		case err != nil:
 			return os.NewSyscallError("netlink receive", err)
 		}
@@ -110,8 +110,7 @@ func (c *Conn) answers(fd, messages int) error {
 	}
 }
 
-// outcome says what became of a batch whose last message was done, as far as the kernel has said, or the first that it
-// refused.
+// outcome returns the result of a batch: the first rejection, or nil if the kernel acknowledged the last message.
 func outcome(first *Refused, done bool) error {
 	switch {
 	case first != nil && first.Message < 0 && first.Errno == unix.ERESTART:
@@ -124,7 +123,7 @@ func outcome(first *Refused, done bool) error {
 	return nil
 }
 
-// eachAnswer walks over the answers in a datagram. A message of a batch has its number, from 1, as its sequence.
+// eachAnswer iterates over the answers in a datagram. The sequence number of a message is its position, from 1.
 func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	return func(yield func(uint32, Refused) bool) {
 		for len(b) >= netlinkHeader {
@@ -143,7 +142,7 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	}
 }
 
-// answer reads the body of one: the number, the head of the message that it is about, and attributes.
+// answer decodes the body of an answer: the error number, the header of the rejected message, and attributes.
 func answer(flags uint16, seq uint32, body []byte) Refused {
 	r := Refused{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
 	if flags&unix.NLM_F_ACK_TLVS == 0 || flags&unix.NLM_F_CAPPED == 0 || len(body) < 4+netlinkHeader {

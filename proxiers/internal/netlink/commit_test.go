@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses adds messages about elements of the set "s" of the table "ours", which has IPv4 addresses: each message has
-// a list of numbers, which count from 10.0.0.0.
+// addresses adds messages about elements of the set "s" in the table "ours", which holds IPv4 addresses. Each message
+// has a list of numbers, which are offsets from 10.0.0.0.
 func addresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
@@ -30,7 +30,7 @@ func addresses(b *Batch, kind uint16, lists ...[]int) {
 	}
 }
 
-// listed gives how many elements the set has.
+// listed returns the number of elements in the set.
 func listed(t *testing.T, m *Watcher) (n int) {
 	t.Helper()
 	filter := AppendAttr(AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
@@ -55,18 +55,17 @@ func counting(from, to int) (list []int) {
 
 const oneSet = "add table ip ours\nadd set ip ours s { type ipv4_addr; }"
 
-// newWriter runs a watcher over a table with an empty set.
+// newWriter returns a running watcher for a table with an empty set.
 func newWriter(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := newWatcher(t)
 	nft(t, oneSet)
-	r.await(1) // Run may report it after Forget
+	r.await(1) // Run may report the change after Forget
 	m.Forget()
 	return m, r
 }
 
-// A batch is done as a whole, and its own notices are no drift: with one message or with many, on whatever
-// generation.
+// A batch is applied as a whole, and its own notices are not drift, whatever its number of messages and the generation.
 func TestCommit(t *testing.T) {
 	m, r := newWriter(t)
 	var b Batch
@@ -88,7 +87,7 @@ func TestCommit(t *testing.T) {
 		if n := listed(t, m); n != c.want {
 			t.Errorf("after batch %d there are %d elements, want %d", i, n, c.want)
 		}
-		nft(t, fmt.Sprintf("add table ip other%d", i)) // the next one is stale at first
+		nft(t, fmt.Sprintf("add table ip other%d", i)) // the next batch is stale at first
 	}
 	time.Sleep(settle)
 	if got := r.take(); len(got) != 0 {
@@ -100,7 +99,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// After a transaction that nobody has told us of nothing is done, and the message is sent once more by who knows of it.
+// A batch is rejected as stale after an unknown transaction. With the right generation, the same batch is applied.
 func TestStaleBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	before, err := m.Conn.Generation()
@@ -121,7 +120,7 @@ func TestStaleBatch(t *testing.T) {
 	}
 }
 
-// Nothing follows a change by another program that was not reported before.
+// After another program has changed Edgeway's objects, Commit sends no batch, unless anyway is set.
 func TestTouchedBatch(t *testing.T) {
 	m, r := idleWatcher(t)
 	defer m.Close()
@@ -156,7 +155,7 @@ func TestTouchedBatch(t *testing.T) {
 	}
 }
 
-// What the kernel refuses is named: the message, and the place of the element.
+// The error of a rejected batch names the message and the offset of the element at fault.
 func TestRefusedBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	var b Batch
@@ -183,7 +182,7 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// A batch that does not fit into the socket is not sent in part.
+// A batch that does not fit into the socket is not sent, not even in part.
 func TestTooBigBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	m.Conn.Room = 1000
@@ -210,7 +209,7 @@ func TestTooBigBatch(t *testing.T) {
 	}
 }
 
-// Others write all the time: each of our batches is done all the same, and none is taken for theirs.
+// While another program writes constantly, all of Edgeway's batches are applied, and none of them is reported as drift.
 func TestCommitBesideOthers(t *testing.T) {
 	m, r := newWriter(t)
 	nft(t, "add table ip other")
@@ -265,7 +264,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// touchOther adds a chain to the table "other", or deletes it.
+// touchOther adds a chain to the table "other", or deletes the chain.
 func touchOther(c *Conn, n int) error {
 	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
 	var b Batch
@@ -283,7 +282,7 @@ func touchOther(c *Conn, n int) error {
 	}
 }
 
-// FuzzAnswer gives the reader of answers any bytes.
+// FuzzAnswer parses arbitrary bytes as answers.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,11 +1,11 @@
-// Package netlink talks to netfilter: it dumps, changes and watches the rules of nftables, which iptables-nft uses as
-// well, and it reads and deletes entries of connection tracking.
+// Package netlink communicates with netfilter: it dumps, changes and watches nftables rules, which iptables-nft also
+// uses, and it reads and deletes entries of connection tracking.
 //
-// The socket is mdlayher/netlink's. The reading loop and the walk over attributes are not, because a dump of 10,000
-// Services has 3 MB and 70,000 elements: here it passes through one buffer, without an allocation for each message.
-// mdlayher/netlink makes a buffer for each datagram and a slice of attributes for each message, and google/nftables
-// (0.3.0) holds all elements of a set as values of its own; it lets nobody say after which transaction a batch comes,
-// does not tell what the kernel refuses, and cuts an attribute of more than 64 KiB.
+// The socket is mdlayher/netlink's. The read loop and the iteration over attributes are Edgeway's own, because a dump
+// of 10,000 Services has 3 MB and 70,000 elements: here the dump passes through one buffer, without an allocation for
+// each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
+// google/nftables (0.3.0) allocates each element of a set. google/nftables also cannot make a batch conditional on the
+// last transaction, does not report which message the kernel rejects, and truncates an attribute of more than 64 KiB.
 package netlink
 
 import (
@@ -27,22 +27,22 @@ import (
 const (
 	netlinkHeader  = unix.NLMSG_HDRLEN
 	nfgenHeader    = 4
-	receiveTimeout = 10 * time.Second // the kernel answers at once
+	receiveTimeout = 10 * time.Second // the kernel answers immediately
 )
 
-// Conn is a netlink socket for nftables, for any goroutine. Who needs it often keeps one: closing any socket
-// of the kind waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after one.
+// Conn is a netlink socket for nftables, which any goroutine may use. Frequent users keep a Conn open: closing any
+// netfilter socket waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after a transaction.
 type Conn struct {
-	// Room is the size of the largest batch that Commit takes.
+	// Room is the size of the largest batch that Commit accepts.
 	Room int
 
-	mu   sync.Mutex // held for a request and its answer
+	mu   sync.Mutex // held during a request and its answer
 	sock *netlink.Conn
 	raw  syscall.RawConn
 	buf  []byte
-	// port is the socket's address.
+	// port is the address of the socket.
 	port atomic.Uint32
-	// stuck says that an answer was not read to its end: the kernel takes no further request.
+	// stuck reports that an answer was not read completely, so that the kernel accepts no further request.
 	stuck bool
 }
 
@@ -57,7 +57,7 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
-	// Without CAP_NET_ADMIN in the first user namespace a batch must fit into a smaller buffer.
+	// Without CAP_NET_ADMIN in the initial user namespace a batch must fit into a smaller buffer.
 	_ = sock.SetWriteBuffer(writeBuffer)
 	_ = sock.SetOption(netlink.ExtendedAcknowledge, true)
 	_ = sock.SetOption(netlink.CapAcknowledge, true)
@@ -73,7 +73,7 @@ func (c *Conn) open() error {
 	return nil
 }
 
-// describe asks for the properties of a new socket.
+// describe reads the properties of a new socket.
 func (c *Conn) describe(raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
@@ -85,7 +85,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			c.port.Store(own.Pid)
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		c.Room, failed = size-32, err // netlink_sendmsg takes no more
+		c.Room, failed = size-32, err // netlink_sendmsg accepts no more
 	})
 	return errors.Join(err, failed)
 }
@@ -104,21 +104,21 @@ type Message struct {
 	Kind uint16
 	// Family is an NFPROTO constant.
 	Family uint8
-	// Port is, of a notice, the address of the socket that sent the transaction.
+	// Port is, in a notice, the address of the socket that sent the transaction.
 	Port uint32
 	// Attrs is valid until the next message is read.
 	Attrs []byte
 }
 
-// Dump asks for all objects of a kind and calls visit for each message, until that fails. The NLM_F_DUMP_INTR
-// mark is ignored on purpose: it says that any table changed meanwhile, and a change in ours is told by the
-// Watcher. Errors of the kernel are unix.Errno. visit must not use the Conn.
+// Dump requests all objects of a kind and calls visit for each message until visit fails. Dump deliberately ignores the
+// NLM_F_DUMP_INTR flag, which means that any table changed during the dump: the Watcher reports changes in Edgeway's
+// tables. Errors of the kernel are unix.Errno. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
 
-// Get asks for single objects: of elements, for as many as the attributes name. It calls visit as Dump does. The first
-// object that does not exist ends it, with ENOENT.
+// Get requests a single object, or the elements that the attributes name. Get calls visit as Dump does. Get stops at
+// the first object that does not exist, and returns ENOENT.
 func (c *Conn) Get(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Acknowledge, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
@@ -147,7 +147,7 @@ func (c *Conn) ask(how netlink.HeaderFlags, kind uint16, body []byte, visit func
 	}
 }
 
-// Generation gives the number of transactions so far in the network namespace, modulo 2^32.
+// Generation returns the number of transactions so far in the network namespace, modulo 2^32.
 func (c *Conn) Generation() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +175,7 @@ func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) erro
 	return err
 }
 
-// usable opens the socket again where it has to be.
+// usable reopens the socket if necessary.
 func (c *Conn) usable() error {
 	if !c.stuck {
 		return nil
@@ -200,7 +200,7 @@ func (c *Conn) receive() (n int, err error) {
 	return n, os.NewSyscallError("netlink receive", err)
 }
 
-// read is one that a signal does not interrupt. The socket does not block.
+// read retries after a signal interrupts it. The socket is non-blocking.
 func read(fd uintptr, buf []byte) (n int, err error) {
 	for {
 		if n, err = unix.Read(int(fd), buf); !errors.Is(err, unix.EINTR) {
@@ -209,7 +209,7 @@ func read(fd uintptr, buf []byte) (n int, err error) {
 	}
 }
 
-// EachMessage calls visit for each nftables message in b. done says that an answer ended.
+// EachMessage calls visit for each nftables message in b. done reports whether an answer ended.
 func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -234,7 +234,7 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	return false, nil
 }
 
-// Family gives the number that nftables has for a family: NFPROTO_IPV4 or NFPROTO_IPV6.
+// Family returns the number of a family in nftables: NFPROTO_IPV4 or NFPROTO_IPV6.
 func Family(f plan.Family) uint8 {
 	if f == plan.IPv4 {
 		return unix.NFPROTO_IPV4

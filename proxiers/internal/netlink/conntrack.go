@@ -20,18 +20,18 @@ const (
 	msgDelete = subsystem | 2
 )
 
-// Scope is a part of the table that one dump can be restricted to.
+// Scope is a part of the table to which a dump can be restricted.
 type Scope struct {
 	Family   plan.Family
 	Protocol plan.Protocol
 }
 
-// Conntrack is the connection-tracking table of a network namespace. It is for one goroutine.
+// Conntrack is the connection-tracking table of a network namespace. Only one goroutine may use a Conntrack at a time.
 type Conntrack struct {
 	conn *netlink.Conn
 }
 
-// OpenConntrack gives access to the table of the current network namespace.
+// OpenConntrack opens the connection-tracking table of the current network namespace.
 func OpenConntrack() (*Conntrack, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -40,21 +40,21 @@ func OpenConntrack() (*Conntrack, error) {
 	return &Conntrack{conn}, nil
 }
 
-// During makes requests fail when ctx ends, until release. That reports false if ctx has ended: then the table is of no
-// further use.
+// During makes requests fail when ctx ends, until release is called. release returns false if ctx has ended; the table
+// can then no longer be used.
 func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
-		// Only fails when the connection is closed, and then nobody waits.
+		// SetDeadline fails only if the connection is closed, and then no request is waiting.
 		_ = t.conn.SetDeadline(time.Now())
 	})
 }
 
-// Close ends the access.
+// Close closes the socket.
 func (t *Conntrack) Close() {
-	_ = t.conn.Close() // nothing is buffered: there is nothing to lose
+	_ = t.conn.Close() // nothing is buffered, so nothing can be lost
 }
 
-// Dump calls fn with each flow of the scope; a valid dst spares most flows to other destinations.
+// Dump calls fn with each flow of the scope. A valid dst excludes most flows to other destinations.
 func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	filter, err := encodeFilter(s, dst)
 	if err != nil {
@@ -63,14 +63,14 @@ func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	return t.dump(s, filter, fn)
 }
 
-// Offloaded calls fn with each flow of the family that the kernel's flowtable has.
+// Offloaded calls fn with each flow of the family that is in the kernel's flowtable.
 func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
 	filter, err := encodeOffloaded()
 	if err != nil {
 		return fmt.Errorf("encode dump filter: %w", err)
 	}
 	return t.dump(Scope{Family: family}, filter, func(f *Flow) {
-		if f.Status&statusOffload != 0 { // kernels before 5.15 do not filter by it
+		if f.Status&statusOffload != 0 { // kernels before 5.15 do not filter by status
 			fn(f)
 		}
 	})
@@ -88,7 +88,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 			continue // the end of the dump
 		}
 		f := decodeFlow(m.Data[nfgenmsgLen:])
-		// Other zones hold the flows of virtual switches, which translate by rules of their own.
+		// Other zones hold the flows of virtual switches, which have their own translation rules.
 		if f.Zone == 0 {
 			fn(f)
 		}
@@ -96,7 +96,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	return nil
 }
 
-// Delete reports false when the flow has ended by itself.
+// Delete deletes a flow, or returns false if the flow has already ended.
 func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	data, err := f.encodeDelete(s)
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	return true, nil
 }
 
-// nfgenmsgLen is the length of struct nfgenmsg: family, version and resource id.
+// nfgenmsgLen is the length of struct nfgenmsg: family, version and resource ID.
 const nfgenmsgLen = 4
 
 func (s Scope) message(kind netlink.HeaderType, flags netlink.HeaderFlags, attrs []byte) netlink.Message {

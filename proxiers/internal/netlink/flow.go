@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Attributes of ctnetlink, from the kernel's uapi header linux/netfilter/nfnetlink_conntrack.h, which
-// golang.org/x/sys v0.49 does not have.
+// Attributes of ctnetlink, from the kernel's uapi header linux/netfilter/nfnetlink_conntrack.h, which are missing from
+// golang.org/x/sys v0.49.
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
@@ -42,14 +42,14 @@ const (
 	ctaFilterOrigFlags = 1
 )
 
-// Which fields of the tuple a dump is restricted to, from the kernel's net/netfilter/nf_internals.h.
+// The tuple fields that can restrict a dump, from the kernel's net/netfilter/nf_internals.h.
 const (
 	filterIPDst        = 1 << 1
 	filterProtoNum     = 1 << 3
 	filterProtoDstPort = 1 << 5
 )
 
-// Bits of a flow's status, from linux/netfilter/nf_conntrack_common.h.
+// Bits of the status of a flow, from linux/netfilter/nf_conntrack_common.h.
 const (
 	statusSeenReply = 1 << 1
 	statusDstNAT    = 1 << 5
@@ -58,23 +58,23 @@ const (
 
 // Flow is an entry of the connection-tracking table.
 type Flow struct {
-	// Orig is the direction of the first packet, as it came in; Reply that of the answers, as they come in.
+	// Orig is the direction of the first packet, as received. Reply is the direction of the replies, as received.
 	Orig, Reply Tuple
 	Protocol    plan.Protocol
 	ID          uint32
 	Zone        uint16
 	Status      uint32
-	// Packets and Bytes are those of both directions; zero where the kernel does not count them.
+	// Packets and Bytes count both directions, and are zero if the kernel does not count.
 	Packets, Bytes uint64
 }
 
-// Answered says that packets of both directions were seen.
+// Answered reports whether packets of both directions were seen.
 func (f *Flow) Answered() bool { return f.Status&statusSeenReply != 0 }
 
 // Tuple is one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// decodeFlow leaves invalid what the message does not have: such a flow goes to no frontend.
+// decodeFlow leaves fields invalid that the message does not contain: such a flow matches no frontend.
 func decodeFlow(data []byte) *Flow {
 	f := &Flow{}
 	for kind, value := range attributes(data) {
@@ -148,7 +148,7 @@ func (f *Flow) count(data []byte) {
 	}
 }
 
-// number reads one of so many bytes; 0 when there are fewer.
+// number decodes a number of size bytes, or returns 0 if value is shorter.
 func number(value []byte, size int) (n uint64) {
 	if len(value) < size {
 		return 0
@@ -159,8 +159,8 @@ func number(value []byte, size int) (n uint64) {
 	return n
 }
 
-// attributes walks a list of netlink attributes. netlink.AttributeDecoder does the same with about 30
-// allocations for each flow, which is a second of CPU at 100,000 flows.
+// attributes iterates over netlink attributes. netlink.AttributeDecoder needs about 30 allocations for each flow, which
+// takes a second of CPU time at 100,000 flows.
 func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	const header = 4
 	return func(yield func(uint16, []byte) bool) {
@@ -175,7 +175,7 @@ func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// encodeDelete names exactly this entry: the id tells it from a later one with the same tuple.
+// encodeDelete identifies exactly this entry: the ID distinguishes it from a later entry with the same tuple.
 func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	ae := encoder()
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return f.Orig.encode(ae, s) })
@@ -183,18 +183,17 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeFilter restricts a dump to one protocol and, when dst is valid, to one destination, if
-// the kernel can: the reader must check the destination again. Kernels before 5.8 do not know the
-// attribute, ignore it and dump the whole family. Of TCP it spares what is answered or translated, on
-// kernels that can.
+// encodeFilter restricts a dump to one protocol and, if dst is valid, to one destination, if the kernel supports it:
+// the reader must check the destination again. Kernels before 5.8 ignore the attribute and dump the whole family. For
+// TCP the filter also excludes answered and translated flows, if the kernel supports that.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
 	case dst.IsValid() && s.Family == plan.IPv4:
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
-		// Seen on 6.18: with an IPv6 address the filter gives every flow but those to the address
-		// (ctnetlink_filter_match_tuple takes ipv6_addr_cmp's 0 for "different"). The port works.
+		// On Linux 6.18, with an IPv6 address the filter returns every flow except those to the address, because
+		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". The filter by port works.
 		flags |= filterProtoDstPort
 	default:
 		dst = netip.AddrPortFrom(unspecified(s), 0)
@@ -203,7 +202,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	t := Tuple{Src: netip.AddrPortFrom(unspecified(s), 0), Dst: dst}
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return t.encode(ae, s) })
 	ae.Nested(ctaFilter, func(ae *netlink.AttributeEncoder) error {
-		// The one attribute of ctnetlink in the host's byte order.
+		// ctaFilterOrigFlags is the only attribute of ctnetlink in the host's byte order.
 		ae.ByteOrder = binary.NativeEndian
 		ae.Uint32(ctaFilterOrigFlags, flags)
 		return nil
@@ -215,7 +214,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeOffloaded restricts a dump to the flows that the flowtable has, if the kernel can.
+// encodeOffloaded restricts a dump to the flows in the flowtable, if the kernel supports it.
 func encodeOffloaded() ([]byte, error) {
 	ae := encoder()
 	ae.Uint32(ctaStatus, statusOffload)

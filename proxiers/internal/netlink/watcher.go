@@ -15,38 +15,38 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// watcherBuffer is room for the notices of about 1,000 element operations on kernels that send each
-// in a buffer of its own (before 5.13), and of many more on later ones.
+// watcherBuffer has space for the notices of about 1,000 element operations on kernels before 5.13, which use a
+// separate buffer for each notice, and of many more on newer kernels.
 const watcherBuffer = 8 << 20
 
-// rejoinAfter is when a group that could not be joined is tried again.
+// rejoinAfter is the delay before the next attempt to join a multicast group.
 const rejoinAfter = 2 * time.Second
 
-// WatcherOptions are what a Watcher is made with.
+// WatcherOptions configures a Watcher.
 type WatcherOptions struct {
-	// Concerns says what of ours a notice is about, for the report; empty when it is nothing of ours. It is
-	// called with the watcher's lock held, and not for every notice of a transaction that is known to
-	// concern us.
+	// Concerns describes the object of Edgeway that a notice is about, for the report, or returns "" if the notice is
+	// about another program's object. Concerns is called with the watcher's lock held. Concerns is not called for every
+	// notice of a transaction that is already known to affect Edgeway.
 	Concerns func(Message) (what string)
-	// Notify is called with a reason when another program changed something of ours, from Run's goroutine or
-	// that of Own, without the lock. After it there is silence until Forget.
+	// Notify is called with a reason when another program changed Edgeway's objects, on the goroutine of Run or Own,
+	// without the lock. Notify is not called again until Forget.
 	Notify func(reason string)
 }
 
-// Watcher notices transactions of other programs that touch what is ours.
+// Watcher detects transactions of other programs that change Edgeway's objects.
 //
-// The kernel sends a notice for each object that a transaction changed, then one for the transaction.
-// All are in the socket's buffer when the transaction's sender returns, and when a later one is refused as
-// stale. A notice has the address of the sender's socket, by which those of Commit are known. Other transactions
-// of our own are told from those of others without knowing the process that sends them: mu is held while we run some,
-// the notices from before are read first, and of those that came during the run as many may concern us as we made.
+// The kernel sends a notice for each object that a transaction changed, then a notice for the transaction. All notices
+// are in the socket's buffer when the transaction's sender returns, and when the kernel rejects a later transaction as
+// stale. A notice contains the address of the sender's socket, which identifies the notices of Commit. Own recognizes
+// Edgeway's other transactions without knowing the sending process: it holds mu while they run, reads earlier notices
+// first, and then expects at most as many relevant transactions as Edgeway made.
 //
-// For a big transaction the kernel would allocate a page for each notice. There Own leaves the
-// group, and compares the kernel's count of transactions instead.
+// For a big transaction the kernel would allocate a page for each notice, so Own leaves the multicast group and
+// compares the kernel's count of transactions instead.
 type Watcher struct {
-	// Conn is what Commit sends by. It may be used for other requests.
+	// Conn is the socket that Commit uses. Conn may be used for other requests.
 	Conn *Conn
-	// Stale counts the batches that came too late.
+	// Stale counts the batches that were rejected as stale.
 	Stale atomic.Uint64
 
 	opts WatcherOptions
@@ -55,13 +55,13 @@ type Watcher struct {
 
 	mu  sync.Mutex
 	buf []byte
-	// generation is the number of the last transaction whose notices were read; 0: some were not.
+	// generation is the number of the last transaction whose notices were read, or 0 if notices were missed.
 	generation uint32
-	// dirty says what of ours the transaction touches whose notices are being read.
+	// dirty describes Edgeway's object that the current transaction changes, while its notices are being read.
 	dirty string
-	// reported is set from a report of drift until the full sync that answers it.
+	// reported is true from a report of drift until the full sync that repairs it.
 	reported bool
-	// outside says that the group could not be joined again. The read deadline is when Run tries next.
+	// outside reports that rejoining the group failed. Run tries again at the read deadline.
 	outside bool
 }
 
@@ -76,7 +76,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 		conn.Close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	_ = m.sock.SetReadBuffer(watcherBuffer) // without CAP_NET_ADMIN in the first user namespace a smaller one has to do
+	_ = m.sock.SetReadBuffer(watcherBuffer) // without CAP_NET_ADMIN in the initial user namespace the buffer is smaller
 	if m.raw, err = m.sock.SyscallConn(); err == nil {
 		err = m.sock.JoinGroup(unix.NFNLGRP_NFTABLES)
 	}
@@ -87,7 +87,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join joins the group again, and gives the reason to report when notices were lost.
+// join rejoins the group, and returns the reason to report if notices were lost.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.outside = true
@@ -126,13 +126,13 @@ func (m *Watcher) Run() {
 	}
 }
 
-// Close ends the subscription, and Run.
+// Close ends the subscription and makes Run return.
 func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()
 }
 
-// Forget drops what was noticed so far: a full sync begins, which will find it all out.
+// Forget discards all notices so far, because a full sync begins, which will find all changes.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,12 +140,12 @@ func (m *Watcher) Forget() {
 	m.dirty, m.reported = "", false
 }
 
-// ErrNoEffect is the error of a commit after which the kernel has told of no transaction.
+// ErrNoEffect is the error of a commit for which the kernel reported no transaction.
 var ErrNoEffect = errors.New("the program reported success, but the kernel saw no change: check that the program is the distribution's own")
 
-// Own runs commit, which makes up to that many transactions of ours, one after the other until one fails, and
-// reports drift if others touched what is ours before or meanwhile. A commit that succeeds must have changed something
-// of ours, or it counts as failed. big says that the transactions have more than about a thousand operations.
+// Own runs commit, which makes up to this number of transactions in sequence until one fails, and reports drift if
+// other programs changed Edgeway's objects before or during commit. A successful commit that changed no object of
+// Edgeway fails with ErrNoEffect. big means that the transactions have more than about a thousand operations.
 func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -165,7 +165,7 @@ func (m *Watcher) watched(transactions int, big bool, commit func() error) (befo
 		return before, meanwhile, err
 	}
 	if err = commit(); err != nil {
-		meanwhile, _ = m.foreign(transactions - 1) // the one that failed changed nothing
+		meanwhile, _ = m.foreign(transactions - 1) // the failed transaction changed nothing
 		return before, meanwhile, err
 	}
 	meanwhile, idle := m.foreign(transactions)
@@ -175,7 +175,7 @@ func (m *Watcher) watched(transactions int, big bool, commit func() error) (befo
 	return before, meanwhile, err
 }
 
-// counted runs transactions outside of the group.
+// counted runs transactions while the watcher is outside the group.
 func (m *Watcher) counted(transactions int, commit func() error) (foreign string, err error) {
 	before, err := m.Conn.Generation()
 	if err != nil {
@@ -198,8 +198,8 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads what the kernel has sent and gives the reason when more transactions than our own
-// touched what is ours; empty when all is well or the drift is known. idle says that surely none did.
+// foreign reads the pending notices. foreign returns a reason if more transactions than own changed Edgeway's objects,
+// or "" otherwise, or if drift was already reported. idle reports that certainly no transaction changed these objects.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -219,8 +219,8 @@ func (m *Watcher) report(reason string) string {
 	return reason
 }
 
-// drain reads until the buffer is empty and counts the transactions that touched what is ours. last
-// describes the last of them.
+// drain reads until the buffer is empty and counts the transactions that changed Edgeway's objects. last describes the
+// last of these transactions.
 func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	own := m.Conn.Port()
 	_ = m.raw.Control(func(fd uintptr) {
@@ -248,8 +248,8 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note takes one notice. At the end of a transaction it says what of ours that touched. Those from the port own are
-// of Commit.
+// note processes one notice. At the end of a transaction, note describes the changed object of Edgeway. Notices from
+// the port own are notices of Commit.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

@@ -2,17 +2,16 @@ package netlink
 
 import "errors"
 
-// staleAttempts bounds how often a batch is committed that comes too late each time, because other programs write all
-// the time. One attempt takes about 0.1 ms.
+// staleAttempts limits the attempts to commit a batch that is stale each time because other programs write constantly.
+// An attempt takes about 0.1 ms.
 const staleAttempts = 1000
 
-// ErrTouched says that another program has changed something of ours, which was reported. A batch that was to follow
-// has not been sent.
+// ErrTouched means that another program has changed Edgeway's objects, which was reported. The batch was not sent.
 var ErrTouched = errors.New("another program changed what is ours")
 
-// Commit has the kernel do a batch, on what the notices tell: if another program has changed something of ours since
-// the last Forget, it reports that and sends nothing (ErrTouched), unless anyway. Transactions of others that do not
-// concern us do not count; ErrStale says that there were too many.
+// Commit commits a batch, based on the notices so far. If another program has changed Edgeway's objects since the last
+// Forget, Commit reports that and sends nothing (ErrTouched), unless anyway is set. Transactions on other objects do
+// not matter; ErrStale means that there were too many of them.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
 	if reason != "" {
@@ -31,8 +30,8 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 		if m.reported && !anyway {
 			return reason, ErrTouched
 		}
-		// Without the notices of some transaction the generation is asked for. If it was one that touched what is ours,
-		// they are read after the commit, at the latest.
+		// If notices of a transaction are missing, ask the kernel for the generation. If that transaction changed
+		// Edgeway's objects, its notices are read after the commit at the latest.
 		if m.generation == 0 || m.outside {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err
@@ -42,7 +41,7 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 			break
 		}
 		m.Stale.Add(1)
-		m.generation = 0 // the notices of the transaction that came before are there
+		m.generation = 0 // the notices of the earlier transaction are already available
 	}
 	if err == nil {
 		if news, _ := m.foreign(0); news != "" {

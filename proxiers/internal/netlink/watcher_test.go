@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// settle gives notices that are already sent the time to be read, where there must be none.
+	// settle is the time to wait for notices that must not come.
 	settle = 50 * time.Millisecond
-	// patience is for what must come.
+	// patience is the time limit for expected events.
 	patience = 30 * time.Second
 )
 
-// reports collects what a watcher tells.
+// reports collects the reports of a watcher.
 type reports struct {
 	mu   sync.Mutex
 	list []string
@@ -41,7 +41,7 @@ func (r *reports) take() []string {
 	return list
 }
 
-// await waits until there are that many, and takes them, with any that is too many.
+// await waits for n reports, and returns all reports so far.
 func (r *reports) await(n int) []string {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
@@ -55,8 +55,8 @@ func (r *reports) await(n int) []string {
 	return r.take()
 }
 
-// newWatcher runs one that cares for the table "ours", in a network namespace of the test's own. The thread
-// is never unlocked, so it ends with the test, and the namespace with it.
+// newWatcher runs a watcher for the table "ours" in a new network namespace. The thread is never unlocked, so the
+// thread and the namespace end with the test.
 func newWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := idleWatcher(t)
@@ -71,7 +71,7 @@ func newWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// idleWatcher makes one that reads notices only when it is asked to do something.
+// idleWatcher returns a watcher that reads notices only when one of its methods is called.
 func idleWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -105,7 +105,7 @@ func nft(t *testing.T, script string) {
 func TestOwnCountsTransactions(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
-	r.await(1) // Run may report it after Forget
+	r.await(1) // Run may report the change after Forget
 	m.Forget()
 	refused := errors.New("refused")
 	for _, c := range []struct {
@@ -150,11 +150,11 @@ func TestOwnCountsTransactions(t *testing.T) {
 	}
 }
 
-// A program that reports success and does nothing, or something elsewhere, has failed.
+// Own returns an error if a program reports success but changes nothing, or changes another table.
 func TestOwnWithoutEffect(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
-	r.await(1) // Run may report it after Forget
+	r.await(1) // Run may report the change after Forget
 	m.Forget()
 	for _, big := range []bool{false, true} {
 		if err := m.Own(1, big, func() error { return nil }); !errors.Is(err, ErrNoEffect) {
@@ -171,7 +171,7 @@ func TestReportNamesTheProgram(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	got := r.await(1)
-	nft(t, "delete table ip ours") // no news before the full sync
+	nft(t, "delete table ip ours") // the watcher reports nothing more before the full sync
 	if got = append(got, r.await(0)...); len(got) != 1 || got[0] != `"nft" changed the table` {
 		t.Errorf("reported %q", got)
 	}
@@ -197,7 +197,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
 	}
-	m.mu.Lock() // nobody reads
+	m.mu.Lock() // keeps the watcher from reading
 	nft(t, script.String())
 	m.mu.Unlock()
 	if got := r.await(1); len(got) != 1 {
@@ -220,12 +220,12 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// A group that cannot be joined again must not end the watch: drift is reported, and again after the full sync
-// that answers it, and then changes are noticed as before.
+// A group that cannot be rejoined does not end the watcher. The watcher reports drift, and again after the full sync
+// that answers it, and later notices changes as before.
 func TestGroupIsJoinedAgain(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
-	r.await(1) // Run may report it after Forget
+	r.await(1) // Run may report the change after Forget
 	m.Forget()
 	before := capabilities(t)
 	err := m.Own(1, true, func() error {
@@ -253,7 +253,7 @@ func TestGroupIsJoinedAgain(t *testing.T) {
 	}
 }
 
-// capabilities gives those of the test's thread.
+// capabilities returns the capabilities of the test's thread.
 func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	t.Helper()
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
@@ -265,7 +265,7 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	return data
 }
 
-// The kernel refuses a request while the answer to another one is not read to its end.
+// The kernel rejects a request while the answer to an earlier request is not read completely.
 func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
@@ -279,13 +279,13 @@ func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
 	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
 	}
-	m.Conn.stuck = true // as after a time-out
+	m.Conn.stuck = true // as after a timeout
 	if n, err := tables(); n != 1 || err != nil {
 		t.Errorf("%d tables, error %v, want one", n, err)
 	}
 }
 
-// FuzzEachMessage gives the reader any bytes: the messages must lie within them, one behind the other.
+// FuzzEachMessage parses arbitrary bytes: the messages must lie within the buffer, one after the other.
 func FuzzEachMessage(f *testing.F) {
 	f.Add([]byte{24, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 1, 0})
 	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
@@ -298,7 +298,7 @@ func FuzzEachMessage(f *testing.F) {
 	})
 }
 
-// FuzzEachAttr does the same for attributes.
+// FuzzEachAttr does the same as FuzzEachMessage for attributes.
 func FuzzEachAttr(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 128, 1, 2, 3, 4, 5, 0, 2, 0, 9, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,4 +1,4 @@
-// Package program runs the programs by which rules are written and read: nft, and those of iptables.
+// Package program runs the programs that read and write rules: nft and the iptables programs.
 package program
 
 import (
@@ -19,24 +19,24 @@ type Call struct {
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Bound is for a run whose context has none that is shorter.
+	// Bound is the timeout of a run, unless the context ends earlier.
 	Bound time.Duration
 }
 
-// waitDelay is for what a program has written when it has ended or was killed: as long as a very busy machine
-// may need, but not for ever, as a child of its own (modprobe) may keep the pipes open.
+// waitDelay limits the time to read a program's output after the program has ended or was killed. A very busy machine
+// may need this long. The time is finite, because a child process (modprobe) may keep the pipes open.
 const waitDelay = 10 * time.Second
 
-// firstToGo is the oom_score_adj of a program: where memory is short, the kernel kills the program and not the daemon,
-// which tries again.
+// firstToGo is the oom_score_adj of a program: if memory is short, the kernel kills the program and not the daemon,
+// which retries.
 const firstToGo = "500"
 
-// large is the input, in bytes, from which a program may need much memory. For the others, which write single changes,
-// this file of /proc costs a tenth of the run.
+// large is the size of the input, in bytes, above which a program may need much memory. For smaller inputs, which write
+// single changes, writing oom_score_adj would take a tenth of the run.
 const large = 64 << 10
 
-// Run gives what the program wrote to its standard error, and kills it when its time is over: then the error is the
-// context's.
+// Run returns the program's standard error. Run kills the program when the context ends, and then returns the context's
+// error.
 func (c Call) Run(ctx context.Context) (messages []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)
 	defer cancel()

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// Transient reports whether a run failed for a reason that may be gone at the next run: it took too long, the kernel
-// had no process, memory or descriptor for it, or killed it for want of memory. Such a failure says nothing about what
-// the host supports.
+// Transient reports whether a run failed for a reason that may be gone at the next run: a timeout, a lack of processes,
+// memory or descriptors, or a kill by the kernel's OOM killer. Such a failure does not show what the host supports.
 func Transient(err error) bool {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, ok := exit.Sys().(syscall.WaitStatus)

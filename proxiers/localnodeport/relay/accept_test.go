@@ -36,7 +36,7 @@ func TestNoEndpointLeft(t *testing.T) {
 	if c, err := net.DialTimeout("tcp", addr.String(), 10*time.Second); err == nil {
 		expectReset(t, c.(*net.TCPConn))
 		c.Close()
-	} else if !errors.Is(err, syscall.ECONNRESET) { // it may come before the dial has returned
+	} else if !errors.Is(err, syscall.ECONNRESET) { // the reset may arrive before the dial returns
 		t.Fatal(err)
 	}
 	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
@@ -45,7 +45,7 @@ func TestNoEndpointLeft(t *testing.T) {
 	}
 }
 
-// fullListener is an address that does not answer a SYN: the queue of its socket is full.
+// fullListener returns an address that does not answer a SYN, because the queue of its socket is full.
 func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -74,7 +74,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 
 func TestEndpointThatDoesNotAnswer(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t), server(t, echo)}}
-	const limit = defaultDialTimeout + 200*time.Millisecond // it is not the default that ends the dial
+	const limit = defaultDialTimeout + 200*time.Millisecond // longer than the default, which must not end the dial
 	_, _, addr := relayTo(t, Options{DialTimeout: limit}, target)
 	start := time.Now()
 	exchange(t, dialTCP(t, addr), "hello")
@@ -86,7 +86,7 @@ func TestEndpointThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// What the client sends while endpoints are tried reaches the one that answers.
+// Bytes that the client sends while endpoints are tried reach the endpoint that answers.
 func TestBytesSentDuringFailover(t *testing.T) {
 	_, _, addr := relayTo(t, Options{DialTimeout: 300 * time.Millisecond},
 		&pool{endpoints: []netip.AddrPort{fullListener(t), closedPort(t), server(t, echo)}})
@@ -174,7 +174,7 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 	}
 }
 
-// A listening socket that was shut down must neither spin nor hold up the others.
+// A listening socket that was shut down causes no busy loop and does not delay other sockets.
 func TestListenerThatIsShutDown(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -198,7 +198,7 @@ func TestListenerThatIsShutDown(t *testing.T) {
 	p.Stop()
 }
 
-// outOfDescriptors is the child process of TestOutOfDescriptors.
+// outOfDescriptors runs in the child process of TestOutOfDescriptors.
 func outOfDescriptors() error {
 	var rlimit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
@@ -225,7 +225,7 @@ func outOfDescriptors() error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go func() { // Go's splice keeps unused pipes until a garbage collection (1.26)
+	go func() { // Go's splice (1.26) keeps unused pipes until a garbage collection
 		for range time.Tick(500 * time.Millisecond) {
 			runtime.GC()
 		}
@@ -286,7 +286,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		_, _ = io.WriteString(c, "x")
 		waiting = append(waiting, c)
 	}
-	time.Sleep(2 * time.Second) // of which a spinning loop would take most
+	time.Sleep(2 * time.Second) // a busy loop would use most of this time
 	for _, c := range waiting[1:] {
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -326,8 +326,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil makes connections that are answered until the relay reports something. The last one may have been
-// answered, too: the byte that says so has not been read.
+// serveUntil opens connections that are answered until the relay reports a pause. The last connection may also have
+// been answered, but its answer was not read.
 func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// report is how many bytes of a stream are copied until they are counted.
+// report is the number of bytes that are copied before they are counted.
 const report = 16 << 20
 
 // conn is one relayed connection.
@@ -24,11 +24,11 @@ type conn struct {
 	endedClient, endedEndpoint atomic.Bool
 
 	mu       sync.Mutex
-	endpoint *net.TCPConn // nil until it has answered
-	over     bool         // by reset, or because it ran
+	endpoint *net.TCPConn // nil until the endpoint has answered
+	over     bool         // the connection was reset or has ended
 }
 
-// run dials an endpoint and copies in both directions. A panic resets both sides.
+// run dials an endpoint and copies in both directions. A panic resets the connections to both sides.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -59,7 +59,7 @@ func (c *conn) dial() bool {
 			r.retries.Add(1)
 		}
 		conn, err := dialer.DialContext(r.dials, "tcp", to.String())
-		for err != nil && r.starved(err) && !c.isOver() { // the host is at fault, not the endpoint
+		for err != nil && r.starved(err) && !c.isOver() { // the host lacks resources; the endpoint is not at fault
 			time.Sleep(shortage)
 			conn, err = dialer.DialContext(r.dials, "tcp", to.String())
 		}
@@ -78,7 +78,7 @@ func (c *conn) dial() bool {
 	}
 }
 
-// connected reports whether the connection still waits for the endpoint.
+// connected stores the endpoint and reports whether the connection still needs it.
 func (c *conn) connected(endpoint *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *conn) connected(endpoint *net.TCPConn) bool {
 	return true
 }
 
-// ended returns the mark of the stream to a side.
+// ended returns the flag for the end of the stream to a side.
 func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	if to == c.client {
 		return &c.endedClient
@@ -98,10 +98,10 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	return &c.endedEndpoint
 }
 
-// wasReset reports whether the end of the stream from a side is a reset. The kernel (6.18) reports a reset once: if the
-// copy in the other direction got the error, a read returns the end of the stream. That copy may have closed the socket
-// by now. If it has not, the socket is in the state CLOSE, while it is in CLOSE_WAIT after a FIN of the peer, unless
-// our own FIN went first.
+// wasReset reports whether the stream from a side ended with a reset. The kernel (6.18) reports a reset only once: if
+// the copy in the other direction got the error, a read returns the end of the stream. The other copy may already have
+// closed the socket. If not, the socket is in the state CLOSE after a reset, and in CLOSE_WAIT after a FIN of the peer,
+// unless the relay's own FIN went first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *conn) wasReset(from *net.TCPConn) bool {
 	return err != nil || info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
-// copy moves the bytes of one direction and passes the end of the stream on. An error or a panic resets both sides.
+// copy copies the bytes of one direction and passes the end of the stream on. An error or a panic resets both sides.
 func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	passed := false
 	defer func() {
@@ -132,7 +132,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 			_ = to.SetReadDeadline(time.Now().Add(half))
 			passed = true
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, and this one is in use
+		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, but this one is in use
 			_ = from.SetReadDeadline(time.Now().Add(half))
 		default:
 			if !c.isOver() {
@@ -149,21 +149,21 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset ends the connection so that both peers get a reset, whatever is in flight. After the end it does nothing.
+// reset ends the connection with a reset to both peers, whatever data is in flight. A second reset does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(true)
 }
 
-// close ends the connection of which both streams have ended.
+// close ends a connection after both streams have ended.
 func (c *conn) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(false)
 }
 
-// end needs the lock.
+// end ends the connection. The caller must hold mu.
 func (c *conn) end(reset bool) {
 	if c.over {
 		return

@@ -26,7 +26,7 @@ func (p *panicky) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Add
 	return p.pool.Pick(client, tried)
 }
 
-// A panic ends its connection alone.
+// A panic ends only its own connection.
 func TestAConnectionPanics(t *testing.T) {
 	far, l := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 	go func() {
@@ -49,7 +49,7 @@ func TestAConnectionPanics(t *testing.T) {
 		_ = first.SetDeadline(time.Now().Add(30 * time.Second))
 		expectReset(t, first.(*net.TCPConn))
 		first.Close()
-	} else if !errors.Is(err, syscall.ECONNRESET) { // it may come before the dial has returned
+	} else if !errors.Is(err, syscall.ECONNRESET) { // the reset may arrive before the dial returns
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); !target.panicked.Load(); time.Sleep(time.Millisecond) {

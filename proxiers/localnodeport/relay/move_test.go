@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// noise is a stream of n bytes that a seed gives, and its hash.
+// noise is a stream of n pseudo-random bytes from a seed, with its hash.
 type noise struct {
 	rng  *rand.ChaCha8
 	left int
@@ -37,7 +37,7 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// slowly reads everything with pauses, so that the other end is held up.
+// slowly reads everything with pauses, so that the other end has to wait.
 func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	sum, buf := sha256.New(), make([]byte, 512<<10)
 	for {
@@ -53,7 +53,7 @@ func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	}
 }
 
-// duplex sends noise and reads slowly, both at once.
+// duplex sends noise and reads slowly at the same time.
 func duplex(c *net.TCPConn, seed byte, size int, pause time.Duration) (sent, got string, err error) {
 	out := newNoise(seed, size)
 	writeErr := make(chan error, 1)
@@ -93,7 +93,7 @@ func TestBigTransferBothWaysWithSlowReaders(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing holds the writer up: the relay does not hoard.
+// If the reader takes no data, the writer blocks, because the relay does not buffer.
 func TestBackpressure(t *testing.T) {
 	release := make(chan struct{})
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
@@ -126,7 +126,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Streams that are stuck do not hold others up.
+// Streams that are stuck do not block other streams.
 func TestManyStuckStreams(t *testing.T) {
 	const flows, size = 48, 1 << 20
 	release := make(chan struct{})

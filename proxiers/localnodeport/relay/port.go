@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Port is one listening socket that a Relay accepts from.
+// Port is a listening socket from which a Relay accepts connections.
 type Port struct {
 	relay     *Relay
-	listener  *net.TCPListener // of a duplicate
+	listener  *net.TCPListener // of a duplicate descriptor
 	target    atomic.Pointer[Target]
 	stopped   chan struct{}
 	accepting sync.WaitGroup
 }
 
-// SetTarget changes the Target, from the next dial on. Running connections stay.
+// SetTarget changes the Target for all later dials. Running connections are not affected.
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
-// Stop ends accepting: when it returns, no more connections are taken from the listening socket. Those that wait in its
-// queue stay there for the next Serve, or until the socket is closed. Connections that were accepted continue until
-// they end. A second Stop does nothing.
+// Stop ends accepting: when Stop returns, no more connections are taken from the listening socket. Connections that
+// wait in the socket's queue stay there for the next Serve, or until the socket is closed. Accepted connections
+// continue until they end. A second Stop does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()
@@ -36,7 +36,7 @@ func (p *Port) Stop() {
 	p.accepting.Wait()
 }
 
-// accept accepts connections until the Port stops. One of them waits here while the limit is reached.
+// accept accepts connections until the Port stops. While the limit is reached, accept blocks with one connection.
 func (p *Port) accept() {
 	r := p.relay
 	for {
@@ -48,14 +48,14 @@ func (p *Port) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// Another error, such as EINVAL of a socket that was shut down, must not keep a processor busy either.
+			// Another error, such as EINVAL after a shutdown of the socket, must not cause a busy loop either.
 			r.starved(err)
 			p.wait(shortage)
 		}
 	}
 }
 
-// start runs a connection as soon as the limit allows, or resets it when the Port stops before.
+// start runs a connection as soon as the limit allows, or resets the connection if the Port stops first.
 func (p *Port) start(client *net.TCPConn) {
 	c := &conn{port: p, client: client}
 	for !p.relay.admit(c) {
@@ -68,7 +68,7 @@ func (p *Port) start(client *net.TCPConn) {
 	p.relay.contain(&p.relay.running, c.run)
 }
 
-// wait waits for d, or returns true as soon as the Port stops.
+// wait waits for d, or returns true immediately if the Port stops.
 func (p *Port) wait(d time.Duration) (stopped bool) {
 	select {
 	case <-p.stopped:

@@ -1,14 +1,13 @@
-// Package relay moves the bytes of TCP connections between clients on this host and endpoints, and passes half-closes
-// and resets on. It does not choose the endpoints: a Target does.
+// Package relay copies the bytes of TCP connections between clients on this host and endpoints, and passes half-closes
+// and resets on. Relay does not choose the endpoints: a Target does.
 //
 // Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for
-// that, so the bytes do not enter user space, and bytes are read from one side only when the other side takes them. A
-// connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
+// io.Copy, so the bytes do not enter user space, and the relay reads from one side only when the other side accepts
+// data. A connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
 //
-// A dial that fails is repeated with the next endpoint before the client notices. When no endpoint is left, the client
-// is reset. There is no idle timeout: TCP keep-alive finds peers that are gone. A connection of which only one
-// direction is open ends after ten minutes without a byte. Urgent data (MSG_OOB) is not passed on: splice(2) stops at
-// it.
+// A failed dial is repeated with the next endpoint before the client notices. When no endpoint is left, the client's
+// connection is reset. There is no idle timeout: TCP keep-alive finds dead peers. A half-closed connection ends after
+// ten minutes without a byte. Urgent data (MSG_OOB) is not passed on, because splice(2) stops at it.
 package relay
 
 import (
@@ -30,73 +29,75 @@ import (
 )
 
 const (
-	// defaultDialTimeout is long enough for the kernel to repeat a lost SYN, which it does after one second.
+	// defaultDialTimeout is long enough for the kernel to repeat a lost SYN, which happens after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosed bounds how long a connection stays half-closed without a byte. A client that has left need not
-	// be noticed by an endpoint that waits for something else.
+	// defaultHalfClosed limits the time that a connection stays half-closed without a byte. An endpoint that waits for
+	// other events may not notice that its client has left.
 	defaultHalfClosed = 10 * time.Minute
-	// What a connection holds at most.
+	// The maximum resources of a connection.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
-	// tick is the time between two looks at a limit.
+	// tick is the time between two checks of a limit.
 	tick = 50 * time.Millisecond
-	// shortage is the pause after an accept or a dial for which the host had no descriptor or memory.
+	// shortage is the pause after an accept or a dial that failed because the host lacked descriptors or memory.
 	shortage = 250 * time.Millisecond
-	// episode is how long accepting must continue before the next pause is reported.
+	// episode is the time for which accepting must continue before the next pause is reported.
 	episode = 10 * time.Second
 )
 
 // Reasons why accepting pauses, for Options.Paused. Clients that connect during a pause wait in the queues of
 // the listening sockets.
 var (
-	// ErrDescriptors says that the process or the host has no descriptor, or no memory, for one more connection. The
-	// error that Paused gets wraps the errno, too.
+	// ErrDescriptors means that the process or the host has no descriptor, or no memory, for another connection. The
+	// error passed to Paused also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
-	// ErrLimit says that as many connections are open as the limits allow.
+	// ErrLimit means that the limit of open connections is reached.
 	ErrLimit = errors.New("limit of connections reached")
 	// ErrClosed is the error of Serve after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
 )
 
-// Options of a Relay. The zero value is good.
+// Options configures a Relay. The zero value is valid.
 type Options struct {
-	// MaxConnections is the greatest number of open connections of all Ports. If it is 0, the limits of the process
-	// decide: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE), less
-	// a part for the rest of the process.
+	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, the limits of the
+	// process apply: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors
+	// (RLIMIT_NOFILE), minus a reserve for the rest of the process.
 	MaxConnections int
-	// DialTimeout is how long an endpoint may take to answer a dial before the next one is tried. 0 means 3 s.
+	// DialTimeout is the time for an endpoint to answer a dial before the next endpoint is tried. 0 means 3 s.
 	DialTimeout time.Duration
-	// HalfClosed is how long a half-closed connection stays without a byte, or twice that at most. 0 means 10 minutes.
+	// HalfClosed limits the idle time of a half-closed connection, which ends after at most twice as long. 0 means 10
+	// minutes.
 	HalfClosed time.Duration
-	// Paused, if not nil, is called when accepting pauses, with the reason (ErrDescriptors, ErrLimit): once for each
-	// episode. An episode is over when accepting has continued for ten seconds.
+	// Paused, if not nil, is called once for each episode of pauses in accepting, with the reason (ErrDescriptors or
+	// ErrLimit). An episode ends when accepting has continued for ten seconds.
 	Paused func(reason error)
-	// Contain runs the goroutines that accept. It may be nil.
+	// Contain runs the accepting goroutines. Contain may be nil.
 	Contain proxiers.Contain
-	// Panicked receives the panic of a connection, which ends that connection alone. If it is nil, a panic ends the
-	// process.
+	// Panicked receives the panic of a connection, which ends only that connection. If Panicked is nil, a panic ends
+	// the process.
 	Panicked func(err error)
 }
 
-// Target chooses the endpoints of a Port's connections. Its methods are called by several goroutines at a time.
+// Target chooses the endpoints of a Port's connections. Several goroutines may call a Target concurrently.
 type Target interface {
-	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that failed for this
-	// connection already, oldest first. It returns false if there is none, or none left: the client is reset.
+	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that already failed for
+	// this connection, oldest first. Pick returns false if no endpoint is left, and the client's connection is then
+	// reset.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
 	// Failed reports that endpoint could not be dialled. The error wraps a syscall.Errno, or os.ErrDeadlineExceeded if
-	// the endpoint did not answer in time. Pick follows.
+	// the endpoint did not answer in time. The relay then calls Pick again.
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay holds the connections of its Ports. It is meant to be made once in a process and to outlive the Ports, so that
-// connections continue when the configuration is reloaded and other Ports take over the listening sockets. Its methods
-// may be called from several goroutines.
+// Relay holds the connections of its Ports. Relay is meant to be created once in a process and to outlive the Ports, so
+// that connections continue when the configuration is reloaded and other Ports take over the listening sockets. The
+// methods of a Relay may be called from several goroutines.
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauses
 	running sync.WaitGroup // goroutines of connections
-	// dials ends when Shutdown resets the connections.
-	dials    context.Context //nolint:containedctx // of the dials of all connections
+	// dials is cancelled when Shutdown resets the connections.
+	dials    context.Context //nolint:containedctx // shared by the dials of all connections
 	endDials context.CancelFunc
 
 	accepted, toEndpoint, toClient, dialFailures, retries, noEndpoint, resets atomic.Uint64
@@ -104,7 +105,7 @@ type Relay struct {
 	mu     sync.Mutex
 	ports  map[*Port]struct{}
 	conns  map[*conn]struct{}
-	closed bool // no more Ports
+	closed bool // no more Ports are accepted
 }
 
 // New returns a Relay without Ports.
@@ -120,11 +121,11 @@ func New(opts Options) *Relay {
 	return r
 }
 
-// Serve accepts connections of a listening TCP socket and relays them to the endpoints of t until Port.Stop. The socket
-// stays the caller's: Serve works on a duplicate of the descriptor, so the caller may close l, or keep it for a later
-// Serve of this Relay or another one. Nobody else may accept from it until then. The socket becomes non-blocking.
+// Serve accepts connections from a listening TCP socket and relays them to the endpoints of t until Port.Stop. The
+// caller keeps the socket: Serve duplicates the descriptor, so the caller may close l, or keep it for a later Serve of
+// this Relay or another one. No other code may accept from the socket until Port.Stop. The socket becomes non-blocking.
 //
-// net.ListenConfig.SetMultipathTCP(false) makes connections cheaper by a quarter (Go 1.26).
+// net.ListenConfig.SetMultipathTCP(false) makes connections a quarter cheaper (Go 1.26).
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 	generic, err := net.FileListener(l)
 	if err != nil {
@@ -148,8 +149,8 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 	return p, nil
 }
 
-// Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the connections that
-// are left. The error is ctx's if connections were reset. With a ctx that is done already it ends everything at once.
+// Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the remaining
+// connections. Shutdown returns ctx's error if connections were reset. With a finished ctx, all are reset immediately.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -179,7 +180,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain runs a goroutine of a connection. It does not run it again after a panic, because the connection has ended.
+// contain runs a goroutine of a connection. After a panic the goroutine does not restart: its connection has ended.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if r.opts.Panicked == nil {
@@ -198,7 +199,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns how many connections may be open. It follows limits that change while the process runs.
+// limit returns the maximum number of open connections, which follows the changing limits of the process.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
@@ -229,7 +230,7 @@ func (r *Relay) forget(c *conn) {
 	delete(r.conns, c)
 }
 
-// pauseKind is a reason to pause.
+// pauseKind is a reason for a pause.
 type pauseKind int
 
 const (
@@ -238,14 +239,14 @@ const (
 	pauseKinds
 )
 
-// pauses tells the episodes of one kind apart.
+// pauses separates the pauses of one kind into episodes.
 type pauses struct {
 	mu    sync.Mutex
 	count uint64
 	last  time.Time
 }
 
-// paused counts and reports a pause, unless it belongs to an episode that was reported.
+// paused counts and reports a pause, unless its episode was already reported.
 func (r *Relay) paused(kind pauseKind, reason error) {
 	p, now := &r.pauses[kind], time.Now()
 	p.mu.Lock()
@@ -259,7 +260,7 @@ func (r *Relay) paused(kind pauseKind, reason error) {
 	}
 }
 
-// starved reports a pause if the host lacks descriptors or memory for one more socket.
+// starved reports whether err means that the host lacks descriptors or memory for a socket, and reports a pause if so.
 func (r *Relay) starved(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -270,16 +271,16 @@ func (r *Relay) starved(err error) bool {
 	return false
 }
 
-// Stats are counts since the Relay was made, but for Active.
+// Stats holds counts since the creation of the Relay, except for Active.
 type Stats struct {
 	Accepted         uint64 // connections of clients
-	Active           uint64 // connections open now, including those that are being dialled
+	Active           uint64 // connections open now, including those still being dialled
 	ToEndpoint       uint64 // bytes written to endpoints
 	ToClient         uint64 // bytes written to clients
 	DialFailures     uint64 // dials that failed
-	Retries          uint64 // dials that followed a failed one
-	NoEndpoint       uint64 // clients reset because Target.Pick had no endpoint (left)
-	Resets           uint64 // connections that a reset or another error of one side ended
+	Retries          uint64 // dials after a failed dial
+	NoEndpoint       uint64 // clients reset because Target.Pick returned no endpoint
+	Resets           uint64 // connections ended by a reset or another error of one side
 	DescriptorPauses uint64 // episodes in which accepting paused because of ErrDescriptors
 	LimitPauses      uint64 // episodes in which accepting paused because of ErrLimit
 }

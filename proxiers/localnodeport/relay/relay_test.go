@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is a Target that tries endpoints in their order.
+// pool is a Target that tries endpoints in order.
 type pool struct {
 	endpoints []netip.AddrPort
 
@@ -50,7 +50,7 @@ func (p *pool) failures() []error {
 	return slices.Clone(p.failed)
 }
 
-// listen makes a listening socket on an address of loopback.
+// listen returns a listening socket on a loopback address.
 func listen(t testing.TB, addr string) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -63,7 +63,7 @@ func listen(t testing.TB, addr string) *net.TCPListener {
 
 func addrOf(l net.Listener) netip.AddrPort { return l.Addr().(*net.TCPAddr).AddrPort() }
 
-// closedPort is an address that refuses.
+// closedPort returns an address that refuses connections.
 func closedPort(t testing.TB) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +74,7 @@ func closedPort(t testing.TB) netip.AddrPort {
 	return addrOf(l)
 }
 
-// server is an endpoint that gives each connection to handle.
+// server starts an endpoint that passes each connection to handle.
 func server(t testing.TB, handle func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
@@ -95,7 +95,7 @@ func echo(c *net.TCPConn) {
 	c.Close()
 }
 
-// relayTo makes a Relay with one Port.
+// relayTo returns a Relay with one Port.
 func relayTo(t testing.TB, opts Options, target Target) (*Relay, *Port, netip.AddrPort) {
 	t.Helper()
 	r := newRelay(t, opts)
@@ -103,7 +103,7 @@ func relayTo(t testing.TB, opts Options, target Target) (*Relay, *Port, netip.Ad
 	return r, serve(t, r, l, target), addrOf(l)
 }
 
-// serve has a Relay accept from a listening socket.
+// serve makes a Relay accept from a listening socket.
 func serve(t testing.TB, r *Relay, l *net.TCPListener, target Target) *Port {
 	t.Helper()
 	f, err := l.File()
@@ -125,7 +125,7 @@ func newRelay(t testing.TB, opts Options) *Relay {
 	return r
 }
 
-// done is a context that is over.
+// done returns a context that has ended.
 func done() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -145,7 +145,7 @@ func dialTCP(t testing.TB, to netip.AddrPort) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// exchange expects that what is sent comes back.
+// exchange fails the test unless the text that it sends comes back.
 func exchange(t testing.TB, c *net.TCPConn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -177,7 +177,7 @@ func expectReset(t testing.TB, c *net.TCPConn) {
 func TestHalfCloseOfClient(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
-		all, _ := io.ReadAll(c) // ends with the client's half
+		all, _ := io.ReadAll(c) // ends with the client's half-close
 		_, _ = io.WriteString(c, "got "+string(all))
 	})}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -296,17 +296,17 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 	}
 }
 
-// An endpoint need not notice that a client has left: it waits for something else, and would keep the connection.
+// The relay ends an idle half-closed connection, because a waiting endpoint may not notice that the client has left.
 func TestHalfClosedConnectionWithoutBytesEnds(t *testing.T) {
 	got := make(chan error, 1)
 	r, _, addr := relayTo(t, Options{HalfClosed: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
 		_, err := io.Copy(io.Discard, c)
-		for range 10 { // bytes keep the connection
+		for range 10 { // bytes keep the connection open
 			_, _ = io.WriteString(c, ".")
 			time.Sleep(100 * time.Millisecond)
 		}
-		for err == nil { // which is how an endpoint that waits looks at it
+		for err == nil { // a waiting endpoint checks its connection like this
 			time.Sleep(50 * time.Millisecond)
 			_, err = c.SyscallConn()
 			if e := pendingError(c); e != nil {

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// script is what one end of a connection does. Both ends derive both scripts from the same seed.
+// script describes what one end of a connection does. Both ends derive both scripts from the same seed.
 type script struct {
 	rng    *rand.Rand
 	seed   byte
 	size   int  // bytes to send
-	chunk  int  // the largest piece
+	chunk  int  // maximum size of a write
 	after  bool // send only after the other end's stream has ended
-	resets bool // reset instead of ending
+	resets bool // reset instead of closing
 }
 
 // The two ends of a connection.
@@ -33,7 +33,7 @@ const (
 	endpoint
 )
 
-// scripts gives those of the client and the endpoint.
+// scripts returns the scripts of the client and the endpoint.
 func scripts(seed uint64) [2]script {
 	var both [2]script
 	for i := range both {
@@ -48,7 +48,7 @@ func scripts(seed uint64) [2]script {
 	return both
 }
 
-// play does what script mine says and expects what script theirs says.
+// play runs the script mine and checks that the peer follows the script theirs.
 func play(c *net.TCPConn, mine, theirs script) error {
 	sent := make(chan error, 1)
 	send := func() { sent <- mine.send(c) }
@@ -82,7 +82,7 @@ func (s script) send(c *net.TCPConn) error {
 		if _, err := c.Write(buf[:n]); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		if s.rng.IntN(64) == 0 { // rarely, so that pieces meet in the relay as well
+		if s.rng.IntN(64) == 0 { // rarely, so that chunks also queue up in the relay
 			time.Sleep(time.Duration(s.rng.IntN(1000)) * time.Microsecond)
 		}
 	}
@@ -119,7 +119,7 @@ func (s script) expect(c *net.TCPConn) error {
 	}
 }
 
-// Any order of sizes, pieces, ends and resets gives each end what the other one did.
+// For any order of sizes, writes, closes and resets, each end sees exactly what the other end did.
 func TestRandomConnections(t *testing.T) {
 	var faults atomic.Int32
 	fault := func(who string, seed uint64, err error) {
@@ -183,7 +183,7 @@ func countDescriptors(t *testing.T) int {
 	return len(all)
 }
 
-// Many connections at once, all of them alive.
+// Many connections are open and active at the same time.
 func TestManyConnections(t *testing.T) {
 	const count = 1000
 	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
