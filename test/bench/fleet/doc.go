@@ -1,17 +1,17 @@
-// Command fleet measures what many Edgeway hosts together do to one API server: how many requests and bytes they ask of
-// it, and what that costs both sides, at rest, while endpoints change, and when the API server comes back after a
-// while.
+// Command fleet measures the load of many Edgeway hosts on one API server. It counts the requests and bytes of the
+// hosts, and what they cost both sides: at rest, while endpoints change, and after a restart of the API server.
 //
 //	go run ./test/bench/fleet -hosts 200
 //
-// The hosts are one process in a network namespace of its own. Each is Edgeway's source of the Kubernetes API as the
-// daemon has it, with its own connections, user agent, node name and service account; nothing is behind it. They watch
-// all Services, then a tenth of them by a label, and then all with a priority level of their own (fleet-access.yaml).
-// Meanwhile a user and a controller that do not belong to the fleet each list a Service ten times a second. "Nobody" is
-// the same run without hosts. The API server is a real one with its default limits.
+// All hosts run in one process in its own network namespace. Each host is the daemon's source for the Kubernetes API
+// without the rest of the daemon, with its own connections, user agent, node name and service account. The hosts watch
+// all Services, then the tenth of the Services that a label selects, and then all Services with a priority level for
+// the hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten
+// times a second. The column "nobody" is the same run without hosts. The API server is a real one with its default
+// limits.
 //
-// Requests are those in the API server's audit log, bytes those on the link between both namespaces. CPU is that of the
-// process with all hosts, as its control group counts it, and of the API server.
+// The audit log of the API server counts the requests, and the link between the two namespaces counts the bytes. CPU
+// time is measured for the process with all hosts, by its control group, and for the API server.
 //
-// It needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
+// The command needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
 package main
