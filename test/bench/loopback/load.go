@@ -131,8 +131,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 	return float64(arrived.Load()-before) / time.Since(began).Seconds(), nil
 }
 
-// connect returns the rate of connections from eight clients that open a connection and send a byte each way, per
-// second.
+// connect opens connections from eight clients, each with one byte both ways, and returns the connections per second.
 func connect(to netip.AddrPort, count int) (float64, error) {
 	var group errgroup.Group
 	group.SetLimit(8)
