@@ -17,11 +17,11 @@ import (
 	"testing"
 )
 
-// listed holds the output of go list about one package.
+// listed holds the output of go list for one package.
 type listed struct {
 	ImportPath, Doc, Dir               string
 	GoFiles                            []string
-	Deps                               []string // direct and indirect dependencies, without those of tests
+	Deps                               []string // direct and indirect dependencies, excluding those of tests
 	Imports, TestImports, XTestImports []string
 }
 
@@ -54,7 +54,7 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
-// floors lists the folders of the daemon in layers, lowest first. A folder imports only folders of lower layers.
+// floors lists the daemon's folders in layers, from lowest to highest. A folder imports only folders of lower layers.
 var floors = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
@@ -139,7 +139,7 @@ func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// The backends ipvs and ebpf build on nftables. No other proxier imports another proxier.
+// Only the backends ipvs and ebpf, which build on nftables, may import another proxier.
 func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
 		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{
@@ -206,7 +206,7 @@ func mayName(file, text string) bool {
 	case "edgeway/daemon/config/config.go":
 		return text == "nftables" || text == "iptables"
 	case "edgeway/cmd/edgeway/bugreport.go":
-		return text == "iptables" // the program
+		return text == "iptables" // the iptables program
 	}
 	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }
@@ -228,7 +228,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	return out
 }
 
-// proxier returns "nftables" for edgeway/proxiers/nftables and for all paths below.
+// proxier returns the name of the proxier that path belongs to, for example "nftables", or "".
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
 	if !ok {
@@ -243,7 +243,7 @@ func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library: its first element has no dot, and is not ours.
+// standard reports whether path is in the standard library: its first element has no dot and is not "edgeway".
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

@@ -120,7 +120,7 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	texts := documents(t, ".md", ".8", ".5")
 	texts["alerts.yaml"] = documents(t, ".yaml")["etc/edgeway/examples/monitoring/alerts.yaml"]
 	for name, text := range texts {
-		if name == "CHANGELOG.md" || strings.HasPrefix(name, "test/bench/") { // both also name removed keys
+		if name == "CHANGELOG.md" || strings.HasPrefix(name, "test/bench/") { // these documents also name removed keys
 			continue
 		}
 		words := append(dotted.FindAllString(text, -1), keysOfBlocks(text, known)...)

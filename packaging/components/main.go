@@ -1,10 +1,11 @@
 // Command components lists the modules of a program from the build information that the linker stored in the program.
-// It writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the licenses of the modules require.
+// The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the licenses of the modules
+// require.
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
-// The command writes sbom.cdx.json and third-party-notices to the folder. The same program always results in the same
-// bytes; SOURCE_DATE_EPOCH sets the timestamp.
+// The output files are sbom.cdx.json and third-party-notices in the folder. The same program always results in the
+// same bytes; SOURCE_DATE_EPOCH sets the timestamp.
 package main
 
 import (

@@ -155,7 +155,7 @@ func (b *bench) grow(ctx context.Context, size int) error {
 	return nil
 }
 
-// inTurns returns a function that measures the programs in turn. The order is reversed after each round.
+// inTurns returns a function that measures the programs in turn, and reverses their order after each round.
 func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }

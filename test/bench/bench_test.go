@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every measure has a row. A cell ends with the last program that was measured.
+// Every measure has a row in the table. A cell ends with the last program that was measured.
 func TestOutput(t *testing.T) {
 	r := results{kit.Figures{}}
 	for i, m := range measures() {

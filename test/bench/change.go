@@ -42,7 +42,7 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 // written, because the API server writes a Service more slowly the more Services exist.
 func (b *bench) newService(ctx context.Context, p *program) error {
 	b.changed++
-	i := b.size + b.changed // use no ClusterIP twice, because conntrack remembers freed addresses
+	i := b.size + b.changed // never reuse a ClusterIP, because conntrack remembers freed addresses
 	err := b.measured(ctx, p, newService, func() (time.Duration, error) {
 		if err := b.cluster.AddService(ctx, i); err != nil {
 			return 0, err
@@ -57,7 +57,7 @@ func (b *bench) newService(ctx context.Context, p *program) error {
 	return b.cluster.RemoveService(ctx, i)
 }
 
-// nextChange returns the slice of Service i with an endpoint that recent changes did not use, and a goal that reaches
+// nextChange returns the slice of Service i with an endpoint that recent changes did not use, and a goal that requires
 // this endpoint.
 func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	b.changed++
@@ -90,8 +90,8 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 }
 
 // connections measures new connections to Services. The programs take turns in short blocks, so that a disturbance
-// affects all programs. Each block reverses the order, because a program finds the caches as the previous program left
-// them.
+// affects all programs. The order is reversed after each block, because a program finds the caches of the previous
+// program.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

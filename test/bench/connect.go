@@ -14,8 +14,8 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-// connect opens one connection and returns the address of the endpoint that answered. connect must run on a thread
-// inside the host. Plain system calls keep the Go runtime's poller out of the measured time.
+// connect opens one connection and returns the address of the endpoint that answered. The caller's thread must be
+// inside the host's namespace. Plain system calls keep the Go runtime's poller out of the measured time.
 func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	fd, err := open(to, timeout)
 	if err != nil {
@@ -37,7 +37,7 @@ func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	return netip.AddrFrom4(raw), nil
 }
 
-// open returns a connected socket. Closing the socket resets the connection, so that neither side keeps state of a
+// open returns a connected socket. Closing the socket resets the connection, so that neither side keeps state for a
 // closed connection.
 func open(to netip.AddrPort, timeout time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

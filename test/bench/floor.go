@@ -19,7 +19,7 @@ const (
 	floorCommand = "be-the-floor"
 )
 
-// maybeFloor runs package floor, and exits, if this process was started with floorCommand.
+// maybeFloor runs package floor and exits if this process was started with floorCommand.
 func maybeFloor() {
 	if len(os.Args) != 3 || os.Args[1] != floorCommand {
 		return
@@ -43,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor wraps a measure that programs take in turns: package floor runs too and also takes its turn.
+// besideFloor wraps a measure that the programs take in turns, so that the program floor also runs and takes turns.
 func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

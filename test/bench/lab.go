@@ -146,7 +146,7 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows empties the connection tracking tables. For two minutes, the entry of an attempt without rules would
+// forgetFlows empties the connection tracking tables. For two minutes, an entry from an attempt without rules would
 // prevent the translation of a new connection from the same port. Entries of closed connections take memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {

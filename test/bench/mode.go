@@ -34,7 +34,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// A sync of kube-proxy takes so long that a periodic sync would fall into every measurement.
+			// A sync of kube-proxy takes so long that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}
@@ -57,8 +57,8 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// steps returns the measures in order. Each measure leaves the rules and the running programs that the next measure
-// needs.
+// steps returns the measures in the order in which they run. Each measure leaves the rules and the running programs
+// that the next measure needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
 		return b.inTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.start(ctx, p, what) })

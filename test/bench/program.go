@@ -140,7 +140,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the value in a line of a metrics page, or false if the line is not about the metric name.
+// gauge returns the value in a line of a metrics page, or false if the line is about another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {

@@ -53,7 +53,7 @@ func (r results) median(m measure, services int, program string) (float64, bool)
 	return r.Median(kit.Key{Measure: m, Services: services, Program: program})
 }
 
-// ratio divides Edgeway's median by that of another program. It returns false if either program was not measured.
+// ratio divides Edgeway's median by that of another program, or returns false if either was not measured.
 func (r results) ratio(m measure, services int, other string) (float64, bool) {
 	return r.Ratio(kit.Key{Measure: m, Services: services, Program: oursName},
 		kit.Key{Measure: m, Services: services, Program: other})

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "draw results/*.svg anew")
 // shown is a run in RESULTS.md: the name of its files in results, its mode, and the start of its table.
 type shown struct {
 	file, mode, table string
-	// plain marks a run without a plot, because each panel would have one point.
+	// plain is true for a run without a plot, whose panels would have one point each.
 	plain bool
 }
 

@@ -46,14 +46,15 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 	})
 }
 
-// coldStarts measures Edgeway, and an earlier Edgeway, while the API server is down. kube-proxy saves no state.
+// coldStarts measures Edgeway, and an earlier Edgeway, while the API server is down. kube-proxy saves no state for
+// this.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
 		programs = append(programs, b.peer)
 	}
 	for _, p := range programs {
-		if err := b.turn(ctx, p); err != nil { // so that each program has saved its state
+		if err := b.turn(ctx, p); err != nil { // each program must save its state first
 			return err
 		}
 	}

@@ -177,7 +177,7 @@ type choice struct {
 	frontend *plan.Frontend
 }
 
-// choices makes one connection of every client to a destination, named as in scenarios, over all protocols and
+// choices makes one connection from every client to a destination, named as in scenarios, over all protocols and
 // families, and returns the server that each client reached.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// patience is the time to wait for an answer that must come; only a failure takes this time.
+	// patience is the time to wait for an answer that must come; only failures take that long.
 	patience = 30 * time.Second
 	// silence is the time after which a packet without an answer counts as dropped.
 	silence = 400 * time.Millisecond
-	// busy and idle limit the number of concurrent rows: of rows that keep the processor busy, and of rows that mostly
-	// wait. Rows with a refused TCP connection mostly wait: if the ICMP error arrives while connect still holds the
-	// socket, Linux reports the error only after the next SYN, a second later.
+	// busy limits the number of concurrent rows that keep the processor busy, and idle limits rows that mostly wait.
+	// Rows with a refused TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
+	// Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
 )
@@ -205,16 +205,16 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay connects from the address that the host would use for the endpoint, as does a socket that the
-		// shortcut connects to the endpoint: from the link's address, if there is one.
+		// A relay, like a socket that the shortcut connects to the endpoint, has the address that the host would use
+		// for the endpoint: the link's address, if there is one.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see a client of the row at address a if the source is not rewritten. An
-// unbound socket may have any address of the host, including the link's.
+// isSource reports whether a server may see the address a as the source of the row's connections if the source is not
+// rewritten. An unbound socket may have any address of the host, including the link's.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

@@ -21,19 +21,19 @@ type Backend struct {
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the usual number.
 	Sequences int
-	// Shapes must each match some of the dumps, but not all, while random Services come and go.
+	// Shapes holds patterns that must each match some of the dumps, but not all, while random Services come and go.
 	Shapes []*regexp.Regexp
-	// Deviations lists what the backend cannot express. The suite accepts exactly these deviations.
+	// Deviations lists what the backend cannot express. The suite expects exactly these deviations.
 	Deviations []Deviation
 	// Affinity lists the deviations in session affinity, which concerns several connections.
 	Affinity []AffinityDeviation
 	// Followers run after the backend wherever the suite runs the backend, as in the daemon.
 	Followers []proxiers.Component
-	// CountsLoopback reports whether a metric of kube-proxy counts the packets that the backend rejects on loopback.
+	// CountsLoopback reports whether the backend counts rejected packets on loopback, in a metric of kube-proxy.
 	CountsLoopback bool
 	// NotHere is the reason why the backend can run only in the virtual machines, or "" if it can run anywhere.
 	NotHere string
-	// Shortcut is a path past the rules, or nil if the backend has none.
+	// Shortcut is a path that bypasses the rules, or nil if the backend has none.
 	Shortcut *Shortcut
 	// Damages holds, by name, functions that damage the backend's state as another program might. After each damage
 	// the backend must report drift, and a full sync must repair the state.
@@ -45,7 +45,7 @@ type Deviation struct {
 	Name string
 	// Reason says why the backend cannot do better.
 	Reason string
-	// Instead returns the decision that the backend takes instead of should. ok is false if the backend decides as it
+	// Instead returns the decision that the backend takes in place of should. ok is false if the backend decides as it
 	// should. The suite fails if ok is true but the backend nevertheless decides as it should.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
@@ -117,7 +117,7 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// The other parts make additional connections, which are not compared, at the same time.
+		// In other parts, the shortcut would also count connections that are not compared.
 		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.measured
@@ -145,7 +145,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen returns a line for each declared deviation that no connection showed.
+// deviationsUnseen returns a line for each declared deviation that did not occur in any connection.
 func (s *suite) deviationsUnseen() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

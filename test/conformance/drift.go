@@ -6,7 +6,7 @@ import (
 )
 
 // testDrift damages the backend's state and checks that the backend reports drift and that a full sync repairs the
-// state. It also checks that the backend does not report drift after its own changes.
+// state. testDrift also checks that the backend reports no drift after its own changes.
 func testDrift(t *testing.T, s *suite) {
 	if len(s.backend.Damages) == 0 {
 		t.Fatalf("%s declares no way to damage its state", s.backend.Name)

@@ -39,7 +39,7 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 }
 
-// testFaults applies random changes through a faulty backend. Like the pipeline, it runs a full sync after each
+// testFaults applies random changes through a faulty backend, and like the pipeline runs a full sync after each
 // failure. At the end, the state must equal that of a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40

@@ -64,8 +64,8 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// fresh is a second host, in its own process and network namespace. It walks the same sequences without partial syncs:
-// after each sequence, it creates the state from scratch.
+// fresh is a second host, in its own process and network namespace. The second host walks the same sequences without
+// partial syncs: after each sequence, it creates the state from scratch.
 type fresh struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -75,7 +75,7 @@ type fresh struct {
 
 type freshRequest struct {
 	Sequence sequence
-	// Reset first returns to the state in which every walk begins.
+	// Reset requests a return to the initial state before the sequence.
 	Reset bool
 }
 

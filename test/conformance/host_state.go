@@ -74,8 +74,8 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the rules of iptables-legacy in existing tables. It omits empty built-in chains, because a table
-// cannot be removed, and programs create a table when they list it.
+// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains: a table cannot be
+// removed, and a program creates the table when it lists the rules.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {
@@ -88,7 +88,7 @@ func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	}
 	table := ""
 	for _, line := range strings.Split(string(out), "\n") {
-		line, _, _ = strings.Cut(line, " [") // counters
+		line, _, _ = strings.Cut(line, " [") // without counters
 		switch {
 		case strings.HasPrefix(line, "*"):
 			table = line

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay keeps it instead of the kernel.
+// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	const text = `

@@ -15,11 +15,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// foreignMark has many bits, but not the bit of the masquerade mark (bit 14).
+// foreignMark sets many bits, but not the bit of the masquerade mark (bit 14).
 const foreignMark = "0xa5b40205"
 
 // foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the
-// packets that leave with and without this mark. It also translates and filters other packets.
+// packets that leave with and without this mark. The table also has NAT for an address that no Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -51,8 +51,8 @@ table inet foreign {
 `
 
 // testMarks checks that the backend preserves the bits of the packet mark that are not its own, for connections with
-// and without masquerade and for connections to no Service. It also checks that another program's table stays as it is
-// (SEMANTICS row 32).
+// and without masquerade and for connections to no Service. Another program's table must also stay as it is (SEMANTICS
+// row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.foreign(t)
@@ -154,7 +154,7 @@ service dropping
 }
 
 // answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no
-// server listens on them. The gateway's usual answer for IPv4, "unreachable", comes once a second.
+// server listens on them. The gateway's usual answer for IPv4, "unreachable", comes only once a second.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {

@@ -26,7 +26,7 @@ func everyRoute(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// everyPair returns one of 36 triples: any two origins meet every pair of routes, as they would in all 216 triples.
+// everyPair returns one of 36 triples: any two origins meet every pair of routes, just as with all 216 triples.
 func everyPair(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter counts the objects that any program writes to the kernel in this network namespace. For nftables, it counts
+// meter counts the objects that any program writes to the kernel in this network namespace. For nftables, meter counts
 // the rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, whose tables the kernel
-// only knows as a whole, it counts the lines of the input for its programs.
+// only knows as a whole, meter counts the lines of the input for its programs.
 type meter struct {
 	fd  int
 	buf []byte
@@ -63,7 +63,8 @@ func startMeter(dir string) (*meter, error) {
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// written returns the number of objects written since the last call. The kernel notifies before a transaction returns.
+// written returns the number of objects written since the last call. The kernel sends all notifications of a
+// transaction before the transaction returns.
 func (m *meter) written() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err
@@ -116,7 +117,7 @@ func objectsIn(msg syscall.NetlinkMessage) int {
 	return max(1, n)
 }
 
-// ruleLine matches a line of a restore that changes a chain.
+// ruleLine matches a line in the input of iptables-restore that changes a chain.
 var ruleLine = regexp.MustCompile(`(?m)^(:|-[A-Z] )`)
 
 func (m *meter) lineCount() (int, error) {

@@ -69,8 +69,8 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpTable prints the tables with this name, sorted. It omits the entries of clients in affinity maps, and chains and
-// maps that nothing refers to, because they have no effect and are deleted later.
+// dumpTable prints the tables with this name, sorted. Clients' entries in affinity maps are omitted, as are chains and
+// maps that nothing refers to, which have no effect and are deleted later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // paceVariable is the environment variable that holds the factor by which this machine is slower than usual; emulated
 // machines set the variable. The factor extends the times that decide an outcome: the wait for a dropped packet, and
-// the timeout of session affinity. It also shortens random walks, and lowers the rate of clients that ask
+// the timeout of session affinity. The factor also shortens random walks, and lowers the rate of clients that ask
 // continuously. All other comparisons stay the same.
 const paceVariable = "CONFORMANCE_PACE"
 
@@ -19,7 +19,7 @@ func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 // rest returns the time between two questions of one of many clients, so that they leave a processor to the backend.
 func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
 
-// fewer returns the number of steps of a random walk of n steps at this pace, at least least.
+// fewer shortens a random walk of n steps by the pace, but to no fewer than least steps.
 func fewer(n, least int) int { return max(least, n/pace()) }
 
 func pace() int {

@@ -86,7 +86,8 @@ func (s *service) parseLine(words []string) (err error) {
 	return err
 }
 
-// parseFor parses "TCP SCTP IPv6". Without a protocol it returns all protocols, and without a family both families.
+// parseFor parses "TCP SCTP IPv6". Without a protocol, parseFor returns all protocols; without a family, both
+// families.
 func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) {
 	for _, w := range words {
 		if p, ok := plan.ParseProtocol(w); ok {

@@ -166,7 +166,7 @@ func (w *walk) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, paced(applyTimeout))
 	defer cancel()
 	prev := w.plan
-	w.plan = nil // restored below unless Apply fails
+	w.plan = nil // stays nil if Apply fails
 	if _, err := w.meter.written(); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
 			}
 			honest := b.New
 			b.New = func(ctx context.Context, opts proxiers.Env) (proxiers.Proxier, error) {
-				// Only now, because the fresh host must use the original programs.
+				// Change PATH only now, because the fresh host must use the original programs.
 				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 				return honest(ctx, opts)
 			}

@@ -75,7 +75,7 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal declares one of the bugs as a deviation, which no backend declares.
+// silentRefusal is a deviation that no backend declares: refusals are silent, as with one of the bugs.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to see that declared deviations are held to",
@@ -86,7 +86,7 @@ var silentRefusal = Deviation{
 	},
 }
 
-// forgetfulness declares another bug as a deviation: session affinity that does not last.
+// forgetfulness is a deviation that no backend declares: session affinity does not last.
 var forgetfulness = AffinityDeviation{
 	Name:    "clients are forgotten",
 	Reason:  "to see that declared deviations are held to",

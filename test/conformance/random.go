@@ -176,7 +176,7 @@ func (c *changer) chooseRoutes(svc *service) {
 	}
 }
 
-// chooseRoute returns a random route, but none to a pool without endpoints.
+// chooseRoute returns a random route that does not lead to an empty pool.
 func (c *changer) chooseRoute(svc *service) plan.Route {
 	r := routes[c.IntN(len(routes))]
 	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {

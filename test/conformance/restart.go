@@ -131,7 +131,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
-				// One question makes connection tracking know a UDP flow.
+				// One question adds a UDP flow to connection tracking.
 				if got := session.Ask(patience); got.Answer != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
@@ -150,7 +150,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 }
 
 // mustBeInGroups checks that hooks of a host's control group, and no hooks of another host's, see the connections of
-// the suite. client-a must have at least least sockets in its group.
+// the suite. client-a must have no fewer than least sockets in its group.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {

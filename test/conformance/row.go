@@ -77,9 +77,9 @@ func isNodeAddr(a netip.Addr) bool {
 // and a client outside.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf returns rows of every source, and of an unbound socket of the host, to all destinations of the services:
-// every frontend; NodePorts at addresses that accept them, at one that does not, and on loopback; an unused port of
-// every ClusterIP; and an address that no Service has.
+// rowsOf returns rows from every source, and from an unbound socket of the host, to the destinations of the services.
+// The destinations are every frontend, NodePorts at addresses that accept them, at one that does not and on loopback,
+// an unused port of every ClusterIP, and an address that no Service has.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {

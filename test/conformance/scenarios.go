@@ -42,7 +42,7 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// ownSources adds the source addresses of the rows that the host lacks to the host, for this test.
+// ownSources adds the addresses that rows use as sources of the host to the host, for the duration of this test.
 func (s *suite) ownSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

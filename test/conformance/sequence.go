@@ -55,8 +55,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. Unusually many of its Services share the low bits of addresses,
-// so that a backend that sorts by these bits has many Services in one place.
+// newSequenceChanger returns a changer for sequences. Unusually many of the changer's Services share the low bits of
+// addresses, so that a backend that sorts by these bits has many Services in one place.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
@@ -66,8 +66,8 @@ func newSequenceChanger() *changer {
 	return c
 }
 
-// walk makes the changes of seq, and calls apply after each change that is not combined with the next change. It ends
-// with apply's first error.
+// walk makes the changes of seq, and calls apply after each change that is not combined with the next change. walk
+// returns the first error of apply.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]

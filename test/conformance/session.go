@@ -14,8 +14,7 @@ import (
 // applyTimeout limits one Apply, as in the daemon.
 const applyTimeout = 30 * time.Second
 
-// session is an instance of the backend with its followers, which began on a clean host, and the plan that it has
-// applied.
+// session is an instance of the backend and its followers, started on a clean host, together with its applied plan.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
@@ -82,7 +81,7 @@ func (ses *session) options(t *testing.T) proxiers.Env {
 	return opts
 }
 
-// apply applies next. prev is the plan that the backend has applied, or nil for a full sync.
+// apply applies the plan next. prev is the plan that the backend has applied, or nil for a full sync.
 func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
@@ -124,7 +123,7 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from p. Messages begin with context.
+// mustAgree fails the test for every row whose result differs from p. The messages start with context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)
@@ -134,7 +133,7 @@ func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any
 	fail(t, differences)
 }
 
-// fail fails the test for each problem, and shows the first ten.
+// fail reports an error for each problem, up to ten of them.
 func fail(t *testing.T, problems []string) {
 	t.Helper()
 	const shown = 10

@@ -52,7 +52,7 @@ type frontend struct {
 // lab holds the parts of the lab that a plan depends on: the node's addresses, and the addresses of endpoints.
 type lab struct {
 	hostAddrs []netip.Addr
-	// endpoints holds the endpoints by the name that their server answers with ("pod-a", "far-a:9090"), and by family.
+	// endpoints holds the endpoints by family and by the name that their server answers with ("pod-a", "far-a:9090").
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 

@@ -37,7 +37,7 @@ func testIdempotence(t *testing.T, s *suite) {
 }
 
 // testPartialEqualsFull applies random changes, and after each change compares connections to current and to removed
-// destinations. At the end, it compares the state with that of a new instance on a clean host.
+// destinations. At the end, the test compares the state with that of a new instance on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(fewer(3, 1)) {

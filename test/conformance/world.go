@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The ports on which every endpoint listens. An endpoint that is named without a port has endpointPort.
+// The ports on which every endpoint listens. An endpoint that is named without a port uses endpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
@@ -168,7 +168,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	n, err := strconv.ParseUint(which, 10, 8)
 	switch {
 	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
-		n = uint64(which[0]-'a') + 2 // .1 is left for a gateway
+		n = uint64(which[0]-'a') + 2 // .1 is reserved for a gateway
 		if which == "b" && kind == "client" {
 			n = 130 // in the other half of the range
 		}

@@ -44,7 +44,7 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 // partialWrites changes one Service of fifty after another, each by a partial sync, and compares the number of written
-// objects with that of full syncs. It returns a problem, or "" if there is none.
+// objects with that of full syncs. partialWrites returns a problem, or "" if there is none.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

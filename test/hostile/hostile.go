@@ -1,5 +1,5 @@
-// Package hostile holds small objects such as a hostile or broken cluster may contain. They are seeds of all fuzz
-// targets that read objects, and so part of every test run. The package also creates objects from a fuzzer's bytes.
+// Package hostile holds small examples of objects that a hostile or broken cluster may contain. All fuzz targets that
+// read objects use them as seeds, as does every test run. The package also creates objects from a fuzzer's bytes.
 package hostile
 
 import (
@@ -36,7 +36,7 @@ func Manifests(t testing.TB) (out [][]byte) {
 }
 
 // Streams returns the corpus and the manifest from Many as JSON, one stream for each manifest and one object on each
-// line. It omits documents that JSON cannot represent.
+// line. Streams omits documents that JSON cannot represent.
 func Streams(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, text := range append(Manifests(t), Many(1000, 3)) {
@@ -81,8 +81,8 @@ func Many(ports, endpoints int) []byte {
 	return b.Bytes()
 }
 
-// Control returns the first control character in text with the text around it, or "". Terminals also interpret 0x80 to
-// 0x9f, and characters that change the direction of the text hide what is written.
+// Control returns the first control character in text with the text around it, or "". Terminals also interpret the
+// bytes 0x80 to 0x9f, and characters that change the direction of the text hide what is written.
 func Control(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

@@ -20,8 +20,7 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs runs programs in its own network namespace, on a thread that ends, with the namespace, after the fuzz
-// target.
+// programs runs programs in its own network namespace. Its thread and the namespace end with the fuzz target.
 type programs struct {
 	calls chan func()
 	// seen holds the texts that were accepted: a process for each execution would be slow, and most texts repeat.
@@ -118,9 +117,9 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is FuzzNFTables for both variants of iptables. It writes to the kernel, because the programs do not ask
-// the kernel with --test. Each input is a full sync over the previous rules, then a change. Afterwards, the contents
-// of the tables must be plain text of bounded size.
+// FuzzIPTables is FuzzNFTables for both variants of iptables. The target writes to the kernel, because the programs do
+// not ask the kernel with --test. Each input is a full sync over the previous rules, then a change. Afterwards, the
+// contents of the tables must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}

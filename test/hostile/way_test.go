@@ -34,7 +34,7 @@ var (
 	// hosts, or of no host.
 	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
-	// metadata holds the addresses of metadata services of clouds.
+	// metadata holds the addresses of cloud metadata services.
 	metadata = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "192.0.0.170", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
 )
 
@@ -135,7 +135,7 @@ func put(c *convert.Converter, sink source.Sink, object any) {
 	}
 }
 
-// plans turns objects into two plans: the first from one half of the objects, the second from all objects.
+// plans turns objects into two plans: the first from the first half of the objects, the second from all objects.
 func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	t.Helper()
 	tr := tracker.New(tracker.Layer{Name: "kube"})
@@ -164,7 +164,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	return first, step(objects[half:], first)
 }
 
-// check verifies that the plan uses no address that Services must not have, and no endpoint that is not allowed.
+// check verifies that the plan uses only frontend addresses and endpoints that are allowed.
 func check(t *testing.T, p *plan.Plan) {
 	t.Helper()
 	if err := p.Validate(); err != nil {

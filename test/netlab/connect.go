@@ -95,7 +95,7 @@ type Session struct {
 }
 
 // Open opens a connection that stays open. If that fails, the session is nil and the outcome holds the reason. UDP and
-// SCTP connections fail only when asking.
+// SCTP connections fail only in Ask.
 func (h *Host) Open(f Flow) (*Session, Outcome) {
 	r := h.fromFreePort("Open", f)
 	if r.ID == 0 {

@@ -25,7 +25,7 @@ type group struct {
 
 // makeGroup creates the host's control group. Where this is impossible, as in a container with a read-only
 // /sys/fs/cgroup, makeGroup logs the reason, and the host shares the control group of the tests. In continuous
-// integration (CI=true), it returns an error instead.
+// integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
 	g, err := cgroup.New(h.lab.prefix + h.Name)
 	if err == nil {
@@ -58,7 +58,7 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 		switch {
 		case strings.HasSuffix(strings.TrimSpace(line), "cgroup:/"+filepath.Base(h.Cgroup())):
 			own++
-		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // these have no group
+		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // these sockets have no group
 		default:
 			others = append(others, line)
 		}
@@ -66,7 +66,7 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 	return own, others, nil
 }
 
-// inGroup starts a process in the host's control group.
+// inGroup returns attributes that start a process in the host's control group.
 func (h *Host) inGroup() *syscall.SysProcAttr {
 	if h.group == nil {
 		return nil

@@ -88,8 +88,8 @@ func TestWhereNoGroupCanBeMadeTheLogSaysSo(t *testing.T) {
 	}
 }
 
-// TestAnUnboundSocketHasTheAddressThatTheKernelChooses connects to another host and to the node's own addresses. To
-// another host the source is the link's address if there is one; to an own address it is the same address.
+// TestAnUnboundSocketHasTheAddressThatTheKernelChooses connects to another host and to the node's own addresses. The
+// expected source is the link's address, if there is one, or the destination itself if the node owns it.
 func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")
@@ -111,7 +111,7 @@ func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	}
 }
 
-// TestAProcessThatIsKilledIsTold: after the process of a host was killed, its connections fail and name the process.
+// TestAProcessThatIsKilledIsTold: after a host's process was killed, the error of a connection names the process.
 func TestAProcessThatIsKilledIsTold(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))
@@ -128,5 +128,5 @@ func TestAProcessThatIsKilledIsTold(t *testing.T) {
 	if got := client.Connect(f); got.Answer != Failed || !strings.Contains(got.Problem, "process of client") {
 		t.Errorf("after its end: %s", got)
 	}
-	client.stop = nil // the error of stop is tested above
+	client.stop = nil // stop would return an error after the kill
 }

@@ -57,7 +57,7 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
 // Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates stay in that namespace, but
-// are not in the host's control group. Goroutines that fn starts are in neither.
+// are not in the host's control group. Goroutines that fn starts are in neither the namespace nor the group.
 func (h *Host) Do(fn func() error) error {
 	if h.Netns == "" {
 		return fn()
@@ -82,8 +82,8 @@ func (h *Host) Do(fn func() error) error {
 	return fn()
 }
 
-// Command returns a command that runs on the host, in its control group, and is killed when ctx ends. The command's
-// process is that of the program, because nsenter replaces itself.
+// Command returns a command that runs on the host, in its control group, and is killed when ctx ends. nsenter replaces
+// itself with the program, so the command's process is the program's.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
 		return exec.CommandContext(ctx, name, args...)

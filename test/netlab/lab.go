@@ -30,7 +30,7 @@ type Options struct {
 	InPlace bool
 }
 
-// Lab is a network of hosts. Its hosts are removed at the end of the test.
+// Lab is a network of hosts, which are removed at the end of the test.
 type Lab struct {
 	Node, Gateway *Host
 

@@ -12,9 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Serve starts servers on one address of the host, one for each protocol. They answer every line of a TCP connection,
-// every UDP datagram and every SCTP INIT with name and the peer address that they see. The servers run until the lab
-// ends.
+// Serve starts servers on one address of the host, one for each protocol. The servers answer every line of a TCP
+// connection, every UDP datagram and every SCTP INIT with name and the peer address that they see, until the lab ends.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
 		if _, err := h.Start(name, at, p); err != nil {

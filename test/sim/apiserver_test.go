@@ -44,10 +44,10 @@ type event struct {
 // misbehaviour describes how the API server misbehaves. The zero value is a healthy server.
 type misbehaviour struct {
 	status     int           // answers all requests with this status
-	retryAfter int           // seconds for Retry-After, with status
-	body       string        // answers all requests with this body and 200
+	retryAfter int           // Retry-After in seconds, sent with status
+	body       string        // answers all requests with status 200 and this body
 	truncate   int           // cuts answers, also the starts of watches, after this number of bytes
-	delay      time.Duration // before each answer
+	delay      time.Duration // delay before each answer
 	hang       bool          // never answers
 	lag        bool          // watches send no new events
 	gone       bool          // all versions are too old for a watch
@@ -81,7 +81,7 @@ func (a *apiServer) start(addr string) {
 	a.listener = a.net.listen(addr)
 	a.server = &http.Server{
 		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
-		// X25519 is Go's cheapest key agreement.
+		// X25519 is Go's cheapest key exchange.
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{a.cert}, CurvePreferences: []tls.CurveID{tls.X25519}},
 	}
 	go a.server.ServeTLS(a.listener, "", "")
@@ -246,7 +246,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
-			if from%2 == 0 { // kube-apiserver answers in either way
+			if from%2 == 0 { // kube-apiserver uses both answers
 				fail(w, http.StatusGone, "Expired", "too old resource version")
 				return
 			}

@@ -33,7 +33,7 @@ func newHost() *host {
 	return h
 }
 
-// setAddr gives the host another address, as DHCP does.
+// setAddr changes the host's address, as DHCP does.
 func (h *host) setAddr(addr string) {
 	next := &nodeinfo.Host{
 		Addrs: []nodeinfo.Addr{

@@ -24,7 +24,7 @@ type kernel struct {
 	fault    kernelFault
 	drift    func(reason string) // set by the running process, nil while none runs
 	applies  int
-	good     time.Time // start of the last successful Apply, or zero if rules of it were lost
+	good     time.Time // start of the last successful Apply, or zero if its rules were lost
 	// gone is called for each ServicePort that an Apply removes, and empty for each one that loses all of its
 	// endpoints.
 	gone, empty func(*kernel, portKey)
@@ -47,7 +47,7 @@ type kernelFault struct {
 	refuse map[string]bool        // refused Services, by namespace/name
 	names  bool                   // the error names a refused Service
 	loses  bool                   // Apply loses a rule before it returns
-	panics func(name string) bool // whether Apply panics for a Service, or for "" in every case
+	panics func(name string) bool // whether to panic for a Service, or for "" without one
 }
 
 var errKernel = errors.New("simulated failure of the kernel")

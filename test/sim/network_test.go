@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// network carries connections in memory, because the kernel's sockets block outside a bubble. Like TCP, it delivers
-// data that was written during a silence when the silence ends.
+// network carries connections in memory, because the kernel's sockets block outside a bubble. Like TCP, the network
+// delivers data that was written during a silence when the silence ends.
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -135,7 +135,7 @@ func (n *network) reset() {
 	n.each(func(c *conn) { c.in.end(os.NewSyscallError("read", syscall.ECONNRESET)) })
 }
 
-// forget silences all existing connections for ever, as a restarted NAT router does.
+// forget silences all existing connections forever, as a restarted NAT router does.
 func (n *network) forget() { n.each(func(c *conn) { c.in.lose() }) }
 
 // conn is one end of a connection.

@@ -28,16 +28,16 @@ const (
 	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply ends after 61
 	// s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is how long the kernel may lack the plan while the daemon says that it is healthy (health.Grace), and the
-	// time that one look takes.
+	// grace is the longest time for which the daemon may report that it is healthy although the kernel lacks the plan
+	// (health.Grace), plus the time of one look.
 	grace = health.Grace + 2*time.Second
-	// honest is how long what is served may differ from what the sources have without any condition that tells: a watch
-	// that went silent, and a list that goes silent after it.
+	// honest is the longest time for which the kernel may differ from the sources without a reported fault. In the
+	// worst case, a watch goes silent, and then the list that follows.
 	honest = 2 * promised
-	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes. Each of four
-	// resources is listed at most every 10 s while that fails, and a watch that begins well and breaks off is followed
-	// by another one after a second. In 200 seeds there were up to 1,000 requests an hour. Of the log each fault, its
-	// end and each full sync takes a line, and a search for refused ServicePorts some dozens.
+	// maxLines and maxRequests limit an hour in which faults never pause for more than a few minutes. Each of four
+	// resources is listed at most every 10 s while listing fails. A watch that starts well and breaks off is replaced
+	// after a second. In 200 seeds there were up to 1,000 requests an hour. Each fault, the end of each fault and each
+	// full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 

@@ -105,8 +105,8 @@ func (s *simulation) touch(svc *service) {
 	s.put(svc)
 }
 
-// checkNamed checks that the problems name each object that made a part panic. A stage may stall for a minute before
-// that.
+// checkNamed checks that the problems name each object that made a part panic. The problem may appear late, because a
+// stage may stall for a minute.
 func (s *simulation) checkNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
 	defer s.panics.mu.Unlock()

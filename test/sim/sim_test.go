@@ -11,8 +11,8 @@
 // that failed, three failed again in 10 of 10 runs and one in 2 of 10 runs. If a seed passes, repeat it with
 // -count=20.
 //
-// The simulation does not cover jumps of the wall clock, because synctest has one clock, which cannot be set. Clocks
-// of others differ: creation times of objects are up to 83 days ahead or behind. The simulation also omits the doctor,
+// The simulation does not cover jumps of the wall clock, because synctest has one clock, which cannot be set. Other
+// clocks do differ: creation times of objects are up to 83 days ahead or behind. The simulation also omits the doctor,
 // the control socket, metrics and real followers, which block in the kernel.
 //
 // SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
@@ -43,8 +43,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes the error handlers that delay all reflectors of the process together, because their clock is that
-// of the bubble with the latest error. A panic shows the seed, which is a label of the goroutine.
+// TestMain removes apimachinery's error handlers: they delay all reflectors of the process together, by the clock of
+// the bubble with the latest error. A panic shows the seed, which is a label of the goroutine.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
@@ -98,7 +98,7 @@ func folder(t *testing.T) string {
 // apiNamespace is the namespace of the API server's Services.
 const apiNamespace = "default"
 
-// simulation is one run.
+// simulation is one run of the simulation.
 type simulation struct {
 	t     *testing.T
 	seed  uint64

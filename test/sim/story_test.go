@@ -20,7 +20,7 @@ type episode struct {
 	begin, end func()
 }
 
-// chaos runs faults of all kinds side by side for some minutes. All faults have ended when chaos returns.
+// chaos runs faults of all kinds at the same time for some minutes. All faults have ended when chaos returns.
 func (s *simulation) chaos() {
 	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
 	s.notef("chaos for %s", length)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Group is a control group. It counts the CPU time of a program and of its children in microseconds, and can freeze
-// all of them. /proc counts a child only after the child has ended, and in ticks.
+// Group is a control group. A group counts the CPU time of a program and of its children in microseconds, and can
+// freeze all of them. In contrast, /proc counts a child only after the child has ended, and in ticks.
 type Group struct {
 	path string // in the hierarchy of cgroup2
 }
@@ -136,7 +136,7 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// Settle waits until the group has used less than 2 % of a CPU throughout the duration quiet.
+// Settle waits until the group has used less than 2 % of a CPU for the duration quiet.
 func (c *Group) Settle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()

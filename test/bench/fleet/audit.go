@@ -28,7 +28,7 @@ rules:
 type request struct {
 	at   time.Time
 	host string
-	// list is true if the request asks for all objects, also as the start of a watch.
+	// list is true if the request asks for all objects, alone or at the start of a watch.
 	list bool
 	// refused is the HTTP status if the API server refused the request, else 0.
 	refused int
@@ -43,7 +43,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in the order of the log. It ignores an incomplete last line.
+// readAudit returns the hosts' requests in the order of the log, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 	return r, false, nil
 }
 
-// counts holds numbers of requests in an interval.
+// counts holds the numbers of requests in an interval.
 type counts struct {
 	all, lists, refused int
 	most, mostLists     int // in the busiest second

@@ -33,7 +33,7 @@ const ramp = 10 * time.Second
 // inotify. As root, the hosts would leave no instance for other programs. Hosts without an instance poll the file.
 const hostsUser = 65534
 
-// maybeHosts runs the hosts, and exits, if this process was started with hostsCommand.
+// maybeHosts runs the hosts and exits if this process was started with hostsCommand.
 func maybeHosts() {
 	if len(os.Args) != 5 || os.Args[1] != hostsCommand {
 		return
@@ -95,7 +95,7 @@ func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, ou
 			select {
 			case <-ctx.Done():
 			case <-time.After(ramp * time.Duration(i) / time.Duration(n)):
-				_ = s.Run(ctx, hosts[i]) // the status of the source reports errors
+				_ = s.Run(ctx, hosts[i]) // the source's status reports errors
 			}
 		})
 	}

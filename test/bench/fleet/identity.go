@@ -82,8 +82,8 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel makes the API server queue the hosts' requests at a priority level of their own, or at the level of all
-// service accounts.
+// setLevel makes the API server queue the hosts' requests at their own priority level, or at the level of all service
+// accounts.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
 		return l.kubectl(ctx, "apply", "-f", access)

@@ -146,7 +146,7 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	return nil
 }
 
-// usage holds the resources that were used up to a point in time.
+// usage holds the resources consumed up to a point in time.
 type usage struct {
 	at time.Time
 	// bytes is the number of bytes that the hosts received, packet headers included.

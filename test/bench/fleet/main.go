@@ -16,7 +16,7 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes a second while endpoints change
 	rest, busy                 time.Duration
-	// The API server is stopped for down, and requests are counted for back after its restart.
+	// down is the downtime of the API server, and back the time for which requests are counted after the restart.
 	down, back time.Duration
 	json       string
 }

@@ -101,7 +101,7 @@ func (m *measuring) begin(ctx context.Context) error {
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// over measures the resources and requests that are used while do runs.
+// over records the resources and requests that are used while do runs.
 func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -208,7 +208,7 @@ func (m *measuring) restart(ctx context.Context) error {
 	return m.requestsSince(stopped)
 }
 
-// requestsSince records the requests from the first request after stopped.
+// requestsSince records the requests within the time back after the first request that follows stopped.
 func (m *measuring) requestsSince(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

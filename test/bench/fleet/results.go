@@ -16,7 +16,7 @@ const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
-	// own is whole with a priority level for the hosts.
+	// own is like whole, but with a separate priority level for the hosts.
 	own = "all, own level"
 )
 
@@ -84,7 +84,7 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the figures as a table in Markdown. It omits programs and measures without figures.
+// print writes the figures as a table in Markdown, without programs and measures that have no figures.
 func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })

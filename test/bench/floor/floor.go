@@ -1,7 +1,7 @@
-// Package floor is a service proxy that does as little as possible. It watches the EndpointSlices of a cluster.Load,
-// and writes each event as one prepared transaction to a netlink socket that stays open. The package validates
-// nothing, merges nothing, saves nothing on disk and supports one kind of Service. The difference between the figures
-// of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
+// Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
+// cluster.Load, and writes each event as one prepared transaction to a netlink socket that stays open. The proxy
+// validates nothing, merges nothing, saves nothing on disk and supports one kind of Service. The difference between
+// the figures of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
 package floor
 
 import (
@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// ruleset sends a connection to a random endpoint of its Service. Like Edgeway, it refuses connections to a Service
-// without endpoints, because the client of a dropped packet would wait for an answer.
+// ruleset sends a connection to a random endpoint of its Service. Like Edgeway, ruleset refuses connections to a
+// Service without endpoints, because the client of a dropped packet would wait for an answer.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service
@@ -40,7 +40,7 @@ const ruleset = `table ip floor {
 }
 `
 
-// proxy is one running instance.
+// proxy is a running instance of the service proxy.
 type proxy struct {
 	slices discoveryv1client.EndpointSliceInterface
 	table  *table

@@ -70,7 +70,7 @@ func elements(service int, endpoints ...int) (all []element) {
 	return all
 }
 
-// differences does not return endpoints that stay in their places.
+// differences omits endpoints that keep their place.
 func TestDifferences(t *testing.T) {
 	three := elements(7, 0, 1, 2)
 	for name, c := range map[string]struct{ before, now, gone, come []element }{

@@ -42,10 +42,10 @@ func openTable() (*table, error) {
 
 func (t *table) close() { _ = t.conn.CloseLasting() }
 
-// perBatch limits the elements of a transaction, because they form one attribute of at most 64 KiB.
+// perBatch is the maximum number of elements in a transaction, because they form one attribute of at most 64 KiB.
 const perBatch = 1000
 
-// commit removes elements and adds others. Only the elements of the initial list take more than one transaction.
+// commit removes elements and adds others. Only the elements of the initial list need more than one transaction.
 func (t *table) commit(gone, come []element) error {
 	if len(gone) > 0 {
 		if err := t.conn.SetDeleteElements(t.set, keys(gone)); err != nil {

@@ -14,7 +14,7 @@ type Measure string
 // CPU returns the measure for the CPU time that belongs to m.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
-// Key identifies figures by what was measured, and for which program.
+// Key identifies figures by their measure, number of Services and program.
 type Key struct {
 	Measure  Measure
 	Services int `json:",omitempty"` // 0 if the measure does not depend on the number of Services
@@ -24,7 +24,7 @@ type Key struct {
 // Figures holds every figure of a run. Times are in seconds, sizes in bytes.
 type Figures map[Key][]float64
 
-// Add adds a figure.
+// Add adds a figure for a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
 // Median returns the median of the figures for a key, or false if there are none.
@@ -40,7 +40,7 @@ func (f Figures) Median(k Key) (float64, bool) {
 	return (values[mid-1] + values[mid]) / 2, true
 }
 
-// Ratio divides one median by another. It returns false if one of the medians is missing.
+// Ratio divides one median by another, or returns false if one of the medians is missing.
 func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	value, ok := f.Median(mine)
 	divisor, okOther := f.Median(other)

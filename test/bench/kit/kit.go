@@ -54,7 +54,7 @@ func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop sends SIGTERM to a command and waits for any exit code. After patience, Stop kills the command.
+// Stop sends SIGTERM to a command and waits until it exits, with any code. After patience, Stop kills the command.
 func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()

@@ -48,7 +48,7 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	var limit unix.Rlimit // 1,000 streams exceed the usual limit of file descriptors; children inherit the limit
+	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit the limit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of file descriptors: %w", err)
 	}
@@ -180,8 +180,8 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 // socketProxyd is the path of systemd-socket-proxyd on Debian and Fedora.
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
-// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). systemd makes its
-// services ignore SIGPIPE: otherwise socket-proxyd 252 ends when it writes to a connection that was reset.
+// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). Like a service of
+// systemd, socket-proxyd ignores SIGPIPE: otherwise version 252 ends when it writes to a connection that was reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig

@@ -80,8 +80,7 @@ func discard(conn net.Conn, count *atomic.Int64) {
 	}
 }
 
-// measure returns a rate per second, of connections or gigabytes. It returns after the relay has closed all
-// connections.
+// measure returns a rate per second, of connections or gigabytes, after the relay has closed all connections.
 func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	if s.streams == 0 {
 		value, err = connect(r.addr, o.connections)
@@ -131,7 +130,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 	return float64(arrived.Load()-before) / time.Since(began).Seconds(), nil
 }
 
-// connect opens connections from eight clients, each with one byte both ways, and returns the connections per second.
+// connect opens connections from eight clients, sends one byte each way, and returns the connections per second.
 func connect(to netip.AddrPort, count int) (float64, error) {
 	var group errgroup.Group
 	group.SetLimit(8)

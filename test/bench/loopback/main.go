@@ -1,10 +1,10 @@
 // Command loopback compares Edgeway's relay for NodePorts on loopback with systemd-socket-proxyd and with an earlier
-// Edgeway. It measures throughput with 1, 50 and 1,000 streams, and new connections per second.
+// Edgeway. The command measures throughput with 1, 50 and 1,000 streams, and new connections per second.
 //
 // scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
 // same endpoint and take turns, so other work of the machine affects all programs. Edgeway runs as an unprivileged
-// user with CAP_NET_ADMIN alone, as in units/edgeway.service. The column "direct" is the same load without a relay.
-// This process is both the client and the endpoint.
+// user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct" shows the same load
+// without a relay. This process is both the client and the endpoint.
 package main
 
 import (
@@ -69,7 +69,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		for _, s := range o.steps() {
 			fmt.Fprintf(os.Stderr, "round %d: %s\n", round+1, s.name)
 			for i := range l.relays {
-				r := l.relays[(i+round)%len(l.relays)] // each program is first in turn
+				r := l.relays[(i+round)%len(l.relays)] // each program goes first in turn
 				if err := ctx.Err(); err != nil {
 					return err
 				}

@@ -16,7 +16,7 @@ type Panel struct {
 	Lines []Line
 }
 
-// Line holds the figures of one program. The first line of each panel has the first color, and so on.
+// Line holds the figures of one program. The n-th line of each panel has the n-th color.
 type Line struct {
 	Name   string
 	Points []Point
@@ -102,7 +102,7 @@ func (p Panel) draw(b *strings.Builder) {
 // scale is an axis.
 type scale struct {
 	ticks []float64
-	// part returns the place of a value on the axis, from 0 to 1.
+	// part returns the position of a value on the axis, from 0 to 1.
 	part func(float64) float64
 }
 
