@@ -128,8 +128,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause returns the time to wait between two attempts, because attempts take CPU time from the program. The pause is
-// 1/200 of the time that has passed, or up to 1/20 on a slow machine, where an attempt itself takes long.
+// pause returns the time to wait between two attempts, which take CPU time from the program. The pause is 1/200 of the
+// time that has passed, or up to 1/20 on a slow machine, where an attempt itself takes long.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }

@@ -29,8 +29,8 @@ type lab struct {
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// patience limits the duration of one attempt to connect. This limit bounds the error of a measured time, because
-	// a packet that a rule drops is never answered.
+	// patience limits the duration of one attempt to connect. The limit bounds the error of a measured time, because a
+	// packet that a rule drops is never answered.
 	patience time.Duration
 }
 

@@ -46,8 +46,7 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 	})
 }
 
-// coldStarts measures Edgeway, and an earlier Edgeway, while the API server is down. kube-proxy saves no state for
-// this.
+// coldStarts measures Edgeway, and an earlier Edgeway, without the API server. kube-proxy has no saved state to use.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {

@@ -32,15 +32,15 @@
 // route for each origin. A route is origin=pool[+snat], origin=reject or origin=drop, and "all" stands for the three
 // origins. Lines about the node come before the first service. "pods source" (the default), "pods interface" or "pods
 // unknown" selects how the plan identifies pods. "nodeports ADDRESS..." selects the addresses that accept NodePorts
-// (node-1 and node-2 if not given). This list may include loopback, where the follower proxiers/localnodeport serves
-// NodePorts beside every backend. "cidrs PREFIX..." sets the Service CIDRs.
+// (node-1 and node-2 if not given). The addresses may include loopback, where the follower proxiers/localnodeport
+// serves NodePorts beside every backend. "cidrs PREFIX..." sets the Service CIDRs.
 //
 // More sections "plan" and "flows" may follow; each plan is applied as a change of the previous plan. The names are
 // those of the lab: pod-a, pod-b, pod-c on the node; far-a, far-b elsewhere; client-a, client-b outside; cluster-N in
-// the Service CIDRs; external-N and lb-N. The node itself is host, with the addresses node-1, node-2, node-3 and
-// loopback; as an endpoint, "host" is a pod in the host's network. An endpoint listens on port 8080 or, as in
-// far-a:9090, on 9090. If a pass line names an address of the host, the host itself listens there and must be reached.
-// Any other address in a pass line must belong to no host.
+// the Service CIDRs; external-N and lb-N in other ranges. The node itself is host, with the addresses node-1, node-2,
+// node-3 and loopback; as an endpoint, "host" is a pod in the host's network. An endpoint listens on port 8080 or, as
+// in far-a:9090, on 9090. If a pass line names an address of the host, the host itself listens there and must be
+// reached. Any other address in a pass line must belong to no host.
 //
 // The suite counts the objects that a partial sync writes to the kernel: nftables sends notifications, and the input
 // of the programs of iptables-legacy is recorded. A partial sync may write the changed objects and few others.

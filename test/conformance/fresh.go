@@ -57,7 +57,7 @@ func isolateFuzzWorker() error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // the thread that calls Exec must be the one in the new namespace
+	runtime.LockOSThread() // the thread in the new namespace must call Exec
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}

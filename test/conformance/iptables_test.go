@@ -41,7 +41,7 @@ func iptablesBackend(variant string) Backend {
 	b := Backend{
 		Component: all[i],
 		Dump:      ipt.dump,
-		// These chains belong to dispatch trees of more than one level.
+		// The shapes are chains in dispatch trees of more than one level.
 		Shapes: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
 			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),
@@ -67,7 +67,7 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". Its methods run the programs of this variant, as another program would.
+// variantOf is "nft" or "legacy". The methods run the programs of this variant, as another program would.
 type variantOf string
 
 // command runs "iptables ARGUMENTS", "ip6tables-save ARGUMENTS" and the like.

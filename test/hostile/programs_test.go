@@ -20,7 +20,7 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs runs programs in its own network namespace. Its thread and the namespace end with the fuzz target.
+// programs runs programs in its own network namespace. The thread and the namespace end with the fuzz target.
 type programs struct {
 	calls chan func()
 	// seen holds the texts that were accepted: a process for each execution would be slow, and most texts repeat.

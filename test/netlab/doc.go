@@ -2,8 +2,8 @@
 //
 // A Lab is a star with the node, the host under test, in the middle. The node routes for all other hosts: pods of the
 // node, endpoints elsewhere, and clients outside. A veth pair connects each of these hosts to the node. All packets
-// between hosts pass the node, so replies take the same path back whether or not the source was rewritten, and the far
-// end shows what the node did to a connection.
+// between hosts pass through the node, so replies take the same path back whether or not the source was rewritten, and
+// the far end shows what the node did to a connection.
 //
 //	gateway (192.0.2.1) ── eth0 (192.0.2.10)  node  pod-a ── 10.244.1.2
 //	                                                client-a ── 203.0.113.2

@@ -16,8 +16,8 @@ const (
 	hostSide = 2
 )
 
-// macOf returns the hardware address of one end of the link between the node and h. These addresses are fixed, so that
-// neighbour entries can be static and no packet ever waits for ARP.
+// macOf returns the hardware address of one end of the link between the node and h. Hardware addresses are fixed, so
+// that neighbour entries can be static and no packet ever waits for ARP.
 func macOf(h *Host, side byte) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
 }

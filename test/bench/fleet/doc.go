@@ -8,7 +8,7 @@
 // without the rest of the daemon, with its own connections, user agent, node name and service account. The hosts watch
 // all Services, then one tenth of the Services, which a label selects, and then all Services with a priority level for
 // the hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten
-// times a second. The column "nobody" shows the same run without hosts. The API server is a real one with its default
+// times a second. The column "nobody" shows the same run without hosts. The API server is real and has its default
 // limits.
 //
 // Requests are counted in the API server's audit log, and bytes on the link between the two namespaces. CPU time is

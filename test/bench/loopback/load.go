@@ -65,8 +65,7 @@ func send(conn net.Conn) {
 	}
 }
 
-// discard counts the bytes that arrive. The kernel drops them without copying them to the reader (see MSG_TRUNC in
-// tcp(7)).
+// discard counts the bytes that arrive. The kernel drops these bytes without copying them (see MSG_TRUNC in tcp(7)).
 func discard(conn net.Conn, count *atomic.Int64) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	for n, errno := uintptr(1), unix.Errno(0); err == nil && errno == 0 && n > 0; {
