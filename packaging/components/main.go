@@ -110,7 +110,7 @@ func module(kind, path, version string) component {
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// modules returns the modules that are linked into the program, in the linker's order, which is by path.
+// modules returns the modules that are linked into the program, sorted by path as in the linker's list.
 func modules(info *debug.BuildInfo) []*debug.Module {
 	var out []*debug.Module
 	for _, m := range info.Deps {

@@ -9,7 +9,7 @@
 //
 // Compare only ratios of two figures of the same run, because a figure alone depends on the machine. Each program has
 // its own network namespace and control group. All programs watch the same API server and take turns; the programs
-// that are not measured are frozen. The bench measures from outside: a change has taken effect when a connection
+// that are not measured are frozen. The bench measures from the outside: a change has taken effect when a connection
 // reaches the new endpoint. CPU time includes every process that the program started.
 //
 // The command needs root, cgroup2, and the programs that scripts/controlplane builds. Mode ipvs needs ipvsadm and a

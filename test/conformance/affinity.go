@@ -117,7 +117,7 @@ func testExpiry(t *testing.T, s *suite) {
 	t.Error("this machine is too busy to tell use from disuse")
 }
 
-// expires returns false if the connections of a client were too far apart to show anything.
+// expires returns false if the connections of a client were too far apart for a conclusion.
 func (s *suite) expires(t *testing.T, affinity time.Duration) bool {
 	ses := s.fresh(t)
 	p := ses.syncText(t, fmt.Sprintf(`

@@ -33,7 +33,7 @@ func everyPair(n int) [3]plan.Route {
 }
 
 // matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and each kind
-// meets every triple. Each Service also has a load balancer's frontend with source ranges.
+// of frontend meets every triple. Each Service also has a load balancer's frontend with source ranges.
 func matrixSpec(services int, triple cells) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {

@@ -89,7 +89,7 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedIn returns every word of all rules and elements after the family, as in "ip endpoints".
+// mentionedIn returns every word of all rules and elements, prefixed with the family, as in "ip endpoints".
 func mentionedIn(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
 	for name, o := range objects {

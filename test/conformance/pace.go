@@ -16,7 +16,7 @@ const paceVariable = "CONFORMANCE_PACE"
 // paced multiplies a time by the pace.
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 
-// rest returns the time between two questions of one of many clients, so that they leave a processor to the backend.
+// rest returns the pause between two questions of a client, so that many clients leave a processor to the backend.
 func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
 
 // fewer shortens a random walk of n steps by the pace, but to no fewer than least steps.

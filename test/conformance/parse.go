@@ -86,8 +86,7 @@ func (s *service) parseLine(words []string) (err error) {
 	return err
 }
 
-// parseFor parses "TCP SCTP IPv6". Without a protocol, parseFor returns all protocols; without a family, both
-// families.
+// parseFor parses words such as "TCP SCTP IPv6". No protocol means all protocols, and no family means both families.
 func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) {
 	for _, w := range words {
 		if p, ok := plan.ParseProtocol(w); ok {
@@ -109,7 +108,7 @@ func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) 
 	return ps, fs, nil
 }
 
-// parseFrontend parses "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
+// parseFrontend parses a line such as "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
 func parseFrontend(words []string) (f frontend, err error) {
 	kinds := []plan.FrontendKind{plan.ClusterIP, plan.ExternalIP, plan.LoadBalancerIP, plan.NodePort}
 	i := slices.IndexFunc(kinds, func(k plan.FrontendKind) bool { return k.String() == words[0] })

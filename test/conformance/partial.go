@@ -20,7 +20,7 @@ import (
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200
-	// sequencesForAll is enough to include every kind of change.
+	// sequencesForAll is a number of sequences that include every kind of change.
 	sequencesForAll = 15
 	// longestSequence is the maximum number of changes in a sequence.
 	longestSequence = 8

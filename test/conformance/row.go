@@ -22,7 +22,7 @@ type row struct {
 	unbound bool
 	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
-	// all requires enough connections to reach every endpoint of the pool.
+	// If all is true, enough connections are made to reach every endpoint of the pool.
 	all bool
 }
 

@@ -23,7 +23,7 @@ import (
 // programs runs programs in its own network namespace. The thread and the namespace end with the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the texts that were accepted: a process for each execution would be slow, and most texts repeat.
+	// seen holds the accepted texts: a process for each execution would be slow, and most texts are not new.
 	seen map[[sha256.Size]byte]bool
 }
 

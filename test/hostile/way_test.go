@@ -191,7 +191,7 @@ func check(t *testing.T, p *plan.Plan) {
 	}
 }
 
-// forbidden reports whether neither a frontend nor an endpoint may have the address.
+// forbidden reports whether the address is forbidden for frontends and endpoints.
 func forbidden(a netip.Addr) bool {
 	return !a.IsValid() || a.Is4In6() || a.Zone() != "" || slices.Contains(testHost().Broadcasts, a) ||
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
@@ -207,7 +207,7 @@ func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 
-// elements counts the parts of the plan that a rendering may grow with: frontends with their endpoints and ranges.
+// elements counts the parts of a plan that determine the size of a rendering: frontends with endpoints and ranges.
 func elements(p *plan.Plan) int {
 	n := len(p.HealthChecks) + len(p.Node.HostAddrs) + len(p.Node.PodSources) + len(p.Node.ServiceCIDRs)
 	for _, svc := range p.Services {

@@ -60,7 +60,7 @@ func New(t testing.TB, opts Options) *Lab {
 }
 
 // Host adds a host behind the node, connected to an interface of the node that has the host's name. All traffic of the
-// host passes through the node. Names have at most 15 bytes, the limit for names of interfaces.
+// host passes through the node. Names are limited to 15 bytes, the maximum length of an interface's name.
 func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 	l.t.Helper()
 	h, err := l.newHost(name)

@@ -78,7 +78,7 @@ func (s *simulation) expected() *plan.Plan {
 	return s.wanted
 }
 
-// look checks what must hold at any time. The simulation calls look once a second.
+// look checks conditions that must always hold. The simulation calls look once a second.
 func (s *simulation) look() {
 	now := time.Now()
 	s.mu.Lock()
@@ -173,7 +173,7 @@ func (s *simulation) calm() {
 	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
 }
 
-// wrong describes a difference from the state that is required without faults, or returns "" if there is none.
+// wrong describes how the daemon differs from its required state without faults, or returns "" if there is none.
 func (s *simulation) wrong() string {
 	for _, k := range s.stages() {
 		if d := k.differs(s.expected(), s.excused); d != "" {

@@ -70,7 +70,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame returns a fault in which a part panics for objects, until the next version of the objects.
+// blame returns a fault in which a part panics for some objects until their next version.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()

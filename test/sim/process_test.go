@@ -85,7 +85,7 @@ func (s *simulation) reload() {
 	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
 }
 
-// kill ends the process with its connections. A process that crashes does not write its last-known state at the end.
+// kill ends the process and its connections. A process that crashes does not write its last-known state at the end.
 func (s *simulation) kill(crash bool) {
 	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
 	if crash {

@@ -152,7 +152,7 @@ type simulation struct {
 	violations []string
 }
 
-// newSimulation starts the daemon in a simulation without any events so far.
+// newSimulation returns a simulation with a running daemon and no events yet.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
@@ -232,7 +232,7 @@ func (s *simulation) draw(namespace string, permanent bool) *service {
 	return newService(s.rand, namespace, s.next, permanent)
 }
 
-// pass waits for the time d, and checks the daemon's state once a second.
+// pass waits for the duration d, and checks the daemon's state once a second.
 func (s *simulation) pass(d time.Duration) {
 	for ; d > 0 && !s.failed; d -= time.Second {
 		time.Sleep(min(d, time.Second))

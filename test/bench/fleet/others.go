@@ -70,7 +70,7 @@ func listsOne(ctx context.Context, client *http.Client, server string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// end stops the clients and returns the 99th percentile of each client's times.
+// end stops the clients and returns the 99th percentile of each client's waiting times.
 func (o *others) end() map[measure]float64 {
 	o.stop()
 	o.done.Wait()

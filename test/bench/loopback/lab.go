@@ -48,7 +48,7 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit the limit
+	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit it
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of file descriptors: %w", err)
 	}
