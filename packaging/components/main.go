@@ -132,7 +132,7 @@ func notices(info *debug.BuildInfo) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same text.
+	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same license text.
 	_ = notice(&out, "Go "+info.GoVersion, strings.TrimSpace(root))
 	for _, m := range modules(info) {
 		found, err := output("go", "mod", "download", "-json", m.Path+"@"+m.Version)

@@ -191,7 +191,7 @@ func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	}
 }
 
-// mustHaveSeenAll fails the test if a kind of change, or a shape of the backend's state, has not occurred.
+// mustHaveSeenAll fails the test if a kind of change is missing, or if a shape matches no state or every state.
 func (w *walk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
 	for _, k := range slices.Concat(serviceChanges, nodeChanges, stateOnlyChanges, stateOnlyNodeChanges) {

@@ -196,7 +196,7 @@ func (c *changer) repair(svc *service) {
 	}
 }
 
-// sample returns n rows at random.
+// sample returns up to n of the rows at random.
 func (c *changer) sample(rows []row, n int) []row {
 	c.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 	return rows[:min(n, len(rows))]

@@ -155,7 +155,7 @@ func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {
 		if h.Cgroup() == "" {
-			continue // the log has the reason
+			continue // the lab has logged the reason
 		}
 		own, others, err := h.Sockets(t.Context())
 		if err != nil {

@@ -226,8 +226,8 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain sends a question and waits for the server's answer. Like a resolver, it repeats the question every second,
-// so that a single lost packet does not look like a server that does not answer.
+// askAgain sends a question and waits for the server's answer. Like a resolver, askAgain repeats the question every
+// second, so that a single lost packet does not look like a server that does not answer.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

@@ -32,7 +32,7 @@ const (
 	// (health.Grace), plus the time of one look.
 	grace = health.Grace + 2*time.Second
 	// honest is the longest time for which the kernel may differ from the sources without a reported fault. In the
-	// worst case, a watch goes silent, and then the list that follows.
+	// worst case, a watch goes silent, and so does the list that follows.
 	honest = 2 * promised
 	// maxLines and maxRequests limit an hour in which faults never pause for more than a few minutes. Each of four
 	// resources is listed at most every 10 s while listing fails. A watch that starts well and breaks off is replaced
