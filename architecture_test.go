@@ -1,5 +1,5 @@
-// Package edgeway_test holds the rules that the whole module keeps. The linter (.golangci.yml)
-// tells of a forbidden import while one writes; here it fails the tests, indirect ones included.
+// Package edgeway_test checks rules that apply to the whole module. The linter (.golangci.yml) reports a forbidden
+// import while you write; these tests also reject indirect imports.
 package edgeway_test
 
 import (
@@ -17,22 +17,22 @@ import (
 	"testing"
 )
 
-// listed is what the go command says of a package.
+// listed holds the output of go list for one package.
 type listed struct {
 	ImportPath, Doc, Dir               string
 	GoFiles                            []string
-	Deps                               []string // of the package itself, indirect ones included
+	Deps                               []string // direct and indirect dependencies, excluding those of tests
 	Imports, TestImports, XTestImports []string
 }
 
-// rule forbids imports to the packages below a path. "k8s.io" stands for
-// everything below it too.
+// rule forbids some imports to the packages at or below a path. A forbidden path such as "k8s.io" also stands for all
+// packages below that path.
 type rule struct {
 	packages  string
 	forbidden []string
 }
 
-// rules: imports go from cmd/edgeway to daemon, proxiers/*, proxiers and proxiers/plan, in this order.
+// rules allow imports only in the order cmd/edgeway, daemon, proxiers/*, proxiers, proxiers/plan.
 var rules = []rule{
 	{packages: "edgeway/cmd", forbidden: []string{"edgeway/test"}},
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},
@@ -54,7 +54,7 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
-// floors are the rooms of the daemon from the lowest to the highest. A room imports only rooms below its own.
+// floors lists the daemon's folders in layers, from lowest to highest. A folder imports only folders of lower layers.
 var floors = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
@@ -65,7 +65,7 @@ var floors = [][]string{
 	{"control"},
 }
 
-// upward lists imports that are still to go: the status text for systemd is written from the pipeline's state.
+// upward lists imports that still have to be removed: sdunit derives systemd's status text from the pipeline's state.
 var upward = []string{
 	"sdunit imports pipeline",
 }
@@ -139,7 +139,7 @@ func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// The backends ipvs and ebpf build on nftables. Otherwise no proxier imports another one.
+// Only the backends ipvs and ebpf, which build on nftables, may import another proxier.
 func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
 		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{
@@ -169,12 +169,12 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
-// backendNames are the values of proxy.backend.
+// backendNames holds the values of the key proxy.backend.
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
-// TestNobodyNamesABackend: what holds for one backend alone belongs into its folder. The list in the daemon knows them
-// by their packages, and the configuration has a default. Whoever reads the rules of a firewall runs the programs of
-// iptables as the backend does.
+// TestNobodyNamesABackend checks that only a backend's own folder names the backend. The exceptions are the daemon's
+// list of backends, the default in the configuration, and code that runs the iptables programs to read the rules of a
+// firewall.
 func TestNobodyNamesABackend(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
@@ -198,7 +198,7 @@ func TestNobodyNamesABackend(t *testing.T) {
 	}
 }
 
-// mayName says that a file is one of those that know a backend.
+// mayName reports whether a file may contain text that names a backend.
 func mayName(file, text string) bool {
 	switch file {
 	case "edgeway/daemon/backends.go":
@@ -206,7 +206,7 @@ func mayName(file, text string) bool {
 	case "edgeway/daemon/config/config.go":
 		return text == "nftables" || text == "iptables"
 	case "edgeway/cmd/edgeway/bugreport.go":
-		return text == "iptables" // the program
+		return text == "iptables" // the iptables program
 	}
 	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }
@@ -220,7 +220,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	var out []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			text, _ := strconv.Unquote(lit.Value) // what is no literal does not parse
+			text, _ := strconv.Unquote(lit.Value) // the parser accepts only valid literals
 			out = append(out, text)
 		}
 		return true
@@ -228,7 +228,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	return out
 }
 
-// proxier gives "nftables" for edgeway/proxiers/nftables and what is below it.
+// proxier returns the name of the proxier that path belongs to, for example "nftables", or "".
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
 	if !ok {
@@ -238,12 +238,12 @@ func proxier(path string) string {
 	return name
 }
 
-// within says that path is of the tree at root. The k8s.io of sigs.k8s.io is another tree.
+// within reports whether path is root or a path below root. A path in sigs.k8s.io is not within k8s.io.
 func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard: a path of the standard library has no dot in its first element, and is not ours.
+// standard reports whether path is in the standard library: its first element has no dot and is not "edgeway".
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

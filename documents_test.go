@@ -43,7 +43,7 @@ var (
 	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors returns the anchors of the headings of a document, as GitHub makes them.
+// anchors returns the anchors of a document's headings, as GitHub generates them.
 func anchors(text string) []string {
 	var out []string
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
@@ -74,7 +74,7 @@ func TestLinksOfDocumentsAreNotDead(t *testing.T) {
 	}
 }
 
-// Messages, manuals and comments name documents by their file name.
+// Messages, manuals and comments refer to documents by file name.
 func TestDocumentsThatAreNamedExist(t *testing.T) {
 	var known []string
 	for name := range documents(t, ".md") {
@@ -90,8 +90,8 @@ func TestDocumentsThatAreNamedExist(t *testing.T) {
 	}
 }
 
-// keys returns the configuration keys, as in "proxy.backend", and the sections. A test of daemon/config keeps the file
-// complete.
+// keys returns the configuration keys, such as "proxy.backend", and the sections. A test of daemon/config checks that
+// edgeway.toml is complete.
 func keys(t *testing.T) map[string]bool {
 	t.Helper()
 	shipped, err := os.ReadFile("etc/edgeway/edgeway.toml")
@@ -120,7 +120,7 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	texts := documents(t, ".md", ".8", ".5")
 	texts["alerts.yaml"] = documents(t, ".yaml")["etc/edgeway/examples/monitoring/alerts.yaml"]
 	for name, text := range texts {
-		if name == "CHANGELOG.md" || strings.HasPrefix(name, "test/bench/") { // name removed keys, too
+		if name == "CHANGELOG.md" || strings.HasPrefix(name, "test/bench/") { // these documents also name removed keys
 			continue
 		}
 		words := append(dotted.FindAllString(text, -1), keysOfBlocks(text, known)...)
@@ -132,7 +132,7 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	}
 }
 
-// keysOfBlocks returns the keys below the headers of sections of the configuration, as in "[proxy]".
+// keysOfBlocks returns the configuration keys that follow section headers such as "[proxy]".
 func keysOfBlocks(text string, known map[string]bool) (keys []string) {
 	header := regexp.MustCompile(`^ *\[([a-z.]+)\]$`)
 	setting := regexp.MustCompile(`^ *([a-z_]+) = `)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// readsForeignText lists the files that search an error's text: the text is another program's or library's, which has
-// no other form.
+// readsForeignText lists the files that may search the text of an error, because another program or library reports
+// the error only as text.
 var readsForeignText = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
 	"edgeway/daemon/doctor/firewall/read.go":    "nft",
@@ -21,8 +21,8 @@ var readsForeignText = map[string]string{
 	"edgeway/proxiers/iptables/probe.go":        "iptables",
 }
 
-// The part that notices a fault makes its value. No code searches the text of a fault, or of an error of our own, to
-// find out what is wrong.
+// The code that detects a fault creates a value for the fault. No code searches the text of a fault or of our own
+// errors to find out what is wrong.
 func TestNoCodeSearchesItsOwnText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
@@ -51,7 +51,7 @@ func TestSearchedTextsAreFound(t *testing.T) {
 	}
 }
 
-// searchedTexts returns the lines of a file that search the text of an error, or the Message, Fix or Err of a value.
+// searchedTexts returns the numbers of the lines that search the text of an error, or the Message or Fix of a value.
 func searchedTexts(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -60,7 +60,7 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 		t.Fatal(err)
 	}
 	for _, d := range file.Decls {
-		texts := map[string]bool{} // variables of this function that have such a text
+		texts := map[string]bool{} // variables of this function that hold the text of an error or a fault
 		ast.Inspect(d, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.AssignStmt:
@@ -80,8 +80,8 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 	return lines
 }
 
-// searches reports whether a call looks for something in a text, with package strings or with a regular expression. To
-// split a text into lines is layout.
+// searches reports whether a call searches a text with package strings or with a regular expression. Splitting a text
+// into lines does not count.
 func searches(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -97,7 +97,7 @@ func searches(call *ast.CallExpr) bool {
 	return strings.HasPrefix(f.Sel.Name, "MatchString") || strings.HasPrefix(f.Sel.Name, "FindString")
 }
 
-// hasText reports whether an expression has the text of an error or of a fault.
+// hasText reports whether an expression contains the text of an error or of a fault.
 func hasText(e ast.Expr, texts map[string]bool) (has bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {

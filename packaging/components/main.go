@@ -1,10 +1,11 @@
-// Command components writes down what the program is made of, from what the linker has noted in it: a bill of materials
-// (CycloneDX 1.5, JSON), and the notices that the licenses of its modules ask for.
+// Command components lists the modules of a program from the build information that the linker stored in the program.
+// The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the licenses of the modules
+// require.
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
-// It makes sbom.cdx.json and third-party-notices in the folder. The same program gives the same bytes;
-// SOURCE_DATE_EPOCH is the time.
+// The output files are sbom.cdx.json and third-party-notices in the folder. The same program always results in the
+// same bytes; SOURCE_DATE_EPOCH sets the timestamp.
 package main
 
 import (
@@ -58,7 +59,7 @@ func write(program, version, folder string) error {
 	)
 }
 
-// bom and component are those parts of CycloneDX that a Go program has something to say to.
+// bom and component hold the parts of CycloneDX that apply to a Go program.
 type bom struct {
 	Format   string `json:"bomFormat"`
 	Spec     string `json:"specVersion"`
@@ -103,13 +104,13 @@ func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
 	return out
 }
 
-// module: a version may hold a plus, which a purl writes as %2B.
+// module returns the component of a Go module. A purl writes a plus in the version as %2B.
 func module(kind, path, version string) component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// modules are those that the program is linked with, in the linker's order, which is that of their paths.
+// modules returns the modules that are linked into the program, sorted by path as in the linker's list.
 func modules(info *debug.BuildInfo) []*debug.Module {
 	var out []*debug.Module
 	for _, m := range info.Deps {
@@ -121,17 +122,17 @@ func modules(info *debug.BuildInfo) []*debug.Module {
 	return out
 }
 
-// noticeFile has the names by which modules ship their license and what it asks to be passed on.
+// noticeFile matches the names of files with a license, or with a notice that the license tells distributors to keep.
 var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// notices gathers the files of each module, Go's own first. A module without any is an error.
+// notices concatenates the license files of Go and of each module. A module without a license file is an error.
 func notices(info *debug.BuildInfo) ([]byte, error) {
 	root, err := output("go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	// Debian's Go has no such file there. golang.org/x/sys, among the modules, has the same text.
+	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same license text.
 	_ = notice(&out, "Go "+info.GoVersion, strings.TrimSpace(root))
 	for _, m := range modules(info) {
 		found, err := output("go", "mod", "download", "-json", m.Path+"@"+m.Version)

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// endpoints is the number of endpoints of each Service. Those of changes come after them.
+	// endpoints is the number of endpoints of each Service. Endpoints that a change adds have higher numbers.
 	endpoints = 5
-	// fewServices is the number of Services of a small edge host.
+	// fewServices is the number of Services on a small edge host.
 	fewServices = 3
 )
 
-// bench is one run.
+// bench is one run of the benchmark.
 type bench struct {
 	opts              options
 	log               *slog.Logger
 	dir               string
 	lab               *lab
 	cluster           *cluster.Cluster
-	ours, peer, floor *program // peer and floor are nil if they are not measured; floor runs only during changes
+	ours, peer, floor *program // peer and floor are nil unless they are measured; floor runs only during changes
 	results           results
 	size              int // Services that exist
 	changed           int // changes made so far
@@ -89,7 +89,7 @@ func (b *bench) close() {
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
 	p.log = filepath.Join(cmp.Or(b.opts.logs, b.dir), name+".log")
-	// A program that is frozen while it holds the lock of iptables-legacy must not stop the other one.
+	// A program that is frozen while it holds the lock of iptables-legacy must not block the other programs.
 	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of %s: %w", name, err)
@@ -102,7 +102,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	return p, err
 }
 
-// programs returns those that are measured at the present number of Services.
+// programs returns the programs that are measured at the current number of Services.
 func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
@@ -114,7 +114,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all measures at every number of Services in turn, on one API server that fills up.
+// all runs the measures at each number of Services in ascending order, on the same API server.
 func (b *bench) all(ctx context.Context) error {
 	if err := b.grow(ctx, fewServices); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (b *bench) grow(ctx context.Context, size int) error {
 	return nil
 }
 
-// inTurns lets the programs take turns at a measure. Each is first in as many rounds as the others.
+// inTurns returns a function that measures the programs in turn, and reverses their order after each round.
 func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }
@@ -177,7 +177,7 @@ func (b *bench) turns(
 	return b.turn(ctx, nil)
 }
 
-// turn freezes all programs but p, and waits until p has caught up with what it missed.
+// turn freezes all programs except p, and waits until p has processed the changes that it missed.
 func (b *bench) turn(ctx context.Context, p *program) error {
 	for _, other := range b.programs() {
 		if err := other.cg.Freeze(other != p); err != nil {
@@ -190,7 +190,7 @@ func (b *bench) turn(ctx context.Context, p *program) error {
 	return p.cg.Settle(ctx, time.Second)
 }
 
-// measured records the time that do returns, and the CPU time from now until the program is idle again.
+// measured records the duration that do returns, and the CPU time that the program uses until it is idle again.
 func (b *bench) measured(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {

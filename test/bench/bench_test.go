@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every measure has a row. A cell ends with the last program that was measured.
+// Every measure has a row in the table. A cell ends with the last program that was measured.
 func TestOutput(t *testing.T) {
 	r := results{kit.Figures{}}
 	for i, m := range measures() {
@@ -72,7 +72,7 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// Attempts take a small part of the time, however long it takes and however slow the machine is.
+// Attempts to connect take a small part of the measured time, even in a long measurement or on a slow machine.
 func TestPause(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct{ all, try, want time.Duration }{
@@ -86,7 +86,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// newTestProgram makes a lab with one host.
+// newTestProgram returns a program on the only host of a new lab.
 func newTestProgram(t *testing.T) (*bench, *program) {
 	t.Helper()
 	l, err := newLab(t.Context(), 2*time.Millisecond)
@@ -103,7 +103,7 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// Clients learn which endpoint they reached. A host that was reset reaches it as before, and has no rules.
+// A client learns which endpoint answered. After a reset, a host still reaches the endpoints and has no rules.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)
 	addr := cluster.EndpointAddr(7, 3)
@@ -128,7 +128,7 @@ func TestHostsReachEndpoints(t *testing.T) {
 	}
 }
 
-// The control group counts the CPU time of a program and of its children, and a frozen program takes none.
+// The control group counts the CPU time of a program and of its children, and a frozen program uses no CPU time.
 func TestProgramsAreCountedAndFrozen(t *testing.T) {
 	_, p := newTestProgram(t)
 	p.argv = []string{"sh", "-c", "sh -c 'while :; do :; done' & wait"}
@@ -150,7 +150,7 @@ func TestProgramsAreCountedAndFrozen(t *testing.T) {
 	}
 }
 
-// The plain names of the iptables programs lead to the variant, whatever this machine uses.
+// The plain names of the iptables programs run the requested variant, whichever variant is this machine's default.
 func TestVariants(t *testing.T) {
 	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
 		t.Run(variant, func(t *testing.T) {

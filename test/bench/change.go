@@ -13,17 +13,17 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// change replaces one endpoint of a Service. The time ends when a connection reaches the new endpoint.
+// change replaces one endpoint of a Service. The measured time ends when a connection reaches the new endpoint.
 func (b *bench) change(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// burst replaces one endpoint of each of many Services.
+// burst replaces one endpoint in each of many Services.
 func (b *bench) burst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
 
-// burstSize is the number of changes of a burst.
+// burstSize is the number of changes in a burst.
 const burstSize = 200
 
 func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, count int) error {
@@ -38,11 +38,11 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 	})
 }
 
-// newService adds a Service and its slice, and removes them afterwards. The time begins with the write of the slice:
-// the API server takes longer to write a Service the more there are.
+// newService adds a Service and its slice, and removes both afterwards. The measured time begins when the slice is
+// written, because the API server writes a Service more slowly the more Services exist.
 func (b *bench) newService(ctx context.Context, p *program) error {
 	b.changed++
-	i := b.size + b.changed // no ClusterIP twice: conntrack remembers the freed ones
+	i := b.size + b.changed // never reuse a ClusterIP, because conntrack remembers freed addresses
 	err := b.measured(ctx, p, newService, func() (time.Duration, error) {
 		if err := b.cluster.AddService(ctx, i); err != nil {
 			return 0, err
@@ -57,8 +57,8 @@ func (b *bench) newService(ctx context.Context, p *program) error {
 	return b.cluster.RemoveService(ctx, i)
 }
 
-// nextChange returns the slice of Service i with an endpoint that it did not have in its last changes, and the goal
-// to reach it.
+// nextChange returns the slice of Service i with an endpoint that recent changes did not use, and a goal that requires
+// this endpoint.
 func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	b.changed++
 	slice := cluster.Slice(i, endpoints)
@@ -69,7 +69,7 @@ func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	return slice, g
 }
 
-// after returns the time from now until all goals were reached, while write runs.
+// after runs write and returns the time until all goals have been reached.
 func (p *program) after(ctx context.Context, goals []goal, write func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -89,8 +89,9 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 	return end.Sub(began), err
 }
 
-// connections measures a new connection to a Service, in short blocks that take turns: a disturbance affects all
-// programs. Each is first in as many blocks as the others, because the second finds the caches as the first left them.
+// connections measures new connections to Services. The programs take turns in short blocks, so that a disturbance
+// affects all programs. The order is reversed after each block, because a program finds the caches of the previous
+// program.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

@@ -15,20 +15,20 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The programs, as figures call them. options.peer says what the peer is.
+// Names of the programs in the figures. options.peer returns the full name of the peer.
 const (
 	oursName = "edgeway"
 	peerName = "peer"
 )
 
-// stateDir is where Edgeway keeps the last-known state.
+// stateDir is the directory of Edgeway's last-known state.
 const stateDir = "lastknown"
 
-// withSlack runs a command with the timer slack of units/edgeway.service, which systemd sets there.
+// withSlack runs a command with the timer slack that units/edgeway.service sets.
 const withSlack = `echo 1000000 > /proc/$$/timerslack_ns && exec "$@"`
 
-// newEdgeway configures Edgeway with its defaults, except for paths and what would change the machine. An empty path
-// builds it from this tree.
+// newEdgeway configures Edgeway with its defaults, except for paths and for settings that would change the machine. If
+// path is empty, newEdgeway builds Edgeway from this tree.
 func (b *bench) newEdgeway(ctx context.Context, name, path string) (*program, error) {
 	p, err := b.newProgram(ctx, name)
 	if err != nil {
@@ -59,8 +59,8 @@ socket = %q
 `, b.cluster.Kubeconfig(cluster.Edgeway), p.file(stateDir), b.opts.mode.name, p.file("control.sock")))
 }
 
-// newKubeProxy configures kube-proxy to be as fast as possible: it does not wait between syncs, and has a Node, without
-// which it waits for half a minute at each start.
+// newKubeProxy configures kube-proxy to be as fast as possible, without a delay between syncs and with a Node. Without
+// a Node, kube-proxy waits for half a minute at each start.
 func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error)
 		}
 	}
 	p.argv = []string{path, "--config=" + p.file("config.yaml")}
-	// It also posts events, which only the administrator may do here.
+	// kube-proxy also posts events, which only the administrator may do on this API server.
 	return p, p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[1]s
@@ -96,8 +96,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables puts a folder first in the PATH in which the plain names of the iptables programs lead to a variant,
-// whatever they are on this machine.
+// linkIPTables puts a directory first in PATH. In this directory, the plain names of the iptables programs are links
+// to the programs of a variant.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

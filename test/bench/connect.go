@@ -14,15 +14,15 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-// connect opens one connection and returns the address of the endpoint that answered. It runs on a thread inside the
-// host. Its own system calls keep the poller of the Go runtime out of the measured time.
+// connect opens one connection and returns the address of the endpoint that answered. The caller's thread must be
+// inside the host's namespace. Plain system calls keep the Go runtime's poller out of the measured time.
 func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	fd, err := open(to, timeout)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer unix.Close(fd)
-	// The connection exists: the answer is only late.
+	// The connection is established, so only its answer can be late.
 	if err := wait(fd, unix.POLLIN, time.Second); err != nil {
 		return netip.Addr{}, err
 	}
@@ -37,8 +37,8 @@ func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	return netip.AddrFrom4(raw), nil
 }
 
-// open returns a connected socket that resets its connection when it is closed, so that no side keeps a closed
-// connection.
+// open returns a connected socket. Closing the socket resets the connection, so that neither side keeps state for a
+// closed connection.
 func open(to netip.AddrPort, timeout time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -93,7 +93,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection that must succeed: to a Service, and to one endpoint of it if endpoint is valid.
+// goal is a connection to a Service that must succeed. If endpoint is valid, this endpoint must answer.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -101,13 +101,13 @@ type goal struct {
 
 func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
 
-// attempts is the number of connections to a goal in one attempt. A Service picks one of its five endpoints, so 8 of
-// them miss a new one once in six attempts.
+// attempts is the maximum number of connections in one attempt to reach a goal. A Service picks one of its five
+// endpoints at random, so 8 connections miss a new endpoint once in six attempts.
 const attempts = 8
 
-// reach tries the goals in their order until each was reached, and returns the time of the last one.
+// reach tries the goals in order until each has been reached, and returns the time at which it reached the last goal.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
-	began, reached := time.Now(), 0 // the time at which the present goal was tried first
+	began, reached := time.Now(), 0 // began is the time of the first attempt at the current goal
 	var last error
 	err := cluster.InNetns(h.netns, func() error {
 		for ctx.Err() == nil {
@@ -128,8 +128,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause is the time between two attempts, because they take CPU from the program. It grows with the time that has
-// passed: by a two-hundredth of it, or by a twentieth on a slow machine, where an attempt takes long itself.
+// pause returns the time to wait between two attempts, which take CPU time from the program. The pause is 1/200 of the
+// time that has passed, or up to 1/20 on a slow machine, where an attempt itself takes long.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }
@@ -147,7 +147,7 @@ func (g goal) try(patience time.Duration) error {
 	return fmt.Errorf("%s never went to %s", g.to, g.endpoint)
 }
 
-// connectAll returns the mean time until a connection is established.
+// connectAll connects to all targets and returns the mean time to establish a connection.
 func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 	var total time.Duration
 	err := cluster.InNetns(h.netns, func() error {
@@ -160,7 +160,7 @@ func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 			}
 			_ = unix.Close(fd)
 		}
-		// An answer shows that the endpoints have accepted all connections before it, and that their queue is empty.
+		// An answer shows that the endpoints have accepted all earlier connections and that their queue is empty.
 		_, err := connect(targets[0], time.Second)
 		return err
 	})

@@ -18,7 +18,7 @@ func (r results) sizes() []int {
 	return slices.Compact(all)
 }
 
-// draw returns a picture with a panel for each measure that was taken at two sizes or more.
+// draw returns an SVG picture with a panel for each measure that has figures for two or more numbers of Services.
 func (r results) draw(opts options) string {
 	sizes := slices.DeleteFunc(r.sizes(), func(n int) bool { return n <= fewServices })
 	type named struct{ program, name string }
@@ -45,7 +45,7 @@ func (r results) draw(opts options) string {
 	return plot.SVG(fmt.Sprintf("Mode %s: medians by number of Services", opts.mode.name), panels)
 }
 
-// has reports whether anything of a program was measured.
+// has reports whether there are figures for a program.
 func (r results) has(program string) bool {
 	for k := range r.Figures {
 		if k.Program == program {

@@ -15,11 +15,11 @@ import (
 
 const (
 	floorName = "floor"
-	// floorCommand makes this program the bare one.
+	// floorCommand is the argument that makes this program run package floor.
 	floorCommand = "be-the-floor"
 )
 
-// maybeFloor runs the bare program if this process was started as one.
+// maybeFloor runs package floor and exits if this process was started with floorCommand.
 func maybeFloor() {
 	if len(os.Args) != 3 || os.Args[1] != floorCommand {
 		return
@@ -43,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor runs the bare program, too, during a measure that the programs take in turns.
+// besideFloor wraps a measure that the programs take in turns, so that the program floor also runs and takes turns.
 func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

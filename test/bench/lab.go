@@ -16,7 +16,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is the network of a run: a namespace with the API server and all endpoints, and one for each program.
+// lab is the network of a run: a namespace with the API server and all endpoints, and a namespace for each program.
 type lab struct {
 	prefix    string
 	api       netip.Addr
@@ -29,15 +29,15 @@ type lab struct {
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// patience is the time that one attempt to connect may take. It bounds the error of a measured time, because a
+	// patience limits the duration of one attempt to connect. The limit bounds the error of a measured time, because a
 	// packet that a rule drops is never answered.
 	patience time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab makes the namespace of the endpoints: every address of 10.128.0.0/9 answers there on cluster.EndpointPort,
-// with its own four bytes.
+// newLab creates the namespace of the endpoints. In this namespace, every address of 10.128.0.0/9 answers on
+// cluster.EndpointPort with its own four bytes.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
@@ -55,7 +55,7 @@ func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	return l, nil
 }
 
-// addHost makes a namespace for one program.
+// addHost creates a namespace for one program.
 func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	n := len(l.hosts) + 1
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
@@ -67,8 +67,8 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost replaces a namespace in which no program runs by a new one: without rules, connections and addresses of
-// Services.
+// resetHost replaces the namespace of a stopped program with a new namespace without rules, connections and Service
+// addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (l *lab) close() {
 	if l.endpoints != nil {
 		_ = l.endpoints.Close()
 	}
-	// The run's own context may have ended.
+	// The context of the run may have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -102,7 +102,7 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve lets every endpoint tell its clients which address they reached.
+// serve starts the server of all endpoints, which sends each client the address that the client connected to.
 func (l *lab) serve() error {
 	return cluster.InNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
@@ -146,8 +146,8 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows empties the connection tracking tables. A connection that was tried before there were rules would keep
-// its ports from being translated for two minutes, and closed ones take memory.
+// forgetFlows empties the connection tracking tables. For two minutes, an entry from an attempt without rules would
+// prevent the translation of a new connection from the same port. Entries of closed connections take memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// options are the command line.
+// options holds the command-line options.
 type options struct {
 	mode                         mode
 	edgeway, kubeProxy, previous string
@@ -77,7 +77,7 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// peer names the program that is measured beside Edgeway.
+// peer returns the name of the program that is compared with Edgeway.
 func (o options) peer() string {
 	if o.previous != "" {
 		return "previous " + oursName
@@ -85,9 +85,9 @@ func (o options) peer() string {
 	return "kube-proxy"
 }
 
-// run measures everything and writes the tables to out. A fault does not lose what was measured before it.
+// run measures everything and writes the tables to out. If a measure fails, run still writes the earlier figures.
 func run(ctx context.Context, opts options, out io.Writer) error {
-	// With a single processor the client would delay the answers of the endpoints, which are this process, too.
+	// On a single processor, the client would delay the answers of the endpoints, which this process also serves.
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	b, err := newBench(ctx, opts)
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// mode is a way to program the kernel that Edgeway and kube-proxy share.
+// mode is a kernel mechanism that both Edgeway and kube-proxy support.
 type mode struct {
-	name     string // of the option -mode, and of Edgeway's backend
-	peerMode string // kube-proxy's name for it
-	variant  string // of the iptables programs: "nft", "legacy", or "" for another mode
-	// syncPeriod is the time after which kube-proxy syncs without a change.
+	name     string // value of the option -mode and of Edgeway's proxy.backend
+	peerMode string // kube-proxy's name for the mode
+	variant  string // "nft" or "legacy" for iptables, "" for other modes
+	// syncPeriod is the interval between kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// whole adds restarts, bursts, starts without the API server, and the bare program.
+	// whole adds restarts, bursts, starts without the API server, and the program floor.
 	whole bool
 }
 
@@ -34,7 +34,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// One sync of kube-proxy takes so long that a periodic one would fall into every measurement.
+			// A sync of kube-proxy takes so long that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}
@@ -57,8 +57,8 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// steps returns the measures in an order in which each leaves what the next one needs: rules in the kernel and
-// programs that run.
+// steps returns the measures in the order in which they run. Each measure leaves the rules and the running programs
+// that the next measure needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
 		return b.inTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.start(ctx, p, what) })
@@ -83,9 +83,9 @@ func (b *bench) steps() []step {
 	return all
 }
 
-// hasServers fails unless the program uses IPVS for every Service. Edgeway's fallback would serve them as well.
+// hasServers fails unless the program uses IPVS for every Service, because Edgeway's fallback also serves Services.
 func (b *bench) hasServers(_ context.Context, p *program) error {
-	// Not from /proc/net/ip_vs: it omits some if another network namespace has servers, too (Linux 6.1).
+	// /proc/net/ip_vs omits virtual servers if another network namespace also has some (Linux 6.1).
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()
 	if err != nil {
 		return fmt.Errorf("virtual servers of %s: %w", p.name, err)

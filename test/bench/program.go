@@ -16,16 +16,16 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// program is a service proxy under test on a host of its own.
+// program is a service proxy under test on its own host.
 type program struct {
 	name string
 	host *host
 	argv []string
-	env  []string // in addition to this process's
+	env  []string // added to the environment of this process
 	dir  string
 	log  string
 	cg   *cgroup.Group
-	cmd  *exec.Cmd // nil while it does not run
+	cmd  *exec.Cmd // nil while the program is stopped
 }
 
 // Both programs serve this metric on their host, once for each address family that they have synced.
@@ -35,7 +35,7 @@ const (
 	families   = 2
 )
 
-// start runs the program and returns the moment before that.
+// start starts the program and returns the time just before the start.
 func (p *program) start() (time.Time, error) {
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *program) start() (time.Time, error) {
 	return began, nil
 }
 
-// command returns a command that runs on the program's host. ip becomes the command, with /sys of that namespace.
+// command returns a command that runs on the program's host. ip(8) mounts /sys of the host, then executes the command.
 func (p *program) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, argv...)...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -66,7 +66,7 @@ func (p *program) run(argv ...string) error {
 	return nil
 }
 
-// stop ends the program, if it runs, and waits for it.
+// stop stops the program if it is running, and waits until it has ended.
 func (p *program) stop() error {
 	if p.cmd == nil {
 		return nil
@@ -86,7 +86,7 @@ func (p *program) close() {
 	p.cg.Close()
 }
 
-// resident returns the program's resident memory in bytes, without that of programs that it starts.
+// resident returns the program's resident memory in bytes, without the memory of its child processes.
 func (p *program) resident() (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -101,15 +101,15 @@ func (p *program) resident() (float64, error) {
 	return 0, fmt.Errorf("memory of %s: no VmRSS", p.name)
 }
 
-// waitSynced waits until the program says that it has synced every family after began, and returns the latest of the
-// times that it says. Nothing else shows that a restart that changes nothing is over.
+// waitSynced waits until the program's metrics report a sync of every family after began, and returns the latest
+// reported time. Nothing else shows the end of a restart that changes nothing.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
 		if count == families && last.After(began) {
 			return last, nil
 		}
-		// Each request takes CPU from the program.
+		// Each request for metrics takes CPU time from the program.
 		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
 		if err := kit.Sleep(ctx, pause); err != nil {
 			return last, fmt.Errorf("sync of %s: %w", p.name, err)
@@ -117,7 +117,7 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 	}
 }
 
-// lastSync returns the latest time, and the number of families that have one: 0 if the program does not answer.
+// lastSync returns the latest sync time and the number of synced families, which is 0 if the program does not answer.
 func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the value in a line of a metrics page, or false if the line is about something else.
+// gauge returns the value in a line of a metrics page, or false if the line is about another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {

@@ -31,7 +31,7 @@ func measures() []measure {
 	return append(all, connection, resident, coldStart, coldStart.CPU())
 }
 
-// unit returns the divisor of a measure in the table, and its name.
+// unit returns the divisor and the name of the unit in which the table shows a measure.
 func unit(m measure) (float64, string) {
 	switch m {
 	case resident:
@@ -53,13 +53,13 @@ func (r results) median(m measure, services int, program string) (float64, bool)
 	return r.Median(kit.Key{Measure: m, Services: services, Program: program})
 }
 
-// ratio divides our median by that of another program. It is false if one of them was not measured.
+// ratio divides Edgeway's median by that of another program, or returns false if either was not measured.
 func (r results) ratio(m measure, services int, other string) (float64, bool) {
 	return r.Ratio(kit.Key{Measure: m, Services: services, Program: oursName},
 		kit.Key{Measure: m, Services: services, Program: other})
 }
 
-// part prints a ratio: 1/20.0 if it is below a half.
+// part formats a ratio, for example as 1/20.0 if the ratio is below 0.5.
 func part(ratio float64) string {
 	if ratio > 0 && ratio < 0.5 {
 		return "1/" + kit.Short(1/ratio)
@@ -82,14 +82,14 @@ func (r results) print(w io.Writer, opts options) {
 		for _, s := range sizes {
 			fmt.Fprintf(&row, " %s |", r.cell(m, s))
 		}
-		if strings.Trim(row.String(), " |") != "" { // not measured in this mode
+		if strings.Trim(row.String(), " |") != "" { // a measure without figures is not taken in this mode
 			_, unit := unit(m)
 			fmt.Fprintf(w, "| %s, %s |%s\n", m, unit, &row)
 		}
 	}
 }
 
-// cell returns the medians of a measure: ours, the peer's and the floor's, up to the last that was measured.
+// cell returns the medians of a measure for Edgeway, the peer and the floor, up to the last program with figures.
 func (r results) cell(m measure, services int) string {
 	divisor, _ := unit(m)
 	var parts []string

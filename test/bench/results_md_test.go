@@ -17,10 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown is a run in RESULTS.md: its files in results, its mode, and the begin of its table.
+// shown is a run in RESULTS.md: the name of its files in results, its mode, and the start of its table.
 type shown struct {
 	file, mode, table string
-	// plain runs have no plot, which would have one point in each panel.
+	// plain is true for a run without a plot, whose panels would have one point each.
 	plain bool
 }
 
@@ -71,7 +71,7 @@ func TestPlotsAreOfTheirFigures(t *testing.T) {
 	}
 }
 
-// The tables of RESULTS.md hold all figures of the files.
+// The tables of RESULTS.md contain all figures of the files.
 func TestTablesHaveTheFigures(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {
@@ -106,7 +106,8 @@ func cellsOf(line string) []string {
 	return all
 }
 
-// compareCell returns the number of figures in a cell: ours, the peer's, the floor's. row is "table: measure, unit".
+// compareCell checks the figures of Edgeway, the peer and the floor in a cell, and returns their number. row has the
+// form "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
 	_, name, _ := strings.Cut(row, ": ")
@@ -120,7 +121,7 @@ func compareCell(t *testing.T, r results, row, services, cell string) (seen int)
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(parts[i]), 64)
 		if err != nil {
-			continue // the line below the head, or not measured
+			continue // the separator below the header, or a program that was not measured
 		}
 		seen++
 		if median, ok := r.median(m, n, program); !ok || math.Abs(median/divisor-value) > value/1000 {

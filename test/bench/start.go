@@ -12,8 +12,8 @@ import (
 
 // start measures a start of one kind:
 //   - firstSync: on a host without rules, until connections to a sample of all Services work;
-//   - restart: on a host that has all its rules, until the program says that it has synced;
-//   - coldStart: as firstSync, but without the API server, from what Edgeway has saved.
+//   - restart: on a host that has all its rules, until the program reports a sync;
+//   - coldStart: like firstSync, but without the API server, from the state that Edgeway saved.
 func (b *bench) start(ctx context.Context, p *program, what measure) error {
 	if err := p.stop(); err != nil {
 		return err
@@ -39,21 +39,21 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 		}
 		end, err := p.host.reach(ctx, b.sample())
 		if err == nil {
-			// A host without rules may let connections through before the program is done.
+			// Connections may work before the program has completed its first sync.
 			_, err = p.waitSynced(ctx, began)
 		}
 		return end.Sub(began), err
 	})
 }
 
-// coldStarts measures Edgeway, and an earlier edgeway, while the API server is down. kube-proxy saves nothing.
+// coldStarts measures Edgeway, and an earlier Edgeway, without the API server. kube-proxy has no saved state to use.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
 		programs = append(programs, b.peer)
 	}
 	for _, p := range programs {
-		if err := b.turn(ctx, p); err != nil { // so that each has saved everything
+		if err := b.turn(ctx, p); err != nil { // each program must save its state first
 			return err
 		}
 	}
@@ -67,10 +67,10 @@ func (b *bench) coldStarts(ctx context.Context) error {
 	return b.cluster.StartAPIServer(ctx)
 }
 
-// reset gives a program that does not run a host without rules.
+// reset replaces the host of a stopped program with a host without rules.
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// The table of virtual servers is one for all network namespaces, and the kernel cleans it up later.
+		// All network namespaces share one table of virtual servers, and the kernel cleans up this table later.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (b *bench) reset(ctx context.Context, p *program) error {
 	return kit.Sleep(ctx, time.Second) // the kernel frees the rules in the background
 }
 
-// idleMemory measures the memory of a program with a few Services.
+// idleMemory measures the memory of a program that serves a few Services.
 func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	if _, err := p.start(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	return p.stop()
 }
 
-// residentMemory measures the memory of a program after everything that came before.
+// residentMemory measures the memory of a program after the preceding measures.
 func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	// Edgeway returns memory to the kernel a few seconds after a full sync.
 	if err := p.cg.Settle(ctx, 5*time.Second); err != nil {
@@ -109,7 +109,7 @@ func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	return nil
 }
 
-// sample returns a goal for some Services: the first, the last and others at random.
+// sample returns goals for some Services: the first, the last and others chosen at random.
 func (b *bench) sample() []goal {
 	goals := []goal{serviceGoal(0), serviceGoal(b.size - 1)}
 	for range 30 {

@@ -16,8 +16,7 @@ import (
 // shortAffinity is long enough to outlast a busy machine's pauses between two connections.
 const shortAffinity = 3 * time.Second
 
-// testAffinity holds a backend to session affinity (SEMANTICS row 30), for many clients at once, over
-// every protocol and family.
+// testAffinity checks session affinity (SEMANTICS row 30) for many concurrent clients, over every protocol and family.
 func testAffinity(t *testing.T, s *suite) {
 	t.Run("a client keeps its endpoint, at every frontend", func(t *testing.T) { testStickiness(t, s) })
 	t.Run("removal of an endpoint moves its clients only", func(t *testing.T) { testRemovedChoice(t, s) })
@@ -49,7 +48,7 @@ func testStickiness(t *testing.T, s *suite) {
 	fail(t, s.sticky(p))
 }
 
-// sticky checks the Services of stickySpec and gives what is wrong.
+// sticky checks the Services of stickySpec and returns the problems that it finds.
 func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	first := s.choices(p, "cluster-1:80")
 	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
@@ -60,7 +59,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, met.server))
 		}
 	}
-	// Clients of another Service choose anew, and not all choose the same.
+	// Clients choose the endpoint of another Service independently, so not all clients choose the same endpoint again.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {
@@ -101,7 +100,7 @@ service web
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
-	// The endpoint comes back, and one more with it: nobody moves.
+	// The endpoint comes back together with a new endpoint, and no client moves.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
@@ -118,7 +117,7 @@ func testExpiry(t *testing.T, s *suite) {
 	t.Error("this machine is too busy to tell use from disuse")
 }
 
-// expires reports false if two connections of a client were so far apart that nothing can be said.
+// expires returns false if the connections of a client were too far apart for a conclusion.
 func (s *suite) expires(t *testing.T, affinity time.Duration) bool {
 	ses := s.fresh(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -171,19 +170,19 @@ type client struct {
 
 func (c client) String() string { return fmt.Sprintf("client %s over %s", c.from, c.protocol) }
 
-// choice is the server that a client met, and by which frontend.
+// choice is the server that a client reached, and the frontend that the client used.
 type choice struct {
 	server   string
 	svc      *plan.ServicePort
 	frontend *plan.Frontend
 }
 
-// choices makes one connection of every client to a destination named as in scenarios, over all
-// protocols and families, and gives the server that each met.
+// choices makes one connection from every client to a destination, named as in scenarios, over all protocols and
+// families, and returns the server that each client reached.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
 	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {
-		panic(err) // destinations are the suite's own
+		panic(err) // the suite itself names the destinations
 	}
 	met := map[client]choice{}
 	var mu sync.Mutex
@@ -220,8 +219,8 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// moved gives a line for each client of before that has another endpoint in after, although no declared deviation says
-// that it may.
+// moved returns a line for each client of before that has another endpoint in after, unless a declared deviation
+// allows the change.
 func (s *suite) moved(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]

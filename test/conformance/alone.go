@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// aloneVariable of the environment names the test that a process of its own runs.
+// aloneVariable is the environment variable with the name of the test that a separate process runs.
 const aloneVariable = "CONFORMANCE_ALONE"
 
-// alone runs the rest of a test in a process and a network namespace of its own, beside others that do
-// so: the suites of several backends take little longer than that of one, as they mostly wait. It reports
-// false in that process, where the test goes on.
+// alone runs the rest of a test in a separate process and network namespace, in parallel with other tests that call
+// alone. The suites of several backends then take little longer than one suite, because they mostly wait. In the
+// separate process, alone returns false and the test continues.
 func alone(t *testing.T) bool {
 	if os.Getenv(aloneVariable) == t.Name() {
 		return false
@@ -37,7 +37,7 @@ func alone(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), aloneVariable+"="+t.Name())
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the signal comes when the thread dies that started the process
+	runtime.LockOSThread() // Pdeathsig arrives when the thread that started the process ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		t.Errorf("%s in a process of its own: %v", t.Name(), err)

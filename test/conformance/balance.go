@@ -10,8 +10,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that connections spread evenly over the endpoints (SEMANTICS row 17), through
-// a frontend with one pool and through one whose Service has two.
+// testBalance checks that connections spread evenly over the endpoints (SEMANTICS row 17), for a Service with one pool
+// and for a Service with two.
 func testBalance(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `
@@ -31,7 +31,7 @@ service three
 		}
 		d := p.Decide(row.packet())
 		met := s.spread(t, row, d, connections)
-		// Six standard deviations: a fair backend fails once in 10^8 runs.
+		// With a bound of six standard deviations, a fair backend fails once in 10^8 runs.
 		n := float64(len(d.Endpoints))
 		mean := float64(connections) / n
 		bound := 6 * math.Sqrt(mean*(1-1/n))

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// patience is how long an answer that must come is waited for; it costs time only when it fails.
+	// patience is the time to wait for an answer that must come; only failures take that long.
 	patience = 30 * time.Second
-	// silence is how long a drop is watched.
+	// silence is the time after which a packet without an answer counts as dropped.
 	silence = 400 * time.Millisecond
-	// busy and idle limit how many rows run at once: those that keep the processor busy, and those
-	// that mostly wait. A refused TCP connection belongs to the latter: when the ICMP error arrives
-	// while connect still holds the socket, Linux tells it only after the next SYN, a second later.
+	// busy limits the number of concurrent rows that keep the processor busy, and idle limits rows that mostly wait.
+	// Rows with a refused TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
+	// Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
 )
@@ -30,15 +30,15 @@ type suite struct {
 	world   *world
 	sockets *sockets
 	report  *report
-	// patience, if set, is shorter than usual.
+	// patience, if set, replaces the usual patience with a shorter time.
 	patience time.Duration
-	// measured says that it is counted how many connections take the backend's shortcut.
+	// measured reports whether connections that take the backend's shortcut are counted.
 	measured bool
-	// enough is how many differences compare looks for; 0: all.
+	// enough is the number of differences after which compare stops, or 0 to find all differences.
 	enough int
 }
 
-// compare makes the connections of all rows and gives one line for every row that did not go as p says.
+// compare makes the connections of all rows and returns a line for every row whose result differs from p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
@@ -81,7 +81,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken is how many connections have taken the shortcut, if that is measured.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not measure it.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil
@@ -89,19 +89,19 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible notes n connections of a row that can take the shortcut.
+// countEligible counts n connections of a row if they can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
 	}
 }
 
-// expectation is what a row must show: Decide's decision, or that of a declared deviation.
+// expectation is the required result of a row: the decision of Decide, or of a declared deviation.
 type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// own says that the destination is an address of the host itself.
+	// own reports whether the destination is an address of the host.
 	own bool
 }
 
@@ -117,7 +117,7 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenWhereNothingIsDone makes the host answer where no Service may take the packet away from it.
+// listenWhereNothingIsDone starts servers of the host at destinations where no Service may take the packet.
 func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.own {
@@ -129,7 +129,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	return nil
 }
 
-// compareRow makes the connections of one row: two, or so many that every endpoint must have been met.
+// compareRow makes the connections of one row: one or two, or enough to reach every endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
@@ -138,7 +138,7 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	case e.Verdict != plan.Forward:
 		least, most = 1, 1
 	case r.all:
-		// With n endpoints one of them stays unmet in 60n connections with a probability of about e^-60.
+		// With n endpoints, 60n connections miss a given endpoint with a probability of about e^-60.
 		least, most = len(e.Endpoints), 60*len(e.Endpoints)
 	}
 	met := map[string]bool{}
@@ -163,22 +163,22 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	return ""
 }
 
-// answer is how the client must learn of the expected verdict.
+// answer returns the answer that the client must receive.
 func (s *suite) answer(r row, e expectation) netlab.Answer {
 	switch {
 	case e.Verdict == plan.Reject && r.protocol == plan.TCP && r.to.Addr().IsLoopback():
-		return netlab.Reset // nobody listens, and no rule is needed to say so
+		return netlab.Reset // no server listens, so no rule is needed
 	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.own:
 		return netlab.Served
 	case e.Verdict == plan.Reject:
 		return netlab.Refused
 	case e.Verdict == plan.Pass:
-		return netlab.Unreachable // at the gateway, which knows nobody of that address
+		return netlab.Unreachable // from the gateway, because no host has the address
 	}
 	return netlab.Silent
 }
 
-// judge compares one outcome with the expectation; "" is agreement.
+// judge compares one outcome with the expectation, and returns "" if they agree.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
@@ -205,22 +205,22 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay has the address that its host would have, as has a socket that is sent to the endpoint itself: that
-		// of the link, where there is one.
+		// A relay, like a socket that the shortcut connects to the endpoint, has the address that the host would use
+		// for the endpoint: the link's address, if there is one.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server that sees a client of the row as it is may see it at a: of a socket that is not
-// bound, at any address of the host, also at that of the link.
+// isSource reports whether a server may see the address a as the source of the row's connections if the source is not
+// rewritten. An unbound socket may have any address of the host, including the link's.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
-// describe is a line that names all that a reader needs: the connection, what must happen and why, and
-// what happened.
+// describe returns a line with everything that a reader needs: the connection, the required result with its reason,
+// and the actual result.
 func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {

@@ -15,28 +15,28 @@ import (
 // Backend is a backend under test.
 type Backend struct {
 	proxiers.Component
-	// Dump gives what the backend keeps in the kernel of this network namespace, in a form that is a
-	// function of the applied plan alone: no handles, no counters, no client's session affinity, and
-	// nothing that only the order of changes decides.
+	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
+	// applied plan: it contains no handles, no counters, no client's session affinity, and nothing that depends on the
+	// order of changes.
 	Dump func(ctx context.Context) (string, error)
-	// Sequences is how many sequences of partial syncs are compared with full ones, if not as many as usual.
+	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the usual number.
 	Sequences int
-	// Shapes are what the dump must match now and then while random Services come and go.
+	// Shapes holds patterns that must each match some of the dumps, but not all, while random Services come and go.
 	Shapes []*regexp.Regexp
-	// Deviations are what the backend cannot express. The suite holds it to them.
+	// Deviations lists what the backend cannot express. The suite expects exactly these deviations.
 	Deviations []Deviation
-	// Affinity are its differences in session affinity, which is about several connections.
+	// Affinity lists the deviations in session affinity, which concerns several connections.
 	Affinity []AffinityDeviation
-	// Followers run after the backend wherever the suite runs it, as they would in the daemon.
+	// Followers run after the backend wherever the suite runs the backend, as in the daemon.
 	Followers []proxiers.Component
-	// CountsLoopback says that it counts what it rejects on loopback addresses, in a metric of kube-proxy's.
+	// CountsLoopback reports whether the backend counts rejected packets on loopback, in a metric of kube-proxy.
 	CountsLoopback bool
-	// NotHere says why the backend can run in the virtual machines alone; "" when it can run anywhere.
+	// NotHere is the reason why the backend can run only in the virtual machines, or "" if it can run anywhere.
 	NotHere string
-	// Shortcut is a way past the rules; nil: the backend has none.
+	// Shortcut is a path that bypasses the rules, or nil if the backend has none.
 	Shortcut *Shortcut
-	// Damages are ways in which something else breaks the backend's state, by name. After each the
-	// backend must report drift, and a full sync must mend it.
+	// Damages holds, by name, functions that damage the backend's state as another program might. After each damage
+	// the backend must report drift, and a full sync must repair the state.
 	Damages map[string]func(ctx context.Context) error
 }
 
@@ -45,22 +45,22 @@ type Deviation struct {
 	Name string
 	// Reason says why the backend cannot do better.
 	Reason string
-	// Instead gives what the backend does with the packet instead of what it should; ok is false when
-	// it does as it should. The suite fails when the backend does as it should although ok is true.
+	// Instead returns the decision that the backend takes in place of should. ok is false if the backend decides as it
+	// should. The suite fails if ok is true but the backend nevertheless decides as it should.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a way that connections can take without meeting the backend's complete rules, which would do as well. The
-// suite sees to it that it is taken.
+// Shortcut is a path on which connections bypass the backend's complete rules, with the same result. The suite checks
+// that connections take the shortcut.
 type Shortcut struct {
-	// Eligible says that a connection which the plan decides so can take it. unbound: of a socket without an address of
-	// its own.
+	// Eligible reports whether a connection with this decision can take the shortcut. unbound means that the
+	// connection's socket is not bound to an address.
 	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
-	// Taken counts connections that have taken it.
+	// Taken returns the number of connections that have taken the shortcut.
 	Taken func() (int, error)
 }
 
-// leastTaken is how many of a hundred eligible connections must take the shortcut.
+// leastTaken is the percentage of eligible connections that must take the shortcut.
 const leastTaken = 95
 
 // AffinityDeviation is a declared difference in session affinity.
@@ -68,16 +68,16 @@ type AffinityDeviation struct {
 	Name string
 	// Reason says why the backend cannot do better.
 	Reason string
-	// Forgets says that a client of the ServicePort, which came by one frontend before and comes by another one or the
-	// same now, may be sent to another endpoint. The suite fails when none ever is.
+	// Forgets reports whether a client of the ServicePort, which used one frontend before and uses the same or another
+	// now, may be sent to another endpoint. The suite fails if no client ever changes its endpoint.
 	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
-// machineDir is there in the virtual machines of test/vm alone.
+// machineDir exists only in the virtual machines of test/vm.
 const machineDir = "/vm/job"
 
-// Run holds a backend against the specification, in a process of its own. TestMain must have called Main;
-// root is needed.
+// Run checks a backend against the specification, in a separate process. TestMain must have called Main; Run needs
+// root.
 func Run(t *testing.T, b Backend) {
 	if b.NotHere != "" && !inMachine() {
 		t.Skipf("%s: %s", b.Name, b.NotHere)
@@ -94,7 +94,7 @@ func Run(t *testing.T, b Backend) {
 		}
 	}
 	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
-	// Whatever happens below, the log says how much was compared.
+	// Log the number of comparisons, whatever happens below.
 	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
 
 	looked := false
@@ -117,7 +117,7 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// Elsewhere other connections than those that are compared are made at the same time.
+		// In other parts, the shortcut would also count connections that are not compared.
 		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.measured
@@ -126,13 +126,13 @@ func Run(t *testing.T, b Backend) {
 	}
 	if !t.Failed() {
 		fail(t, s.deviationsUnseen())
-		if looked { // and not only other parts were asked for
+		if looked { // at least one measured part has run
 			fail(t, s.shortcutUnused())
 		}
 	}
 }
 
-// shortcutUnused says that the backend leaves to its rules what it has a shortcut for.
+// shortcutUnused reports a problem if too few eligible connections took the shortcut.
 func (s *suite) shortcutUnused() []string {
 	if s.backend.Shortcut == nil || s.report.eligible > 0 && s.report.taken*100 >= s.report.eligible*leastTaken {
 		return nil
@@ -145,7 +145,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen gives a line for each declared deviation that no connection met.
+// deviationsUnseen returns a line for each declared deviation that did not occur in any connection.
 func (s *suite) deviationsUnseen() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

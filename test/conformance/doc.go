@@ -1,9 +1,8 @@
-// Package conformance is the suite that every backend passes: it applies plans through the backend in
-// a lab of network namespaces, makes real connections, and compares what became of them with
-// plan.Decide.
+// Package conformance is the test suite that every backend must pass. The suite applies plans through the backend in a
+// lab of network namespaces, makes real connections, and compares their results with plan.Decide.
 //
-// Run is all that a backend's test calls. The scenarios are testdata/*.txtar, one or more rows of
-// behaviour each; adding one is adding a file:
+// Run is the only function that a backend's test calls. The scenarios are the files testdata/*.txtar, each with one or
+// more rows of behaviour. To add a scenario, add a file:
 //
 //	What the scenario shows (free text).
 //
@@ -19,40 +18,38 @@
 //	client-a -> node-1:30080  pod-a pod-b
 //	client-a -> node-3:30080  pass
 //
-// Every line of flows is held against plan.Decide first and against packets then, over each protocol
-// and family. On the left are a source and a destination, on the right the endpoints that must be
-// reached, all of them and no other, or reject, drop or pass (the packet is left alone). An endpoint
-// with +snat must see an address of the node as its peer, one without must see the source itself.
-// "host@lb-1" is the host with lb-1 as its source address, and has that address on lo;
-// "host@" is the host by a socket that is not bound to an address.
+// The suite checks every line of flows first against plan.Decide and then against packets, over each protocol and
+// family. The left side of a line is a source and a destination. The right side lists the endpoints that must be
+// reached, all of them and no others, or is reject, drop or pass (the packet is not changed). An endpoint with +snat
+// must see an address of the node as its peer; an endpoint without +snat must see the source. "host@lb-1" is the host
+// with the source address lb-1, which lo has for the test. "host@" is the host with a socket that is not bound to an
+// address.
 //
-// A service line names a Service that has the ports below it over TCP, UDP and SCTP, IPv4 and IPv6; a
-// line "for TCP IPv4" narrows that, and in flows it narrows the lines that follow. The lines of
-// a Service are "for", "affinity DURATION", "cluster ENDPOINT...", "local ENDPOINT..." and its
-// frontends: kind, address and port, optionally "from SOURCE..." (names, prefixes or "nowhere") for
-// loadBalancerSourceRanges, and the route of each origin as origin=pool[+snat], origin=reject or
-// origin=drop, where "all" means the three of them. Lines about the node come before the first service:
-// "pods source" (the default), "pods interface" or "pods unknown" say how the plan tells pods,
-// "nodeports ADDRESS..." which addresses accept NodePorts (node-1 and node-2 if not given; loopback too if
-// it is among them, by the follower proxiers/localnodeport, which runs beside every backend), and
-// "cidrs PREFIX..." the Service CIDRs.
+// A service line names a Service that has the ports below it over TCP, UDP and SCTP, IPv4 and IPv6. A line "for TCP
+// IPv4" selects protocols and families; in flows, it applies to the lines that follow. The lines of a Service are
+// "for", "affinity DURATION", "cluster ENDPOINT...", "local ENDPOINT..." and its frontends. A frontend has a kind, an
+// address and a port, an optional "from SOURCE..." (names, prefixes or "nowhere") for loadBalancerSourceRanges, and a
+// route for each origin. A route is origin=pool[+snat], origin=reject or origin=drop, and "all" stands for the three
+// origins. Lines about the node come before the first service. "pods source" (the default), "pods interface" or "pods
+// unknown" selects how the plan identifies pods. "nodeports ADDRESS..." selects the addresses that accept NodePorts
+// (node-1 and node-2 if not given). The addresses may include loopback, where the follower proxiers/localnodeport
+// serves NodePorts beside every backend. "cidrs PREFIX..." sets the Service CIDRs.
 //
-// More sections "plan" and "flows" may follow; each plan is applied as a change of the one before.
-// The names are those of the lab: pod-a, pod-b, pod-c on the node; far-a, far-b elsewhere; client-a,
-// client-b outside; host, the node itself, with node-1, node-2, node-3 and loopback as addresses (and
-// as an endpoint "host", a pod in the host's network); cluster-N in the Service CIDRs, external-N and
-// lb-N. An endpoint listens on port 8080 or, as in far-a:9090, on 9090. In a pass line that
-// names an address of the host, the host itself listens there and must be reached; any other address must
-// turn out to be nobody's.
+// More sections "plan" and "flows" may follow; each plan is applied as a change of the previous plan. The names are
+// those of the lab: pod-a, pod-b, pod-c on the node; far-a, far-b elsewhere; client-a, client-b outside; cluster-N in
+// the Service CIDRs; external-N and lb-N in other ranges. The node itself is host, with the addresses node-1, node-2,
+// node-3 and loopback; as an endpoint, "host" is a pod in the host's network. An endpoint listens on port 8080 or, as
+// in far-a:9090, on 9090. If a pass line names an address of the host, the host itself listens there and must be
+// reached. Any other address in a pass line must belong to no host.
 //
-// What is written to the kernel is counted (nftables gives notice of it, and what programs of iptables-legacy
-// are handed is recorded): a partial sync may write what changed, and little more.
+// The suite counts the objects that a partial sync writes to the kernel: nftables sends notifications, and the input
+// of the programs of iptables-legacy is recorded. A partial sync may write the changed objects and few others.
 //
-// Beside the scenarios, random Services come and go by partial syncs, and after each sequence of changes the
-// kernel's state is compared with that of a full sync on a host where nothing was before. Environment:
+// Besides the scenarios, random Services come and go by partial syncs. After each sequence of changes, the suite
+// compares the kernel's state with the state after a full sync on a clean host. Environment variables:
 //
-//	CONFORMANCE_SEQUENCES=5000  that many sequences, not a minute's worth
-//	CONFORMANCE_PACE=3          a machine three times slower than usual
+//	CONFORMANCE_SEQUENCES=5000  the number of sequences, instead of a minute's worth
+//	CONFORMANCE_PACE=3          a machine that is three times slower than usual
 //
-// FuzzPartial is the same with sequences that the fuzzer makes, for iptables.
+// FuzzPartial does the same for iptables, with sequences from the fuzzer.
 package conformance

@@ -35,7 +35,7 @@ func runEbpf(t *testing.T, b Backend) {
 	Run(t, b)
 }
 
-// ebpfDir is the pin folder of this process. Other processes use the backend at the same time.
+// ebpfDir is the pin directory of this process, because other processes use the backend at the same time.
 var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
 
 func ebpfBackend(tc bool) Backend {
@@ -54,7 +54,7 @@ func ebpfBackend(tc bool) Backend {
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
 		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences:      15, // as nftables
+		Sequences:      15, // as for nftables
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
@@ -69,8 +69,8 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// eligibleWith returns which connections BPF must take. nftables serves a bound socket of the host where it would
-// masquerade, and connections from elsewhere unless they are TCP and tc is set.
+// eligibleWith returns a function that selects the connections that BPF must take. nftables serves bound sockets of
+// the host that need masquerade, and connections from elsewhere unless they are TCP and tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -83,8 +83,8 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF reads counters of bpf/maps.h: TCP and UDP sockets that connect, unconnected datagrams, first packets, and
-// those first packets that the tc program would take at a lower rate than the suite's.
+// takenByBPF sums counters of bpf/maps.h: TCP and UDP sockets that connect, unconnected datagrams, first packets, and
+// first packets that the tc program would take if the suite did not exceed its rate limit.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -124,7 +124,7 @@ func emptyMap(name string) error {
 	return eachElementOf(m, func(key, _ []byte) error { return m.Delete(key) })
 }
 
-// eachElementOf collects the elements of a map before it visits them.
+// eachElementOf calls visit for each element of a map, after it has collected all elements.
 func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	var keys, values [][]byte
 	var key, value []byte
@@ -143,8 +143,8 @@ func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf prints the table, the links, and the maps as they are used: frontends with the endpoints that they lead to,
-// and not by which numbers.
+// dumpEbpf prints the nft table, the links, and the contents of the maps. A frontend is printed with its endpoints,
+// but without the numbers that connect frontends and endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {
@@ -199,7 +199,7 @@ func dumpMaps() (lines []string, err error) {
 	return lines, err
 }
 
-// at prints an address and the port behind it.
+// at formats an address and the port that follows.
 func at(b []byte) string {
 	return fmt.Sprintf("%s:%d", netip.AddrFrom16([16]byte(b)).Unmap(), int(b[16])<<8|int(b[17]))
 }

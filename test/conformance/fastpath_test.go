@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath has every Service opt in to the fast path: what then leaves the rules goes where it would have gone.
-// It writes its table anew as a whole when a Service loses something: leave out the part "writes".
+// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints.
+// Skip the part "writes": the fast path rewrites its whole table when a Service loses anything.
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"
@@ -24,7 +24,7 @@ func TestFastPath(t *testing.T) {
 	Run(t, b)
 }
 
-// optedIn applies plans in which all have opted in.
+// optedIn applies plans in which every Service has opted in.
 type optedIn struct {
 	proxiers.Proxier
 	before, after *plan.Plan

@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a proxier of which one Apply in ten fails: before anything is done, after all is done, or
-// by its context's end in the midst of it.
+// faulty is a Proxier in which one Apply in ten fails: before any change, after all changes, or in the middle, when
+// its context ends.
 type faulty struct {
 	proxiers.Proxier
 	*rand.Rand
@@ -39,15 +39,15 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 }
 
-// testFaults walks random changes through a faulty backend, as the pipeline would: what failed is
-// followed by a full sync. It ends where a full sync on a clean host ends.
+// testFaults applies random changes through a faulty backend, and like the pipeline runs a full sync after each
+// failure. At the end, the state must equal that of a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
 	steps := fewer(80, 40)
 	ses := s.fresh(t)
 	f := &faulty{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
 	c := newChanger(4)
-	var known, next *plan.Plan // known is what the backend has applied for certain
+	var known, next *plan.Plan // known is the plan that the backend has certainly applied
 	for n := range steps {
 		if n > 0 {
 			c.step()
@@ -70,7 +70,7 @@ func testFaults(t *testing.T, s *suite) {
 	t.Logf("%d faults in %d steps", f.faults, steps)
 }
 
-// attempt applies next and gives what the backend then knows: nothing after an error.
+// attempt applies next and returns the plan that the backend has then applied, or nil after an error.
 func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()

@@ -18,11 +18,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable of the environment makes the test binary a fresh host for the backend that it names.
+// freshVariable is the environment variable that makes the test binary a fresh host for the backend that it names.
 const freshVariable = "CONFORMANCE_FRESH"
 
-// Main runs the tests of m in a network namespace of their own. Call it from TestMain with all backends
-// that the tests hand to Run.
+// Main runs the tests of m in a separate network namespace. Call Main from TestMain with all backends that the tests
+// pass to Run.
 func Main(m *testing.M, backends ...Backend) int {
 	name := os.Getenv(freshVariable)
 	if name == "" {
@@ -46,8 +46,8 @@ func Main(m *testing.M, backends ...Backend) int {
 	return 1
 }
 
-// isolateFuzzWorker starts this program anew in a network namespace of its own if it is a worker of "go test
-// -fuzz": they come from one process, whose namespace they would share. The pipes to it stay as they are.
+// isolateFuzzWorker restarts this program in its own network namespace if it is a worker of "go test -fuzz". All
+// workers are children of one process and would share its namespace. The pipes to that process stay open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
 	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {
@@ -57,15 +57,15 @@ func isolateFuzzWorker() error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // the thread that starts it is the one that goes on
+	runtime.LockOSThread() // the thread in the new namespace must call Exec
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// fresh is a second host, in a process and a network namespace of its own. It walks the same sequences, but
-// never by partial syncs: after each it makes the state from scratch.
+// fresh is a second host, in its own process and network namespace. The second host walks the same sequences without
+// partial syncs: after each sequence, it creates the state from scratch.
 type fresh struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -75,13 +75,13 @@ type fresh struct {
 
 type freshRequest struct {
 	Sequence sequence
-	// Reset: first go back to where every walk begins.
+	// Reset requests a return to the initial state before the sequence.
 	Reset bool
 }
 
 type freshState struct {
 	Dump, Error string
-	// Written is what the full sync has written: all that there is.
+	// Written is the number of objects that the full sync wrote.
 	Written int
 }
 
@@ -115,7 +115,7 @@ func startFresh(t testing.TB, b Backend) *fresh {
 	return f
 }
 
-// begin lets the fresh host walk seq while the caller does; end gives the state that it then has.
+// begin starts the fresh host's walk of a sequence and returns immediately; end returns the state after the walk.
 func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *fresh) end() (s freshState, err error) {
@@ -134,7 +134,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// As on any host: a namespace without addresses takes all of IPv4 for broadcast (Linux 6.1).
+	// Bring lo up, as on any host: a namespace without addresses treats all of IPv4 as broadcast (Linux 6.1).
 	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}
@@ -169,7 +169,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// fromScratch applies a plan where there is nothing, and gives the state.
+// fromScratch applies a plan on a clean host, and returns the state.
 func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
@@ -199,7 +199,7 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	return s, err
 }
 
-// imaginaryLab has the addresses of the lab, and no hosts.
+// imaginaryLab returns a lab with the usual addresses, but without hosts.
 func imaginaryLab() *lab {
 	l := &lab{endpoints: endpointAddrs()}
 	for _, f := range families {

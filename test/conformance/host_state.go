@@ -12,11 +12,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// contextOf gives a context that also lives while the test cleans up, as t.Context does not.
+// contextOf returns a context that, unlike t.Context, remains valid while the test cleans up.
 func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState is what a backend or a follower may change of a host, as text: rules, addresses, interfaces, routes of all
-// tables, traffic control, virtual servers, what is pinned of BPF, and the settings that proxies write.
+// hostState returns, as text, what a backend or a follower may change on a host: rules, addresses, interfaces, all
+// routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -49,7 +49,7 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes those of IPVS, without the lines that are there as soon as the kernel has IPVS.
+// virtualServers writes the virtual servers of IPVS, without the header that exists as soon as the kernel has IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3
@@ -62,7 +62,7 @@ func virtualServers(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// pins writes what is pinned in the file system of BPF, if it is mounted.
+// pins writes the paths of all pinned BPF objects, if the BPF file system is mounted.
 func pins(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	err := filepath.WalkDir("/sys/fs/bpf", func(path string, _ fs.DirEntry, err error) error {
@@ -74,12 +74,12 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes what iptables-legacy has in the tables that exist. Empty built-in chains are left out: a
-// table cannot be removed again, and programs that look at one make it.
+// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains: a table cannot be
+// removed, and a program creates the table when it lists the rules.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {
-		return // the kernel does without
+		return // the kernel has no tables of iptables-legacy
 	}
 	program := family + "tables-legacy-save"
 	out, err := s.world.Node.Command(contextOf(t), program).Output()
@@ -88,7 +88,7 @@ func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	}
 	table := ""
 	for _, line := range strings.Split(string(out), "\n") {
-		line, _, _ = strings.Cut(line, " [") // counters
+		line, _, _ = strings.Cut(line, " [") // without counters
 		switch {
 		case strings.HasPrefix(line, "*"):
 			table = line
@@ -98,7 +98,7 @@ func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	}
 }
 
-// firstDifference gives the first line in which two texts differ.
+// firstDifference returns the first line in which two texts differ.
 func firstDifference(a, b string) string {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range max(len(as), len(bs)) {

@@ -21,8 +21,8 @@ func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
 
 func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
 
-// usable skips the test where the host lacks what the backend needs, and says what that is. In continuous
-// integration (CI=true) nothing may be missing.
+// usable skips the test, with the reason, if the host lacks something that the backend needs. In continuous
+// integration (CI=true), usable fails the test instead.
 func usable(t testing.TB, b Backend) Backend {
 	t.Helper()
 	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("CI") != "true" {
@@ -41,7 +41,7 @@ func iptablesBackend(variant string) Backend {
 	b := Backend{
 		Component: all[i],
 		Dump:      ipt.dump,
-		// Dispatch trees of more than one level.
+		// The shapes are chains in dispatch trees of more than one level.
 		Shapes: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
 			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),
@@ -67,7 +67,7 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy", with the programs that other programs would use.
+// variantOf is "nft" or "legacy". The methods run the programs of this variant, as another program would.
 type variantOf string
 
 // command runs "iptables ARGUMENTS", "ip6tables-save ARGUMENTS" and the like.
@@ -99,7 +99,7 @@ func (v variantOf) run(commands ...string) func(context.Context) error {
 	}
 }
 
-// dump prints our chains and the built-in ones of both families, sorted.
+// dump prints Edgeway's chains and the built-in chains of both families, sorted.
 func (v variantOf) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -121,8 +121,8 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains reads the rules of a table by chain, without counters. Chains that are neither built in nor have
-// names of ours are left out; so are empty built-in ones, which come into being by looking.
+// chains returns the rules of a table by chain, without counters. Chains that are neither built in nor Edgeway's are
+// omitted, as are empty built-in chains, which programs create when they list a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {
@@ -143,7 +143,7 @@ func (v variantOf) chains(ctx context.Context, family, table string) (map[string
 	return chains, nil
 }
 
-// deleteJump deletes the first of our rules in a built-in chain.
+// deleteJump deletes Edgeway's first rule in a built-in chain.
 func (v variantOf) deleteJump(ctx context.Context) error {
 	chains, err := v.chains(ctx, "iptables", "filter")
 	if err != nil {
@@ -158,7 +158,7 @@ func (v variantOf) deleteJump(ctx context.Context) error {
 	return fmt.Errorf("no jump in %q", chains["FORWARD"])
 }
 
-// onServiceChain runs a command on a chain that belongs to one Service.
+// onServiceChain runs a command on a chain of a Service.
 func (v variantOf) onServiceChain(command string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		chains, err := v.chains(ctx, "ip6tables", "nat")

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity is session affinity where a relay and not the kernel keeps it: on loopback.
+// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	const text = `
@@ -45,8 +45,8 @@ service web
 	}
 }
 
-// loopbackChoices makes a connection to NodePort 30080 from each of many loopback addresses, and from the
-// one that IPv6 has, and gives the server that each met.
+// loopbackChoices makes a connection to NodePort 30080 from each of many IPv4 loopback addresses and from the IPv6
+// loopback address, and returns the server that each connection reached.
 func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	t.Helper()
 	sources := []netip.Addr{netip.IPv6Loopback()}
@@ -68,7 +68,7 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 // rejectedMetric counts packets that are rejected on loopback, by ip_family and protocol.
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
-// testLoopbackCounters checks that a backend that says so counts the packets that it rejects on loopback.
+// testLoopbackCounters checks that a backend with CountsLoopback counts the packets that it rejects on loopback.
 func testLoopbackCounters(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `
@@ -97,7 +97,7 @@ service web
 	}
 }
 
-// rejected gives the counts by family and protocol.
+// rejected returns the values of rejectedMetric by family and protocol.
 func rejected(t *testing.T, p proxiers.Proxier) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()

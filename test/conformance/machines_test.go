@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// machineJobs is where the jobs of the virtual machines are.
+// machineJobs is the directory with the jobs of the virtual machines.
 const machineJobs = "../vm/jobs"
 
-// TestBackendsForMachinesAloneHaveAJob: what cannot run here must run there, by the name that the job's list has.
+// TestBackendsForMachinesAloneHaveAJob checks that the machines have a job for each backend that cannot run here.
 func TestBackendsForMachinesAloneHaveAJob(t *testing.T) {
 	if inMachine() {
-		return // where the list is not
+		return // the machines have no copy of the jobs
 	}
 	listed := textsIn(t, machineJobs)
 	for _, b := range withoutJob(backends(), listed) {
 		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
 	}
-	// The test can fail, and finds what is there.
+	// Check that the test detects a missing job and accepts an existing one.
 	stranger, known := Backend{NotHere: "to try it"}, nftablesBackend()
 	stranger.Name, known.NotHere = "stranger", "to try it"
 	if missing := withoutJob([]Backend{stranger, known}, listed); len(missing) != 1 || missing[0].Name != "stranger" {
@@ -38,7 +38,7 @@ func withoutJob(all []Backend, listed map[string]bool) (missing []Backend) {
 	return missing
 }
 
-// textsIn gives the string literals of a folder's Go files.
+// textsIn returns the string literals in a directory's Go files.
 func textsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -15,11 +15,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// foreignMark has many bits, and not the one of the masquerade mark (bit 14).
+// foreignMark sets many bits, but not the bit of the masquerade mark (bit 14).
 const foreignMark = "0xa5b40205"
 
-// foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does,
-// and counts in what state the packets leave. It also translates and filters, out of the way.
+// foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the
+// packets that leave with and without this mark. The table also has NAT for an address that no Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -50,9 +50,9 @@ table inet foreign {
 }
 `
 
-// testMarks checks that the bits of the packet mark which are not the backend's pass it unchanged, for
-// connections that it masquerades, that it does not, and that are none of its business, and that
-// another program's table stays as it is (SEMANTICS row 32).
+// testMarks checks that the backend preserves the bits of the packet mark that are not its own, for connections with
+// and without masquerade and for connections to no Service. Another program's table must also stay as it is (SEMANTICS
+// row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.foreign(t)
@@ -69,7 +69,7 @@ service sticky
   ClusterIP  cluster-2:80   pod=cluster host=cluster+snat outside=cluster+snat
 `)
 	rows := rowsOf(p, p.Services)
-	// And connections to no Service at all.
+	// Add connections that go to no Service.
 	for _, source := range everySource {
 		for _, family := range families {
 			for _, proto := range protocols {
@@ -95,8 +95,8 @@ service sticky
 	}
 }
 
-// testOwnMark checks that what the host sends with the daemon's own mark goes where it would go without any plan:
-// nothing that a Service asks for comes between the daemon and its API server, to which it speaks TCP.
+// testOwnMark checks that packets of the host with the daemon's own mark go where they would go without a plan. No
+// Service may come between the daemon and its API server, which the daemon reaches over TCP.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.answerEverywhere(t)
@@ -131,11 +131,11 @@ service dropping
 	met := map[plan.Verdict]int{}
 	for _, r := range rowsOf(p, p.Services) {
 		if r.source != hostName || r.unbound || r.to.Addr().IsLoopback() {
-			continue // the gateway does not know the IPv6 address of a socket that is not bound
+			continue // the gateway does not know the IPv6 address of an unbound socket
 		}
 		met[p.Decide(r.packet()).Verdict]++
 		r.mark = proxiers.OwnMark(silentEnv().MasqueradeBit)
-		want, server := netlab.Reset, "" // by the gateway
+		want, server := netlab.Reset, "" // sent by the gateway
 		if slices.Contains(p.Node.HostAddrs, r.to.Addr()) {
 			want, server = netlab.Served, selfName
 			if err := s.world.listen(r.to, r.protocol); err != nil {
@@ -153,8 +153,8 @@ service dropping
 	}
 }
 
-// answerEverywhere has the gateway answer for the addresses of Services itself, where nobody listens, for this test.
-// Its usual answer for IPv4, "unreachable", comes once a second.
+// answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no
+// server listens on them. The gateway's usual answer for IPv4, "unreachable", comes only once a second.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {
@@ -175,7 +175,7 @@ func (s *suite) answerEverywhere(t *testing.T) {
 	}
 }
 
-// passing keeps the rows whose packets leave the node for somewhere that answers.
+// passing returns the rows whose packets leave the node for an endpoint that answers.
 func passing(p *plan.Plan, rows []row) (kept []row) {
 	for _, r := range rows {
 		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {
@@ -185,7 +185,7 @@ func passing(p *plan.Plan, rows []row) (kept []row) {
 	return kept
 }
 
-// foreign makes another program's table, for this test.
+// foreign creates another program's table for the duration of this test.
 func (s *suite) foreign(t *testing.T) {
 	t.Helper()
 	s.nftRules(t, foreignTable)

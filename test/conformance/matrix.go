@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// routes are the six things that can happen to a connection.
+// routes holds the six possible routes of a connection.
 var routes = []plan.Route{
 	{Pool: plan.ClusterPool},
 	{Pool: plan.ClusterPool, SNAT: true},
@@ -17,23 +17,23 @@ var routes = []plan.Route{
 	{Verdict: plan.Drop},
 }
 
-// cells says which routes a Service's frontends have for the three origins, by a number that differs for each Service
-// and, so that a Service does not have one triple alone, for each kind of frontend.
+// cells returns the routes of a frontend for the three origins. n differs for each Service and, so that a Service has
+// several triples, for each kind of frontend.
 type cells func(n int) [3]plan.Route
 
-// everyRoute are six triples, a Latin square: each origin meets each route.
+// everyRoute returns one of six triples that form a Latin square: each origin meets each route.
 func everyRoute(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// everyPair are 36: any two origins meet every pair of routes (they do what all 216 would).
+// everyPair returns one of 36 triples: any two origins meet every pair of routes, just as with all 216 triples.
 func everyPair(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
 }
 
-// matrixSpec has that many Services. Each has every kind of frontend, with the triples dealt out so that each kind
-// meets each of them; and the same once more under source ranges.
+// matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and each kind
+// of frontend meets every triple. Each Service also has a load balancer's frontend with source ranges.
 func matrixSpec(services int, triple cells) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {
@@ -55,8 +55,8 @@ func matrixSpec(services int, triple cells) *spec {
 	return s
 }
 
-// testMatrix compares every origin with every kind of frontend, route, protocol and family. Where a connection takes
-// long, the small matrix is enough to say that the kernel does what the rules ask for.
+// testMatrix compares every origin with every kind of frontend, route, protocol and family. Where connections take
+// long, the small matrix is enough to show that the kernel does what the rules ask for.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter counts what is written to the kernel in this network namespace, whoever writes it and whatever it says of it:
-// the rules, chains, sets and elements that nftables gives notice of, and the lines that the programs of
-// iptables-legacy are handed, whose tables the kernel only knows as a whole.
+// meter counts the objects that any program writes to the kernel in this network namespace. For nftables, meter counts
+// the rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, whose tables the kernel
+// only knows as a whole, meter counts the lines of the input for its programs.
 type meter struct {
 	fd  int
 	buf []byte
-	// lines is what the programs in dir have been handed.
+	// lines is the file with the recorded input of the programs in dir.
 	dir, lines string
-	path       string // the PATH of before
+	path       string // the previous PATH
 }
 
-// meterBuffer is room for the notices of one Apply.
+// meterBuffer is the size of a buffer for the notifications of one Apply.
 const meterBuffer = 32 << 20
 
-// recording is a program that notes what it hands to another.
+// recording is a script that records its input and passes it to another program.
 const recording = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
-// startMeter puts recording programs before those of iptables-legacy: what starts later finds them.
+// startMeter puts recording scripts before the programs of iptables-legacy in PATH, for programs that start later.
 func startMeter(dir string) (*meter, error) {
 	m := &meter{fd: -1, buf: make([]byte, 1<<16), dir: dir, lines: filepath.Join(dir, "lines"), path: os.Getenv("PATH")}
 	for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
@@ -63,7 +63,8 @@ func startMeter(dir string) (*meter, error) {
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// written counts what was written since the last call. The kernel has sent its notices when a transaction returns.
+// written returns the number of objects written since the last call. The kernel sends all notifications of a
+// transaction before the transaction returns.
 func (m *meter) written() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err
@@ -91,8 +92,8 @@ func (m *meter) written() (n int, err error) {
 	}
 }
 
-// objectsIn counts the objects that a notice is about: elements come many at a time, and the end of a transaction is
-// none.
+// objectsIn returns the number of objects in a notification: a notification may hold many elements, and the end of a
+// transaction is not an object.
 func objectsIn(msg syscall.NetlinkMessage) int {
 	const subsystem, genHeader = 8, 4
 	switch msg.Header.Type & (1<<subsystem - 1) {
@@ -116,7 +117,7 @@ func objectsIn(msg syscall.NetlinkMessage) int {
 	return max(1, n)
 }
 
-// ruleLine is a line of a restore that changes a chain.
+// ruleLine matches a line in the input of iptables-restore that changes a chain.
 var ruleLine = regexp.MustCompile(`(?m)^(:|-[A-Z] )`)
 
 func (m *meter) lineCount() (int, error) {

@@ -69,8 +69,8 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpTable prints the tables of this name, sorted, without what clients have taught the affinity
-// maps, and without chains and maps that nothing leads to: they do nothing, and are deleted later.
+// dumpTable prints the tables with this name, sorted. Clients' entries in affinity maps are omitted, as are chains and
+// maps that nothing refers to, which have no effect and are deleted later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -89,7 +89,7 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedIn gives every word of all rules and elements, after the family: "ip endpoints".
+// mentionedIn returns every word of all rules and elements, prefixed with the family, as in "ip endpoints".
 func mentionedIn(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
 	for name, o := range objects {
@@ -103,7 +103,7 @@ func mentionedIn(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// unused reports whether an object comes and goes with Services, and nothing leads to it.
+// unused reports whether an object belongs to a Service and nothing refers to the object.
 func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
@@ -111,7 +111,7 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables reads the tables of this name by the nft program: what another program sees of them.
+// listNftables lists the tables with this name through the nft program, as other programs see them.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -130,7 +130,7 @@ func listNftables(ctx context.Context, table string) (map[string]nftObject, erro
 	return objects, nil
 }
 
-// parseNftTable reads the output of "nft list table": objects are indented by one tab, their lines by two.
+// parseNftTable parses the output of "nft list table", where objects are indented by one tab, and their lines by two.
 func parseNftTable(family, text string, objects map[string]nftObject) {
 	var name string
 	var o nftObject
@@ -155,7 +155,7 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 				}
 			}
 		case strings.HasPrefix(line, "\t\t"):
-			// nft 1.1.7 says how many elements a map with a size has, even without state (-s).
+			// nft 1.1.7 prints the number of elements of a map that has a size, even without state (-s).
 			line, _, _ := strings.Cut(trimmed, "\t# count ")
 			o.lines = append(o.lines, line)
 		}

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// paceVariable of the environment says how many times slower than usual this machine is; it is set in
-// emulated ones. Times that decide about an outcome are stretched by it: how long a drop is watched, and
-// how soon session affinity ends. Random walks are shorter, and clients that ask all the time ask less often; all
-// else that is compared stays the same.
+// paceVariable is the environment variable that holds the factor by which this machine is slower than usual; emulated
+// machines set the variable. The factor extends the times that decide an outcome: the wait for a dropped packet, and
+// the timeout of session affinity. The factor also shortens random walks, and lowers the rate of clients that ask
+// continuously. All other comparisons stay the same.
 const paceVariable = "CONFORMANCE_PACE"
 
-// paced stretches a time.
+// paced multiplies a time by the pace.
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 
-// rest is the time between two questions of one client of many, so that they leave a processor to the backend.
+// rest returns the pause between two questions of a client, so that many clients leave a processor to the backend.
 func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
 
-// fewer shortens a random walk of n steps.
+// fewer shortens a random walk of n steps by the pace, but to no fewer than least steps.
 func fewer(n, least int) int { return max(least, n/pace()) }
 
 func pace() int {

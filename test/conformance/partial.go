@@ -16,19 +16,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sequencesVariable of the environment says how many sequences testPartialSyncs walks.
+// sequencesVariable is the environment variable that sets the number of sequences in testPartialSyncs.
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200
-	// sequencesForAll are enough to meet every kind of change.
+	// sequencesForAll is a number of sequences that include every kind of change.
 	sequencesForAll = 15
-	// longestSequence is the number of changes that a sequence has at most.
+	// longestSequence is the maximum number of changes in a sequence.
 	longestSequence = 8
 )
 
-// testPartialSyncs walks random sequences of changes by partial syncs, and after each compares the state
-// with that of a full sync on a fresh host. What is there at the end of a sequence is there at the
-// beginning of the next.
+// testPartialSyncs applies random sequences of changes by partial syncs, and after each sequence compares the state
+// with that of a full sync on a fresh host. A sequence begins with the state at the end of the previous sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -58,7 +57,7 @@ func sequences(t *testing.T, b Backend) int {
 	return n
 }
 
-// walk is an instance of a backend that goes from plan to plan by partial syncs, beside a fresh host.
+// walk is an instance of a backend that goes from plan to plan by partial syncs, together with a fresh host.
 type walk struct {
 	backend Backend
 	proxier proxiers.Proxier
@@ -69,12 +68,13 @@ type walk struct {
 	drift   chan string
 
 	sequences, syncs, differences int
-	// changes counts them by kind, shapes the dumps that matched one.
+	// changes counts the changes by kind, and shapes counts the dumps that match each shape.
 	changes map[string]int
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
-	// written counts objects, of the partial syncs in which the node did not change, and total those that full syncs
-	// would have written instead. partial are those syncs, of this sequence.
+	// written is the number of objects that partial syncs wrote while the node did not change, and total is the number
+	// that full syncs would have written instead. partial is the number of these partial syncs in the current
+	// sequence.
 	written, total, partial int
 }
 
@@ -85,11 +85,11 @@ func newWalk(t testing.TB, b Backend) *walk {
 	opts.Drift = func(reason string) {
 		select {
 		case w.drift <- reason:
-		default: // one is one too many
+		default: // one reason is enough to fail
 		}
 	}
 	var err error
-	if w.meter, err = startMeter(t.TempDir()); err != nil { // not before: the fresh host has its own
+	if w.meter, err = startMeter(t.TempDir()); err != nil { // after startFresh, because the fresh host has its own meter
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.meter.stop() })
@@ -107,14 +107,14 @@ func newWalk(t testing.TB, b Backend) *walk {
 	return w
 }
 
-// reset goes to where every walk begins, by a full sync.
+// reset returns, by a full sync, to the state in which every walk begins.
 func (w *walk) reset(ctx context.Context) error {
 	w.changer, w.plan = newSequenceChanger(), nil
 	return w.sync(ctx)
 }
 
-// check walks a sequence, from where the last one ended or from where every walk begins, and gives the
-// first difference from the state of the fresh host.
+// check walks a sequence, from the end of the last sequence or from the start of every walk, and returns the first
+// difference from the state of the fresh host.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()
@@ -157,7 +157,7 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	}
 }
 
-// sync goes to the plan of the changer.
+// sync applies the plan of the changer.
 func (w *walk) sync(ctx context.Context) error {
 	next, err := w.changer.spec.compile(w.lab, w.plan)
 	if err != nil {
@@ -166,7 +166,7 @@ func (w *walk) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, paced(applyTimeout))
 	defer cancel()
 	prev := w.plan
-	w.plan = nil // unless all goes well
+	w.plan = nil // stays nil if Apply fails
 	if _, err := w.meter.written(); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (w *walk) sync(ctx context.Context) error {
 	return err
 }
 
-// mustHaveBeenPartial fails when more was written than changed.
+// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of what full syncs would have written.
 func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	t.Helper()
 	if w.written == 0 || w.written > w.total/3 {
@@ -191,7 +191,7 @@ func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	}
 }
 
-// mustHaveSeenAll fails when a kind of change is missing, or a shape of the backend's state.
+// mustHaveSeenAll fails the test if a kind of change is missing, or if a shape matches no state or every state.
 func (w *walk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
 	for _, k := range slices.Concat(serviceChanges, nodeChanges, stateOnlyChanges, stateOnlyNodeChanges) {
@@ -206,7 +206,7 @@ func (w *walk) mustHaveSeenAll(t *testing.T) {
 	}
 }
 
-// String is the line that sums the walk up.
+// String summarizes the walk in one line.
 func (w *walk) String() string {
 	changes := 0
 	for _, n := range w.changes {

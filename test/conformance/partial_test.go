@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// FuzzPartial lets the fuzzer choose sequences. Each begins at the same place, so that it fails again
-// by itself: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
+// FuzzPartial walks sequences from the fuzzer. Each sequence starts from the same state, so that a failure can be
+// repeated alone: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
 func FuzzPartial(f *testing.F) {
 	f.Add([]byte{})
 	for n := range 3 {
@@ -36,7 +36,7 @@ func FuzzPartial(f *testing.F) {
 	})
 }
 
-// chainOmitted is a program that leaves one chain out of what it hands to another, once there is a file "armed".
+// chainOmitted is a script that passes its input to another program, but omits one chain if the file "armed" exists.
 const chainOmitted = `#!/bin/sh
 [ -e %[1]s/armed ] || exec %[2]s "$@"
 awk '
@@ -46,7 +46,7 @@ awk '
 ' | %[2]s "$@"
 `
 
-// TestPartialSyncWithoutAChainIsNoticed plants a bug: partial restores without one of the chains that changed.
+// TestPartialSyncWithoutAChainIsNoticed plants a bug: partial restores omit one of the changed chains.
 func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
 			}
 			honest := b.New
 			b.New = func(ctx context.Context, opts proxiers.Env) (proxiers.Proxier, error) {
-				// Not before: the fresh host has the programs as they are.
+				// Change PATH only now, because the fresh host must use the original programs.
 				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 				return honest(ctx, opts)
 			}
@@ -89,8 +89,8 @@ func omitChain(t *testing.T, dir, program string) {
 	}
 }
 
-// newEndpoints is a sequence of changes that delete no chain: the kernel refuses to while a rule names it,
-// as one that is left out may.
+// newEndpoints returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
+// refers to, and the omitted chain may hold such a rule.
 func newEndpoints(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)

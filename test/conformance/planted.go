@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// plantedSpec has what the planted bugs spoil.
+// plantedSpec is a plan in which every planted bug makes a difference.
 const plantedSpec = `
 nodeports node-1 node-2 loopback
 service guarded
@@ -26,7 +26,7 @@ service elsewhere
   ExternalIP     external-4:80  pod=cluster host=cluster+snat outside=drop
 ` + stickySpec
 
-// bug is a mistake that a backend could make: what it does is right for a plan that is slightly wrong.
+// bug is a mistake that a backend could make, simulated by a correct backend with a plan that is slightly wrong.
 type bug struct {
 	name  string
 	plant func(*plan.Plan)
@@ -75,7 +75,7 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that no backend has: one of the bugs, declared.
+// silentRefusal is a deviation that no backend declares: refusals are silent, as with one of the bugs.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to see that declared deviations are held to",
@@ -86,14 +86,14 @@ var silentRefusal = Deviation{
 	},
 }
 
-// forgetfulness is another: session affinity that does not last.
+// forgetfulness is a deviation that no backend declares: session affinity does not last.
 var forgetfulness = AffinityDeviation{
 	Name:    "clients are forgotten",
 	Reason:  "to see that declared deviations are held to",
 	Forgets: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
-// testPlantedBugs proves that the suite sees a backend's mistakes: each bug alone must make a difference.
+// testPlantedBugs proves that the suite detects mistakes of a backend: each bug alone must cause a difference.
 func testPlantedBugs(t *testing.T, s *suite) {
 	sp, err := parseSpec(plantedSpec)
 	if err != nil {
@@ -103,7 +103,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The bugs' differences are not the backend's: they are not counted.
+	// The report must not count the differences of the bugs as differences of the backend.
 	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), enough: 1, patience: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
@@ -132,7 +132,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustLookRight and mustLookWrong apply one plan and hold what becomes of connections against another.
+// mustLookRight and mustLookWrong apply one plan and compare connections with another plan.
 func (s *suite) mustLookRight(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.fresh(t).apply(t, nil, applied)
@@ -149,7 +149,7 @@ func (s *suite) mustLookWrong(t *testing.T, applied, specified *plan.Plan) {
 	t.Logf("%d differences, as %s", len(found), found[0])
 }
 
-// spoil gives a copy of the plan with the bug in it.
+// spoil returns a copy of the plan with the bug.
 func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	wrong := copyPlan(right)
 	b.plant(wrong)
@@ -159,7 +159,7 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// looks is the suite in small: it gives the first differences from p that it finds.
+// looks runs a small part of the suite and returns the first differences from p that it finds.
 func (s *suite) looks(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {
@@ -208,7 +208,7 @@ func eachPool(change func([]plan.Endpoint) []plan.Endpoint) func(*plan.Plan) {
 	}
 }
 
-// copyPlan copies what the bugs change.
+// copyPlan copies the parts of a plan that the bugs change.
 func copyPlan(p *plan.Plan) *plan.Plan {
 	node := *p.Node
 	node.NodePortAddrs = slices.Clone(node.NodePortAddrs)

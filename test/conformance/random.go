@@ -9,21 +9,21 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allEndpoints are the endpoints that random Services choose from, localEndpoints those of local pools.
+// allEndpoints holds the endpoints that random Services choose from, and localEndpoints those for local pools.
 var (
 	allEndpoints   = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
 )
 
-// changer makes random plans, one small step after the other. The same seed makes the same plans.
+// changer creates random plans in small steps. The same seed results in the same plans.
 type changer struct {
 	*rand.Rand
 	spec *spec
-	// numbers are what Services have their addresses and NodePorts by, one each.
+	// numbers holds the numbers that determine the addresses and NodePorts of Services, one number for each Service.
 	numbers []int
-	// small Services have few endpoints, and one protocol more often than three.
+	// small limits Services to few endpoints, and most Services to one protocol.
 	small bool
-	// done are the names of the changes made.
+	// done holds the names of the changes made.
 	done []string
 }
 
@@ -39,7 +39,7 @@ func newChanger(seed uint64) *changer {
 	return c
 }
 
-// step changes one thing, now and then several.
+// step makes one change, and sometimes several.
 func (c *changer) step() {
 	for again := true; again; again = c.IntN(4) == 0 {
 		kinds := serviceChanges
@@ -50,7 +50,7 @@ func (c *changer) step() {
 	}
 }
 
-// change makes one change; when there is hardly a Service left, it adds one instead.
+// change makes one change. If fewer than three Services are left, change adds a Service instead.
 func (c *changer) change(k kind) {
 	if len(c.spec.services) < 3 {
 		k = appearance
@@ -62,7 +62,7 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add makes a Service with addresses of its own, which an earlier one, now gone, may have had.
+// add adds a Service with its own addresses, which a deleted Service may have had before.
 func (c *changer) add() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
@@ -102,7 +102,7 @@ func (c *changer) newService(n int) *service {
 	return svc
 }
 
-// newName gives a name that no Service has now; earlier ones may have had it.
+// newName returns a name that no Service has now; a deleted Service may have had the same name.
 func (c *changer) newName() (name string) {
 	c.chooseNumber(func(n int) bool {
 		name = fmt.Sprintf("random-%03d", n)
@@ -153,7 +153,7 @@ func (c *changer) chooseAffinity() time.Duration {
 	return []time.Duration{0, 0, time.Hour, 20 * time.Minute}[c.IntN(4)]
 }
 
-// choosePools gives both pools at least one endpoint, as any route may use either.
+// choosePools assigns at least one endpoint to each pool, because any route may use either pool.
 func (c *changer) choosePools(svc *service) {
 	for pool, from := range [][]string{allEndpoints, localEndpoints} {
 		svc.pools[pool] = nil
@@ -176,7 +176,7 @@ func (c *changer) chooseRoutes(svc *service) {
 	}
 }
 
-// chooseRoute leaves out what the Service has no endpoints for.
+// chooseRoute returns a random route that does not lead to an empty pool.
 func (c *changer) chooseRoute(svc *service) plan.Route {
 	r := routes[c.IntN(len(routes))]
 	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {
@@ -185,7 +185,7 @@ func (c *changer) chooseRoute(svc *service) plan.Route {
 	return r
 }
 
-// repair takes away what a Service cannot have: routes to a pool that has no endpoints.
+// repair replaces routes to a pool that has no endpoints.
 func (c *changer) repair(svc *service) {
 	for i := range svc.frontends {
 		for o, r := range svc.frontends[i].routes {
@@ -196,7 +196,7 @@ func (c *changer) repair(svc *service) {
 	}
 }
 
-// sample takes n of the rows.
+// sample returns up to n of the rows at random.
 func (c *changer) sample(rows []row, n int) []row {
 	c.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 	return rows[:min(n, len(rows))]

@@ -11,14 +11,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// report counts what was compared.
+// report counts the compared connections.
 type report struct {
 	mu          sync.Mutex
 	connections int
 	differences int
-	matrix      map[string]map[string]int // dimension, value
-	deviated    map[string]int            // connections by the name of the deviation
-	// eligible connections can take the backend's shortcut, and taken ones did.
+	matrix      map[string]map[string]int // by dimension and value
+	deviated    map[string]int            // connections by name of the deviation
+	// eligible is the number of connections that could take the backend's shortcut, and taken the number that did.
 	eligible, taken int
 }
 
@@ -26,7 +26,7 @@ func newReport() *report {
 	return &report{matrix: map[string]map[string]int{}, deviated: map[string]int{}}
 }
 
-// count notes n connections of a row.
+// count counts n connections of a row.
 func (r *report) count(row row, d plan.Decision, n int) {
 	frontend := "none"
 	if d.Frontend != nil {
@@ -81,7 +81,7 @@ func (r *report) countDeviation(name string) {
 	r.deviated[name]++
 }
 
-// text gives the line that sums the suite up, and one line for each dimension of the matrix.
+// text returns a line that summarizes the suite, and one line for each dimension of the matrix.
 func (r *report) text(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *report) text(backend string) string {
 	return b.String()
 }
 
-// thousands writes 1234567 as "1,234,567".
+// thousands formats 1234567 as "1,234,567".
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

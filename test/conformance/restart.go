@@ -37,8 +37,8 @@ service changing
 `
 )
 
-// testRestart checks that nothing that is unchanged suffers from changes around it, from full syncs, and
-// from the death of an instance and the start of the next one over the state that it left.
+// testRestart checks that unchanged Services do not suffer from changes of other Services, from full syncs, or from a
+// restart, in which the next instance starts with the state that a killed instance left.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, steadySpec+changingSpec)
@@ -49,7 +49,7 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")
 
-	// A kill: the instance is not closed. The next one is given another plan than the kernel holds.
+	// Simulate a kill by not closing the instance. The next instance gets a plan that differs from the kernel's state.
 	next := s.start(t)
 	next.plan = p
 	sp, err := parseSpec(steadySpec + changedSpec)
@@ -74,7 +74,7 @@ func testRestart(t *testing.T, s *suite) {
 	traffic.mustBeUnharmed(t, "five restarts")
 	traffic.stop()
 
-	// The established flows of a Service outlive it; only new ones learn that it is gone.
+	// Established flows of a Service outlive the Service; only new flows fail when it is gone.
 	next.syncText(t, "")
 	for _, session := range traffic.sessions {
 		if got := session.Ask(patience); got.Answer != netlab.Served {
@@ -83,8 +83,8 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic is what goes on while the backend works: established connections that are used all the time,
-// and a stream of new ones.
+// traffic consists of connections that run while the backend works: established connections in constant use, and a
+// stream of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -131,7 +131,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
-				// One question makes a UDP flow known to connection tracking.
+				// One question adds a UDP flow to connection tracking.
 				if got := session.Ask(patience); got.Answer != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
@@ -145,17 +145,17 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 			}
 		}
 	}
-	s.mustBeInGroups(t, len(tr.sessions)/2) // those over TCP
+	s.mustBeInGroups(t, len(tr.sessions)/2) // half of the sessions use TCP
 	return tr
 }
 
-// mustBeInGroups holds that the suite makes its connections where a hook of a host's control group sees them, and no
-// hook of another host's does: at least some of client-a's.
+// mustBeInGroups checks that hooks of a host's control group, and no hooks of another host's, see the connections of
+// the suite. client-a must have no fewer than least sockets in its group.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {
 		if h.Cgroup() == "" {
-			continue // the log says why
+			continue // the lab has logged the reason
 		}
 		own, others, err := h.Sockets(t.Context())
 		if err != nil {
@@ -176,7 +176,7 @@ func (tr *traffic) fail(line string) {
 // mustBeUnharmed fails the test for each connection that failed since the last call.
 func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
 	t.Helper()
-	time.Sleep(100 * time.Millisecond) // so that traffic goes on after the event, too
+	time.Sleep(100 * time.Millisecond) // traffic must also run after the event
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	made := tr.made.Swap(0)

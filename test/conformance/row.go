@@ -11,24 +11,23 @@ import (
 	"edgeway/test/netlab"
 )
 
-// row is one cell of the matrix: connections of one source to one destination.
+// row is one cell of the matrix: connections from one source to one destination.
 type row struct {
 	source   string // a host of the lab
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// unbound sockets leave it to the kernel to choose their address; from is what it chooses for to. A backend that
-	// translates connect itself has it choose for the endpoint.
+	// unbound means that the kernel chooses the address of the socket; from is the kernel's choice for to. If a
+	// backend translates connect itself, the kernel chooses for the endpoint instead.
 	unbound bool
-	// mark is the packet mark that the host's packets have; 0: none.
+	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
-	// all asks for so many connections that every endpoint of the pool is reached.
+	// If all is true, enough connections are made to reach every endpoint of the pool.
 	all bool
 }
 
-// newRow makes a row from names: source is "pod-a" or, with another source address, "host@lb-1".
-//
-// A host that is not bound ("host@") has the address that it connects to, if it is its own, and else node-1.
+// newRow returns a row for a source such as "pod-a" or, with another source address, "host@lb-1". An unbound socket of
+// the host ("host@") connects from the destination address if the host owns it, and else from node-1.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -54,7 +53,7 @@ func (r row) packet() plan.Packet {
 	return p
 }
 
-// flow is a connection of the row.
+// flow returns the parameters of a connection of the row.
 func (r row) flow(wait time.Duration) netlab.Flow {
 	f := netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Mark: r.mark, Wait: wait}
 	if r.unbound {
@@ -74,13 +73,13 @@ func isNodeAddr(a netip.Addr) bool {
 	return slices.ContainsFunc([]string{"node-1", "node-2", "node-3"}, func(name string) bool { return mustAddress(name, plan.FamilyOf(a)) == a })
 }
 
-// everySource are the sources that differ to a backend: a pod that is an endpoint, one that is none, the
-// host, and a client outside.
+// everySource holds the sources that a backend distinguishes: a pod that is an endpoint, a pod that is not, the host,
+// and a client outside.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf gives a row of every source, and of the host by a socket that is not bound, to every frontend of the services,
-// to NodePorts at addresses that accept them, at one that does not and on loopback, to an unused port of every
-// ClusterIP, and to an address that no Service has.
+// rowsOf returns rows from every source, and from an unbound socket of the host, to the destinations of the services.
+// The destinations are every frontend, NodePorts at addresses that accept them, at one that does not and on loopback,
+// an unused port of every ClusterIP, and an address that no Service has.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {
@@ -93,7 +92,7 @@ func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 		}
 	}
 	addUnbound := func(to netip.Addr, port uint16, protocol plan.Protocol) {
-		if protocol != plan.SCTP { // of which the lab has no sockets that connect
+		if protocol != plan.SCTP { // the lab has no SCTP sockets that connect
 			add([]string{hostName + "@"}, netip.AddrPortFrom(to, port), protocol)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 //go:embed testdata/*.txtar
 var scenarioFiles embed.FS
 
-// scenario is one file of testdata: plans, applied one after the other, and the flows that each must allow.
+// scenario is one file of testdata: plans that are applied one after the other, and the expected flows of each plan.
 type scenario struct {
 	name  string
 	about string
@@ -38,7 +38,7 @@ type flow struct {
 	source, to string
 	port       uint16
 	verdict    plan.Verdict
-	endpoints  []string // with Forward: names, with "+snat" where the source must be rewritten
+	endpoints  []string // for Forward: names, with "+snat" if the source must be rewritten
 }
 
 func loadScenarios() ([]scenario, error) {
@@ -118,7 +118,7 @@ func parseFlows(text string) (flows []flow, err error) {
 	return flows, nil
 }
 
-// parse reads "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
+// parse parses "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
 func (f *flow) parse(words []string) error {
 	if len(words) < 4 || words[1] != "->" {
 		return errors.New("it is not of the form SOURCE -> ADDRESS:PORT EXPECTATION")
@@ -141,7 +141,7 @@ func (f *flow) parse(words []string) error {
 	return nil
 }
 
-// rows gives the flow's row of each protocol and family.
+// rows returns a row for each protocol and family of the flow.
 func (f *flow) rows() ([]row, error) {
 	var rows []row
 	for _, proto := range f.protocols {
@@ -161,7 +161,7 @@ func (f *flow) rows() ([]row, error) {
 	return rows, nil
 }
 
-// holds reports how plan.Decide differs from the line; "" when it does not.
+// holds describes how plan.Decide differs from the line, or returns "" if they agree.
 func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	d := p.Decide(r.packet())
 	if d.Verdict != f.verdict {
@@ -174,7 +174,7 @@ func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	return ""
 }
 
-// endpointNames gives the endpoints of a decision as scenarios write them, sorted.
+// endpointNames returns the endpoints of a decision in the notation of scenarios, sorted.
 func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {

@@ -35,14 +35,14 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 				t.Errorf("flow %q, %s: %s", flows[i].line, r, problem)
 			}
 			if d := p.Decide(r.packet()); d.Service != nil && d.Service.Affinity > 0 {
-				rows[i].all = false // one client keeps to one endpoint
+				rows[i].all = false // a client always reaches the same endpoint
 			}
 		}
 		s.mustAgree(t, p, rows, "step ", p.Generation)
 	}
 }
 
-// ownSources gives the host, for this test, the addresses that it must have to use them as sources.
+// ownSources adds the addresses that rows use as sources of the host to the host, for the duration of this test.
 func (s *suite) ownSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

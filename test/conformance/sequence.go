@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// sequence is a sequence of random changes as bytes, three for each, so that a fuzzer can shorten and
-// recombine it. The first chooses the kind of change, and whether it is applied at once or together with the
-// next; the others choose the rest of it.
+// sequence encodes random changes with three bytes each, so that a fuzzer can shorten and recombine the sequence. The
+// first byte selects the kind of change, and whether it is applied immediately or together with the next change. The
+// other bytes determine the details.
 type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence gives the n-th sequence of up to most changes.
+// randomSequence returns the n-th sequence, which has up to most changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))
@@ -22,8 +22,8 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// deck deals kinds of changes so that a few sequences have them all: those of Services twice as often as those of the
-// node, which may be answered with a full sync that hides what came before.
+// deck deals kinds of changes so that a few sequences contain all kinds. Changes of Services come twice as often as
+// changes of the node, because a backend may answer the latter with a full sync, which hides earlier changes.
 type deck struct {
 	*rand.Rand
 	cards []byte
@@ -31,7 +31,7 @@ type deck struct {
 
 func newDeck() *deck { return &deck{Rand: rand.New(rand.NewPCG(0, 2))} }
 
-// deal gives the changes of seq other kinds.
+// deal replaces the kinds of the changes in seq.
 func (d *deck) deal(seq sequence) sequence {
 	for i := 0; i < len(seq); i += changeBytes {
 		if len(d.cards) == 0 {
@@ -44,7 +44,7 @@ func (d *deck) deal(seq sequence) sequence {
 }
 
 func (d *deck) shuffle() {
-	bytes := map[string][]byte{} // that stand for a kind
+	bytes := map[string][]byte{} // the bytes that stand for each kind
 	for b := range 1 << 8 {
 		name := kindOf(byte(b)).name
 		bytes[name] = append(bytes[name], byte(b))
@@ -55,8 +55,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger gives a changer for sequences. Its Services share the low bits of addresses more often than
-// chance would have it: a backend that sorts by them has many in one place.
+// newSequenceChanger returns a changer for sequences. Unusually many of the changer's Services share the low bits of
+// addresses, so that a backend that sorts by these bits has many Services in one place.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
@@ -66,7 +66,8 @@ func newSequenceChanger() *changer {
 	return c
 }
 
-// walk makes the changes of seq and calls apply where they are to be applied. It ends with apply's first error.
+// walk makes the changes of seq, and calls apply after each change that is not combined with the next change. walk
+// returns the first error of apply.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]
@@ -82,7 +83,7 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 	return nil
 }
 
-// kindOf gives the kind of change that the first byte of a change stands for. One in sixteen is of the node.
+// kindOf returns the kind of change that the byte b selects. One byte in sixteen selects a change of the node.
 func kindOf(b byte) kind {
 	kinds := slices.Concat(serviceChanges, stateOnlyChanges)
 	if b>>3&15 == 0 {

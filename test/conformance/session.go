@@ -11,20 +11,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// applyTimeout bounds one Apply, as the daemon does.
+// applyTimeout limits one Apply, as in the daemon.
 const applyTimeout = 30 * time.Second
 
-// session is an instance of the backend, with its followers, on a host that had nothing of it, and the plan it has
-// applied.
+// session is an instance of the backend and its followers, started on a clean host, together with its applied plan.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
 	plan    *plan.Plan
-	// drift receives the reasons that the backend gives for a full sync.
+	// drift receives the backend's reasons for requesting a full sync.
 	drift chan string
 }
 
-// start makes an instance of the backend, without applying anything.
+// start creates an instance of the backend without applying a plan.
 func (s *suite) start(t *testing.T) *session {
 	t.Helper()
 	ses := &session{suite: s, drift: make(chan string, 100)}
@@ -37,7 +36,7 @@ func (s *suite) start(t *testing.T) *session {
 	return ses
 }
 
-// fresh starts on a clean host, and cleans up at the end of the test.
+// fresh starts the backend on a clean host, and cleans up at the end of the test.
 func (s *suite) fresh(t *testing.T) *session {
 	t.Helper()
 	s.clean(t)
@@ -51,7 +50,7 @@ func (s *suite) fresh(t *testing.T) *session {
 	return ses
 }
 
-// clean removes what the backend left, and the memory of connections.
+// clean removes everything that the backend left, and all tracked connections.
 func (s *suite) clean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
@@ -76,13 +75,13 @@ func (ses *session) options(t *testing.T) proxiers.Env {
 	opts.Drift = func(reason string) {
 		select {
 		case ses.drift <- reason:
-		default: // a hundred are enough to see that there is drift
+		default: // a hundred reasons are enough to show drift
 		}
 	}
 	return opts
 }
 
-// apply makes the step to next; prev is what the backend knows, nil for a full sync.
+// apply applies the plan next. prev is the plan that the backend has applied, or nil for a full sync.
 func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
@@ -93,7 +92,7 @@ func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	ses.plan = next
 }
 
-// sync makes the step to the plan of sp.
+// sync applies the plan of sp.
 func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
 	t.Helper()
 	next, err := sp.compile(ses.world.lab(), ses.plan)
@@ -104,7 +103,7 @@ func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
 	return next
 }
 
-// syncText is sync for a plan in the language of the scenarios.
+// syncText applies a plan in the language of the scenarios.
 func (ses *session) syncText(t *testing.T, text string) *plan.Plan {
 	t.Helper()
 	sp, err := parseSpec(text)
@@ -114,7 +113,7 @@ func (ses *session) syncText(t *testing.T, text string) *plan.Plan {
 	return ses.sync(t, sp)
 }
 
-// dump is the backend's state in the kernel.
+// dump returns the backend's state in the kernel.
 func (ses *session) dump(t *testing.T) string {
 	t.Helper()
 	text, err := ses.backend.Dump(t.Context())
@@ -124,7 +123,7 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row that does not go as p says; context tells when it happened.
+// mustAgree fails the test for every row whose result differs from p. The messages start with context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)
@@ -134,7 +133,7 @@ func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any
 	fail(t, differences)
 }
 
-// fail fails the test for each problem, and shows the first ones.
+// fail reports an error for each problem, up to ten of them.
 func fail(t *testing.T, problems []string) {
 	t.Helper()
 	const shown = 10

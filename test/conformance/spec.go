@@ -10,18 +10,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// spec is a plan in the words of the scenarios: one service is up to six ServicePorts.
+// spec is a plan in the language of the scenarios, where one service stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
 	nodePorts []string // address names
 	cidrs     []netip.Prefix
 	services  []*service
-	// moreHostAddrs are names of addresses of the node that the lab does not have.
+	// moreHostAddrs holds names of node addresses that exist in the plan but not in the lab.
 	moreHostAddrs []string
 	checks        []*plan.HealthCheck
 }
 
-// podsBy is how a plan tells the pods of the node.
+// podsBy selects how a plan identifies the pods of the node.
 type podsBy uint8
 
 const (
@@ -31,32 +31,32 @@ const (
 )
 
 type service struct {
-	name      string // of the Service, or SERVICE:PORT
-	number    int    // of a random Service
+	name      string // name of the Service, or SERVICE:PORT
+	number    int    // number of a random Service
 	protocols []plan.Protocol
 	families  []plan.Family
 	affinity  time.Duration
 	pools     [2][]string // endpoint names
-	leaving   []string    // endpoints that still serve, but no new connection
+	leaving   []string    // endpoints that serve only established connections
 	frontends []frontend
 }
 
 type frontend struct {
 	kind   plan.FrontendKind
-	addr   string // a name; empty for NodePort
+	addr   string // a name, or "" for NodePort
 	port   uint16
-	from   []string // names and prefixes; nil: anywhere
+	from   []string // names and prefixes, or nil for all sources
 	routes [3]plan.Route
 }
 
-// lab is what a plan needs to know of the lab: the node's addresses, and where endpoints listen.
+// lab holds the parts of the lab that a plan depends on: the node's addresses, and the addresses of endpoints.
 type lab struct {
 	hostAddrs []netip.Addr
-	// endpoints by the name that their server answers with ("pod-a", "far-a:9090"), per family.
+	// endpoints holds the endpoints by family and by the name that their server answers with ("pod-a", "far-a:9090").
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 
-// compile makes the plan of s, which is valid. Like the planner it shares with prev what did not change.
+// compile returns the plan of s, after validating it. Like the planner, compile shares unchanged parts with prev.
 func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// stages are a backend and the followers that plan.Decide speaks of too, as one Proxier. They run in
+// stages combines a backend and the followers that plan.Decide takes into account into one Proxier. The stages run in
 // this order, as in the daemon.
 type stages []proxiers.Proxier
 
-// all gives the backend and its followers.
+// all returns the backend and its followers.
 func (b Backend) all() []proxiers.Component {
 	return append([]proxiers.Component{b.Component}, b.Followers...)
 }
 
-// start makes an instance of the backend and its followers.
+// start creates an instance of the backend and its followers.
 func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	var s stages
 	for _, c := range b.all() {
@@ -38,7 +38,7 @@ func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	return s, nil
 }
 
-// cleanUp removes what the followers and the backend have left.
+// cleanUp removes everything that the followers and the backend left.
 func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
 	for _, c := range slices.Backward(b.all()) {
 		if c.Cleanup == nil {
@@ -70,7 +70,7 @@ func (s stages) Close() error {
 	return errors.Join(errs...)
 }
 
-// sockets keep what the followers of one instance listen on for those of the next, as the daemon does.
+// sockets keeps an instance's listening sockets open for the followers of the next instance, as the daemon does.
 type sockets struct {
 	*sdunit.Sockets
 	mu   sync.Mutex
@@ -90,7 +90,7 @@ func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	return s.Sockets.Listen(at)
 }
 
-// closeAll closes what instances that are closed have left.
+// closeAll closes the sockets that closed instances left open.
 func (s *sockets) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *sockets) closeAll() {
 	clear(s.open)
 }
 
-// follow gives the followers of a new instance of the backend.
+// follow returns the followers of a new instance of the backend.
 func (s *suite) follow(opts proxiers.Env) stages {
 	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
 }

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// testState looks at what the backend keeps in the kernel.
+// testState examines the backend's state in the kernel.
 func testState(t *testing.T, s *suite) {
 	t.Run("the same plan again changes nothing", func(t *testing.T) { testIdempotence(t, s) })
 	t.Run("partial syncs end where a full sync does", func(t *testing.T) { testPartialEqualsFull(t, s) })
@@ -36,8 +36,8 @@ func testIdempotence(t *testing.T, s *suite) {
 	}
 }
 
-// testPartialEqualsFull walks random changes, looks at connections to what is there and to what was
-// there before after each, and compares the end with what a new instance makes on a clean host.
+// testPartialEqualsFull applies random changes, and after each change compares connections to current and to removed
+// destinations. At the end, the test compares the state with that of a new instance on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(fewer(3, 1)) {
@@ -58,7 +58,7 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 	}
 }
 
-// mustEqualFresh compares the state that a session has come to with that of a new one on a clean host.
+// mustEqualFresh compares the state of a session with that of a new session on a clean host.
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan
@@ -105,7 +105,7 @@ func testClose(t *testing.T, s *suite) {
 		t.Errorf("close changed the state: %s", firstDifference(before, after))
 	}
 	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
-	ses.proxier = s.start(t).proxier // for the end of the test to close
+	ses.proxier = s.start(t).proxier // the end of the test closes this instance
 }
 
 func testNoSideEffects(t *testing.T, s *suite) {

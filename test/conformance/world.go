@@ -13,16 +13,16 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The ports that every endpoint listens on; the first is the one of an endpoint named without a port.
+// The ports on which every endpoint listens. An endpoint that is named without a port uses endpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
 )
 
-// crowdSize is the number of further source addresses of client-a and pod-c: one client each to session affinity.
+// crowdSize is the number of additional addresses of client-a and pod-c, each a separate client for session affinity.
 const crowdSize = 16
 
-// hostName is the node as a source and as an endpoint.
+// hostName is the name of the node as a source and as an endpoint.
 const hostName = "host"
 
 var (
@@ -33,7 +33,7 @@ var (
 	podRanges           = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
 )
 
-// hostRanges gives the address ranges of the lab's hosts by the first part of their names.
+// hostRanges holds the address ranges of the lab, by the first part of the names in each range.
 var hostRanges = map[string][2]string{
 	"pod":      {"10.244.1.", "fd00:10:244:1::"},
 	"far":      {"10.244.2.", "fd00:10:244:2::"},
@@ -44,12 +44,12 @@ var hostRanges = map[string][2]string{
 	"node":     {"192.0.2.", "2001:db8:2::"},
 }
 
-// world is the lab of the suite: the names of the scenarios made real.
+// world is the lab of the suite, with the hosts and endpoints that scenarios name.
 type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort // as in lab
-	// listening are the addresses on the host where the host itself answers, with how to end it.
+	// listening holds the addresses at which the host itself answers, each with a function that stops the server.
 	listening map[listener]func() error
 }
 
@@ -58,7 +58,7 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is what the host's own servers answer, where no Service is expected to take the packet.
+// selfName is the answer of the host's own servers, which listen where no Service is expected to take the packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {
@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() {
 		for _, stop := range w.listening {
-			_ = stop() // the lab ends
+			_ = stop() // the lab ends anyway
 		}
 	})
 	w.hosts = map[string]*netlab.Host{hostName: w.Node}
@@ -101,10 +101,10 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lab is the world as it is now, for plans.
+// lab returns the current addresses of the world, for plans.
 func (w *world) lab() *lab { return &lab{hostAddrs: w.Node.Addrs, endpoints: w.endpoints} }
 
-// endpointAddrs gives the endpoints that there are, by name and family.
+// endpointAddrs returns all endpoints by name and family.
 func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	all := map[string]map[plan.Family]netip.AddrPort{}
 	for _, host := range []string{"pod-a", "pod-b", "far-a", "far-b", hostName} {
@@ -118,7 +118,7 @@ func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	return all
 }
 
-// listen makes the host itself answer at an address of its own.
+// listen makes the host itself answer at one of its addresses.
 func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
 	if w.listening[l] == nil {
@@ -127,17 +127,17 @@ func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	return err
 }
 
-// leaveLoopback ends what listen began on loopback over TCP, where the next plan may want to listen.
+// leaveLoopback stops the host's TCP servers on loopback, because the next plan may need to listen there.
 func (w *world) leaveLoopback() {
 	for l, stop := range w.listening {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
-			_ = stop() // the worst is that the next plan cannot listen there, and that shows
+			_ = stop() // if stop fails, the next plan cannot listen there and fails
 			delete(w.listening, l)
 		}
 	}
 }
 
-// crowd gives many addresses of one host.
+// crowd returns many addresses for one host.
 func crowd(host string, f plan.Family) []netip.Addr {
 	addrs := make([]netip.Addr, crowdSize)
 	first := mustAddress(host, f)
@@ -149,7 +149,7 @@ func crowd(host string, f plan.Family) []netip.Addr {
 	return addrs
 }
 
-// address resolves a name of the scenarios, as "pod-a", "node-2", "cluster-7" or "loopback".
+// address resolves a name in a scenario, such as "pod-a", "node-2", "cluster-7" or "loopback".
 func address(name string, f plan.Family) (netip.Addr, error) {
 	switch name {
 	case hostName:
@@ -168,7 +168,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	n, err := strconv.ParseUint(which, 10, 8)
 	switch {
 	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
-		n = uint64(which[0]-'a') + 2 // .1 is left for a gateway
+		n = uint64(which[0]-'a') + 2 // .1 is reserved for a gateway
 		if which == "b" && kind == "client" {
 			n = 130 // in the other half of the range
 		}
@@ -184,7 +184,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// mustAddress is for the names that the suite itself writes.
+// mustAddress is address for names in the suite itself; it panics on an error.
 func mustAddress(name string, f plan.Family) netip.Addr {
 	a, err := address(name, f)
 	if err != nil {

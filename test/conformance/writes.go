@@ -10,18 +10,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// mostWritten is how much of what there is a partial sync of one Service of fifty may write on average, in
-// parts of a hundred: what is deleted counts as what is added, and iptables has chains that Services share.
+// mostWritten is the percentage of all objects that a partial sync of one Service of fifty may write on average.
+// Deleted objects count like added objects, and Services share chains in iptables.
 const mostWritten = 8
 
-// testWrites counts what partial syncs write to the kernel.
+// testWrites counts the objects that partial syncs write to the kernel.
 func testWrites(t *testing.T, s *suite) {
 	if problem := s.partialWrites(t, s.backend.start, 2*len(serviceChanges)); problem != "" {
 		t.Error(problem)
 	}
 }
 
-// testPlantedRewrites is a backend whose partial syncs write everything.
+// testPlantedRewrites checks that the suite detects a backend whose partial syncs write everything.
 func testPlantedRewrites(t *testing.T, s *suite) {
 	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
 		honest, err := s.backend.start(ctx, opts)
@@ -32,7 +32,7 @@ func testPlantedRewrites(t *testing.T, s *suite) {
 	}
 }
 
-// rewriter removes everything at each partial sync and makes it anew.
+// rewriter removes everything at each partial sync and writes everything again.
 type rewriter struct {
 	proxiers.Proxier
 	backend Backend
@@ -43,8 +43,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites changes one Service of fifty after the other, each by a partial sync, and counts what is written, in
-// parts of what it takes to write all Services. It gives what is wrong with that.
+// partialWrites changes one Service of fifty after another, each by a partial sync, and compares the number of written
+// objects with that of full syncs. partialWrites returns a problem, or "" if there is none.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Choices are bytes that decide what is taken from lists. When they have run out the first entry is taken, so that
-// every prefix of them means something.
+// Choices holds bytes that select entries of lists. After the last byte, Number returns 0, so every prefix of the
+// bytes is valid input.
 type Choices struct{ rest []byte }
 
-// NewChoices makes choices of bytes.
+// NewChoices returns choices that use the bytes b.
 func NewChoices(b []byte) *Choices { return &Choices{b} }
 
-// Left says whether there are more.
+// Left reports whether there are more bytes.
 func (c *Choices) Left() bool { return len(c.rest) > 0 }
 
-// Number gives one below the limit.
+// Number returns a number below limit.
 func (c *Choices) Number(limit int) int {
 	if len(c.rest) == 0 {
 		return 0
@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// some gives up to a number of values.
+// some returns up to most values.
 func some[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))
@@ -39,7 +39,7 @@ func some[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	return out
 }
 
-// Objects makes some, in which few names, addresses and ports meet often.
+// Objects returns objects that share few names, addresses and ports, so that conflicts are frequent.
 func (c *Choices) Objects() (out []any) {
 	for c.Left() && len(out) < 12 {
 		switch c.Number(8) {
@@ -141,7 +141,7 @@ func number(c *Choices) int32 {
 	return pick[int32](c, 0, 1, 22, 80, 6443, 10249, 30080, 32767, 65535, 65536, -1, -2147483648, 2147483647, int32(c.Number(256))<<8|int32(c.Number(256)))
 }
 
-// bad gives texts that break out of rules, lines and terminals.
+// bad returns a text that may break out of rules, lines and terminals.
 func bad(c *Choices) string {
 	return pick(c, "", "-", "a.b", "A", "ü", "a b", "a;b", "a\"b", "a\nb", "\x1b[2J", "\x00", "a}b", "$(a)", "\u202ea", "\xff", "-A INPUT -j DROP",
 		"s234567890123456789012345678901234567890123456789012345678901234")

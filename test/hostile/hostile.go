@@ -1,5 +1,5 @@
-// Package hostile holds objects as a hostile or broken cluster may have them, in small: seeds of all fuzz targets that
-// take objects, and so cases of every run of the tests. It also makes objects of bytes that a fuzzer chose.
+// Package hostile holds small examples of objects that a hostile or broken cluster may contain. All fuzz targets that
+// read objects use them as seeds, as does every test run. The package also creates objects from a fuzzer's bytes.
 package hostile
 
 import (
@@ -18,7 +18,7 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Manifests gives the corpus: files of several documents, in the order of their names.
+// Manifests returns the corpus: files with several documents each, in the order of their names.
 func Manifests(t testing.TB) (out [][]byte) {
 	t.Helper()
 	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
@@ -35,8 +35,8 @@ func Manifests(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Streams gives the JSON of the corpus, and of Many, one object a line: for each manifest those documents that have
-// one.
+// Streams returns the corpus and the manifest from Many as JSON, one stream for each manifest and one object on each
+// line. Streams omits documents that JSON cannot represent.
 func Streams(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, text := range append(Manifests(t), Many(1000, 3)) {
@@ -51,7 +51,7 @@ func Streams(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Objects gives the lines of Streams.
+// Objects returns the lines of all streams.
 func Objects(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, stream := range Streams(t) {
@@ -63,7 +63,7 @@ func Objects(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Many is a manifest of a Service of so many ports, each of which has so many endpoints.
+// Many returns a manifest of a Service with the given number of ports and the given number of endpoints for each port.
 func Many(ports, endpoints int) []byte {
 	var b bytes.Buffer
 	b.WriteString("apiVersion: v1\nkind: Service\nmetadata: {namespace: evil, name: many}\nspec:\n  type: NodePort\n  clusterIP: 10.96.7.1\n  ports:\n")
@@ -81,8 +81,8 @@ func Many(ports, endpoints int) []byte {
 	return b.Bytes()
 }
 
-// Control gives the first control character in a text, with what is around it, or an empty string. A terminal takes
-// those from 0x80 to 0x9f, too, and characters that change the direction of the text hide what is written.
+// Control returns the first control character in text with the text around it, or "". Terminals also interpret the
+// bytes 0x80 to 0x9f, and characters that change the direction of the text hide what is written.
 func Control(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

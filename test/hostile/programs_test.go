@@ -20,10 +20,10 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs runs programs in a network namespace of its own. The thread ends with the target, and the namespace with it.
+// programs runs programs in its own network namespace. The thread and the namespace end with the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen are texts that were accepted: a process for each execution would be slow, and most have nothing new.
+	// seen holds the accepted texts: a process for each execution would be slow, and most texts are not new.
 	seen map[[sha256.Size]byte]bool
 }
 
@@ -58,7 +58,7 @@ func (p *programs) do(f func(context.Context)) {
 	<-done
 }
 
-// run gives a text to a program.
+// run runs a program with text as its input.
 func (p *programs) run(text, name string, args ...string) (out string, err error) {
 	p.do(func(ctx context.Context) {
 		cmd := exec.CommandContext(ctx, name, args...)
@@ -71,7 +71,7 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// isNew says whether a text was not accepted before. It forgets them now and then.
+// isNew reports whether a text was not accepted before. After 65,536 texts, isNew forgets all of them.
 func (p *programs) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.seen[sum] {
@@ -84,14 +84,14 @@ func (p *programs) isNew(text string) bool {
 	return true
 }
 
-// objectsOf makes the objects of a fuzzer's input.
+// objectsOf returns the objects that a fuzzer's input describes.
 func objectsOf(stream, choices []byte) []any {
 	return append(decode(stream), hostile.NewChoices(choices).Objects()...)
 }
 
-// FuzzNFTables goes the whole way from objects to nft: the plans are valid, the text of the first sync and of a change
-// is plain and of bounded size, and nft and the kernel accept both (nft -c hands everything to the kernel, and takes it
-// back).
+// FuzzNFTables turns objects into nft commands. The plans must be valid, and the commands of the first sync and of a
+// change must be plain text of bounded size. nft and the kernel must accept both: nft -c sends them to the kernel,
+// which rolls the transaction back.
 func FuzzNFTables(f *testing.F) {
 	p := newPrograms(f)
 	check := func(script string) error {
@@ -117,15 +117,15 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is FuzzNFTables with both variants of iptables, which write to the kernel: with --test their programs do
-// not ask it. Each input is a full sync after the one before, and a change. What is in the tables then is plain, and of
-// bounded size.
+// FuzzIPTables is FuzzNFTables for both variants of iptables. The target writes to the kernel, because the programs do
+// not ask the kernel with --test. Each input is a full sync over the previous rules, then a change. Afterwards, the
+// contents of the tables must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}
 	for _, c := range iptables.Components() {
 		if c.New == nil {
-			continue // an alias
+			continue // skip aliases
 		}
 		p.do(func(ctx context.Context) {
 			backend, err := c.New(ctx, env)
@@ -161,7 +161,7 @@ func FuzzIPTables(f *testing.F) {
 	})
 }
 
-// digests tells plans apart.
+// digests returns a text that differs for different plans.
 func digests(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%+v", *p.Node)

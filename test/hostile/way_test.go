@@ -30,11 +30,11 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// nowhere are the ranges that are no frontend's and no endpoint's: this host, its links, many hosts at once, or
-	// nobody.
+	// nowhere holds the ranges that no frontend and no endpoint may use: addresses of this host, of its links, of many
+	// hosts, or of no host.
 	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
-	// metadata are the addresses of the clouds' metadata services.
+	// metadata holds the addresses of cloud metadata services.
 	metadata = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "192.0.0.170", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
 )
 
@@ -65,7 +65,7 @@ func testHost() *nodeinfo.Host {
 	}
 }
 
-// options are different hosts, by the bits of a number.
+// options returns the options of a host: each bit of flags turns on one setting.
 func options(flags byte) planner.Options {
 	on := func(bit int) bool { return flags&(1<<bit) != 0 }
 	o := planner.Options{NodeName: "here", AllowExternalIPs: anywhere, MasqueradeAll: on(0), LocalAsCluster: on(1)}
@@ -86,7 +86,7 @@ func options(flags byte) planner.Options {
 	return o
 }
 
-// decode reads a stream of JSON objects as far as it goes, up to 100.
+// decode decodes up to 100 objects from a stream of JSON, until the first syntax error.
 func decode(stream []byte) (objects []any) {
 	for d := json.NewDecoder(bytes.NewReader(stream)); len(objects) < 100; {
 		var raw json.RawMessage
@@ -117,7 +117,7 @@ func decode(stream []byte) (objects []any) {
 	return objects
 }
 
-// put converts an object as the API server's, and hands it to the tracker.
+// put converts an object as if it came from the API server, and passes it to the tracker.
 func put(c *convert.Converter, sink source.Sink, object any) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -135,7 +135,7 @@ func put(c *convert.Converter, sink source.Sink, object any) {
 	}
 }
 
-// plans goes the way from objects to two plans: of the first half of the objects, and of all.
+// plans turns objects into two plans: the first from the first half of the objects, the second from all objects.
 func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	t.Helper()
 	tr := tracker.New(tracker.Layer{Name: "kube"})
@@ -151,7 +151,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		next, problems := p.Plan(snap, host, prev)
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
-			// The name of an object is the API server's to check: it is printed as it came.
+			// The API server is responsible for validating an object's name, so the problem prints the name unchanged.
 			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
@@ -164,7 +164,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	return first, step(objects[half:], first)
 }
 
-// check: no plan takes what no Service may have, or sends anywhere that no endpoint may be.
+// check verifies that the plan uses only frontend addresses and endpoints that are allowed.
 func check(t *testing.T, p *plan.Plan) {
 	t.Helper()
 	if err := p.Validate(); err != nil {
@@ -191,14 +191,14 @@ func check(t *testing.T, p *plan.Plan) {
 	}
 }
 
-// forbidden: neither a frontend nor an endpoint may have the address.
+// forbidden reports whether the address is forbidden for frontends and endpoints.
 func forbidden(a netip.Addr) bool {
 	return !a.IsValid() || a.Is4In6() || a.Zone() != "" || slices.Contains(testHost().Broadcasts, a) ||
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// taken: somebody else than a Service has the address. The API server's own Service may have that as its ClusterIP, and
-// only a load balancer's address may be the host's.
+// taken reports whether something other than a Service owns the address. The API server's own Service may use the API
+// server's address as its ClusterIP. Only a load balancer's address may be an address of the host.
 func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"
@@ -207,7 +207,7 @@ func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 
-// elements is what a rendering may grow with: the destinations of the plan, each with its endpoints and ranges.
+// elements counts the parts of a plan that determine the size of a rendering: frontends with endpoints and ranges.
 func elements(p *plan.Plan) int {
 	n := len(p.HealthChecks) + len(p.Node.HostAddrs) + len(p.Node.PodSources) + len(p.Node.ServiceCIDRs)
 	for _, svc := range p.Services {
@@ -219,7 +219,7 @@ func elements(p *plan.Plan) int {
 	return n
 }
 
-// checkText: what is handed to a program is plain, and its size follows from the plan's.
+// checkText checks that the input of a program is plain text whose size is in proportion to the plan.
 func checkText(t *testing.T, text string, limit int) {
 	t.Helper()
 	plain := func(r rune) bool { return r == '\n' || r >= ' ' && r <= '~' }
@@ -231,7 +231,7 @@ func checkText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds the corpus, and choices: each of a run of lists' entries, and some mixed.
+// addSeeds adds the corpus, and choices that either walk through the lists in order or mix their entries.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

@@ -1,4 +1,4 @@
-// Package nameserver is a name server that tells tests' truths and lies, and a stub that passes questions on.
+// Package nameserver provides a DNS server with answers that a test sets, and a forwarder.
 package nameserver
 
 import (
@@ -18,14 +18,14 @@ import (
 // Server answers questions for the addresses of names, over UDP and TCP. A UDP answer of more than 512 bytes is
 // truncated.
 type Server struct {
-	// Questions counts what was asked.
+	// Questions is the number of questions received.
 	Questions atomic.Int64
 
 	mu    sync.Mutex
 	names map[string][]netip.Addr
 }
 
-// Set replaces the addresses of a name. Without any, the name does not exist.
+// Set replaces the addresses of a name. A name without addresses does not exist.
 func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	})
 }
 
-// Forward passes questions on to a name server, by connections that dial makes. Its answers carry that server's words.
+// Forward forwards questions to a name server over connections that dial opens, and returns that server's answers.
 func Forward(udp net.PacketConn, tcp net.Listener, dial func(network string) (net.Conn, error)) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		conn, err := dial("tcp")

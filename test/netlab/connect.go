@@ -12,52 +12,52 @@ import (
 // Flow is a connection to try.
 type Flow struct {
 	Protocol plan.Protocol
-	// From must be an address of the host that connects. Without one the socket is not bound, and the kernel
-	// chooses its address and port.
+	// From must be an address of the host that connects. If From is not set, the socket is not bound, and the kernel
+	// chooses the address and port.
 	From netip.Addr
 	To   netip.AddrPort
-	// Mark is the packet mark that the host's packets have; 0: none.
+	// Mark is the packet mark of the host's packets, or 0 for no mark.
 	Mark uint32
-	// Wait is how long silence is waited for before it is called that.
+	// Wait is the time without an answer after which the outcome is Silent.
 	Wait time.Duration
 }
 
-// Answer is what became of a connection.
+// Answer is the result of a connection.
 type Answer uint8
 
 // The answers.
 const (
-	// Silent: nothing came back.
+	// Silent means that nothing came back.
 	Silent Answer = iota
-	// Served: a server of the lab answered.
+	// Served means that a server of the lab answered.
 	Served
-	// Refused: an ICMP "port unreachable" came back.
+	// Refused means that an ICMP "port unreachable" came back.
 	Refused
-	// Reset: a TCP reset came back: the packet reached a host where nobody listens.
+	// Reset means that a TCP reset came back: the packet reached a host without a listener on the port.
 	Reset
-	// Unreachable: an ICMP "unreachable" came back from the gateway: nobody has the address, and no rule of
+	// Unreachable means that an ICMP "unreachable" came back from the gateway: no host has the address, and no rule of
 	// the node took the packet.
 	Unreachable
-	// Failed: something else, which Outcome.Problem tells.
+	// Failed means any other error, which Outcome.Problem describes.
 	Failed
 )
 
-// String gives the answer in lower case.
+// String returns the answer in lower case.
 func (a Answer) String() string {
 	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
 
-// Outcome is what a client saw.
+// Outcome is the result of a connection, as the client observed it.
 type Outcome struct {
 	Answer Answer
-	// Server is the name of the server that answered, and Seen the client as that server saw it.
+	// Server is the name of the server that answered, and Seen is the client's address as that server saw it.
 	Server string
 	Seen   netip.AddrPort
-	// Problem says what has Failed.
+	// Problem describes the error if Answer is Failed.
 	Problem string
 }
 
-// String is one line for a person.
+// String formats the outcome as one readable line.
 func (o Outcome) String() string {
 	switch o.Answer {
 	case Served:
@@ -69,12 +69,12 @@ func (o Outcome) String() string {
 	}
 }
 
-// Connect opens a connection, asks once, and closes it.
+// Connect opens a connection, sends one question, and closes the connection.
 func (h *Host) Connect(f Flow) Outcome {
 	return h.fromFreePort("Connect", f).Outcome
 }
 
-// fromFreePort asks the host's process for a connection. Source ports are the lab's: all hosts together use each once.
+// fromFreePort makes the host's process open a connection. All hosts share one counter of source ports.
 func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	for range 100 {
 		r = Reply{}
@@ -88,15 +88,14 @@ func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	return r
 }
 
-// Session is an open connection. TCP and UDP sessions may ask many times; an SCTP session repeats its
-// INIT.
+// Session is an open connection. TCP and UDP sessions can ask many times; an SCTP session repeats its INIT.
 type Session struct {
 	host *Host
 	id   int
 }
 
-// Open opens a connection that stays. The session is nil when that failed, and the outcome says why;
-// UDP and SCTP find out only when asking.
+// Open opens a connection that stays open. If that fails, the session is nil and the outcome holds the reason. UDP and
+// SCTP connections fail only in Ask.
 func (h *Host) Open(f Flow) (*Session, Outcome) {
 	r := h.fromFreePort("Open", f)
 	if r.ID == 0 {
@@ -114,12 +113,12 @@ func (s *Session) Ask(wait time.Duration) Outcome {
 	return r.Outcome
 }
 
-// Close ends the connection; TCP with a reset.
+// Close closes the connection, with a reset in the case of TCP.
 func (s *Session) Close() { _ = s.host.call("Close", s.id, &struct{}{}) }
 
 func failed(err error) Outcome { return Outcome{Answer: Failed, Problem: err.Error()} }
 
-// parseGreeting is the inverse of greeting.
+// parseGreeting parses the output of greeting.
 func parseGreeting(line string) Outcome {
 	line = strings.TrimSpace(line)
 	end := max(0, strings.LastIndexByte(line, ' ')) // the name may have spaces

@@ -1,24 +1,25 @@
-// Package netlab makes small networks out of network namespaces, for tests that look at real packets.
+// Package netlab builds small networks out of network namespaces, for tests that look at real packets.
 //
-// A Lab is a star. In its middle is the node, the host under test, which routes for all others; around
-// it are hosts, each on a veth pair of its own: pods of the node, endpoints elsewhere, clients outside.
-// Everybody reaches everybody through the node alone, so a translated connection comes back by the way
-// it went, whether its source was rewritten or not, and the far end tells what the node did to it.
+// A Lab is a star with the node, the host under test, in the middle. The node routes for all other hosts: pods of the
+// node, endpoints elsewhere, and clients outside. A veth pair connects each of these hosts to the node. All packets
+// between hosts pass through the node, so replies take the same path back whether or not the source was rewritten, and
+// the far end shows what the node did to a connection.
 //
 //	gateway (192.0.2.1) ── eth0 (192.0.2.10)  node  pod-a ── 10.244.1.2
 //	                                                client-a ── 203.0.113.2
 //
-// A packet for an address that nobody has ends at the gateway, which says so ("unreachable").
+// A packet for an address that no host has ends at the gateway, which answers with an ICMP "unreachable".
 //
-// Each host is a process of the test binary, started when its first socket is needed, in a control group of its own: a
-// hook of a control group sees the sockets of one host. TestMain calls PeerMain, or Isolate, for it. A lab that may
-// make no control groups says so in the log, and in continuous integration (CI=true) it fails.
+// Each host is a process of the test binary in its own control group, so that a hook of a control group sees the
+// sockets of one host. The process starts when the host needs its first socket. TestMain must call PeerMain, or
+// Isolate, to serve these processes. A lab that cannot create control groups logs the reason; in continuous
+// integration (CI=true), the lab fails.
 //
-// Both address families are there. Nothing needs to be waited for: addresses skip duplicate detection,
-// neighbours are entered by hand, and ICMP errors are not rate-limited.
+// A lab has both address families. Tests need not wait for the network: addresses skip duplicate detection, neighbour
+// entries are static, and ICMP errors are not rate-limited.
 //
-// The echo servers answer with their own name and the peer address that they saw; Host.Connect tells
-// what became of a connection: served by whom and seen from where, refused, reset or lost. SCTP is
-// spoken over raw sockets (one INIT, one INIT-ACK), because not every kernel has SCTP sockets while
-// connection tracking and NAT of SCTP are there.
+// The echo servers answer with their name and the peer address that they saw. Host.Connect reports the result of a
+// connection: which server answered and which source it saw, or a refusal, a reset or no answer. SCTP uses raw sockets
+// (one INIT, one INIT-ACK), because not every kernel has SCTP sockets, even where connection tracking and NAT support
+// SCTP.
 package netlab

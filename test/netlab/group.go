@@ -16,16 +16,16 @@ import (
 	"edgeway/test/bench/cgroup"
 )
 
-// group is the control group of a host (version 2): that of its process, of the programs that run on it, and
-// so of its sockets. The kernel's hooks for sockets are attached to control groups.
+// group is the control group (version 2) of a host's process, of the programs that run on the host, and so of its
+// sockets. The kernel's hooks for sockets are attached to control groups.
 type group struct {
 	*cgroup.Group
 	dir *os.File
 }
 
-// makeGroup makes the host's control group. Where that is impossible, as in a container whose /sys/fs/cgroup is
-// read-only, the log says so and the host shares that of the tests; in continuous integration (CI=true) it is
-// an error.
+// makeGroup creates the host's control group. Where this is impossible, as in a container with a read-only
+// /sys/fs/cgroup, makeGroup logs the reason, and the host shares the control group of the tests. In continuous
+// integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
 	g, err := cgroup.New(h.lab.prefix + h.Name)
 	if err == nil {
@@ -39,7 +39,7 @@ func (h *Host) makeGroup() error {
 	return err
 }
 
-// Cgroup is the path of the host's control group; "" when it has none of its own.
+// Cgroup returns the path of the host's control group, or "" if the host shares the group of the tests.
 func (h *Host) Cgroup() string {
 	if h.group == nil {
 		return ""
@@ -48,7 +48,7 @@ func (h *Host) Cgroup() string {
 }
 
 // Sockets counts the TCP and UDP sockets in the host's namespace that belong to its control group, and lists the
-// others. Of raw sockets the kernel does not tell.
+// others. The kernel does not report the group of raw sockets.
 func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error) {
 	out, err := h.Command(ctx, "ss", "-H", "-t", "-u", "-a", "-n", "--cgroup").Output()
 	if err != nil {
@@ -58,7 +58,7 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 		switch {
 		case strings.HasSuffix(strings.TrimSpace(line), "cgroup:/"+filepath.Base(h.Cgroup())):
 			own++
-		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // they have none
+		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // these sockets have no group
 		default:
 			others = append(others, line)
 		}
@@ -66,7 +66,7 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 	return own, others, nil
 }
 
-// inGroup starts a process in the host's control group.
+// inGroup returns attributes that start a process in the host's control group.
 func (h *Host) inGroup() *syscall.SysProcAttr {
 	if h.group == nil {
 		return nil
@@ -113,7 +113,7 @@ func (h *Host) removeGroup() error {
 	return err
 }
 
-// isStale says that a name is of a lab whose process is gone.
+// isStale reports whether a name belongs to a lab whose process is gone.
 func isStale(name string) bool {
 	rest, ours := strings.CutPrefix(name, namePrefix)
 	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
@@ -133,7 +133,7 @@ func removeStaleGroups(t testing.TB, beside string) {
 		if !isStale(e.Name()) {
 			continue
 		}
-		// Another process may be removing it too.
+		// Another process may remove the same group.
 		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: removal of the stale control group %s: %v", e.Name(), err)
 		}

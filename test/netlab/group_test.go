@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// groupOf gives the host's control group. A machine where a lab can make none says why in the log.
+// groupOf returns the host's control group. If the lab cannot create control groups, groupOf skips the test.
 func groupOf(t *testing.T, h *Host) string {
 	t.Helper()
 	if h.Cgroup() == "" {
@@ -21,8 +21,8 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the group of each socket: of servers, of clients, and
-// of programs that run on the host.
+// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the control group of each socket, whether of a
+// server, a client or a program that runs on the host.
 func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 				}
 			}
 			groups := map[string]bool{}
-			for h, want := range map[*Host]int{pod: 6, client: 2, l.Node: 4} { // of pod's, two are accepted connections
+			for h, want := range map[*Host]int{pod: 6, client: 2, l.Node: 4} { // 2 of the 6 are accepted connections
 				groups[groupOf(t, h)] = true
 				own, others, err := h.Sockets(t.Context())
 				if err != nil || own < want || len(others) > 0 {
@@ -58,7 +58,7 @@ func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 	}
 }
 
-// TestSocketsOfAnotherGroupAreListed makes a socket in a host's namespace, but not by its process.
+// TestSocketsOfAnotherGroupAreListed creates a socket in a host's namespace from another process.
 func TestSocketsOfAnotherGroupAreListed(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
 	groupOf(t, pod)
@@ -88,8 +88,8 @@ func TestWhereNoGroupCanBeMadeTheLogSaysSo(t *testing.T) {
 	}
 }
 
-// TestAnUnboundSocketHasTheAddressThatTheKernelChooses connects to another host, where it is that of the link if there
-// is one, and to addresses of its own, where it is the same.
+// TestAnUnboundSocketHasTheAddressThatTheKernelChooses connects to another host and to the node's own addresses. The
+// expected source is the link's address, if there is one, or the destination itself if the node owns it.
 func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")
@@ -111,7 +111,7 @@ func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	}
 }
 
-// TestAProcessThatIsKilledIsTold: a host without its process answers nothing, and says why.
+// TestAProcessThatIsKilledIsTold: after a host's process was killed, the error of a connection names the process.
 func TestAProcessThatIsKilledIsTold(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))
@@ -128,5 +128,5 @@ func TestAProcessThatIsKilledIsTold(t *testing.T) {
 	if got := client.Connect(f); got.Answer != Failed || !strings.Contains(got.Problem, "process of client") {
 		t.Errorf("after its end: %s", got)
 	}
-	client.stop = nil // what it would say is tested above
+	client.stop = nil // stop would return an error after the kill
 }

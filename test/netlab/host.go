@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // of every namespace; then come the process id and a random number for the lab
+	namePrefix = "netlab-" // followed by the process ID and a random number for each lab
 	netnsDir   = "/run/netns"
 )
 
-// Host is one machine of a Lab: a network namespace, a control group, and a process there that has its sockets.
-// The process starts with the first of them.
+// Host is one machine of a Lab: a network namespace, a control group, and a process that owns the host's sockets. The
+// process starts with the first socket.
 type Host struct {
 	Name string
-	// Addrs are the addresses by which others know it, both families.
+	// Addrs holds the addresses, of both families, at which other hosts reach the host.
 	Addrs []netip.Addr
-	// Netns is the name of the namespace, for `ip netns exec`; empty when it is the process's own.
+	// Netns is the name of the namespace for `ip netns exec`, or "" for the namespace of this process.
 	Netns string
 
 	lab   *Lab
@@ -37,13 +37,13 @@ type Host struct {
 	ns    netns.NsHandle
 	link  *netlink.Handle
 
-	group *group // nil: that of the tests
+	group *group // nil if the host shares the group of the tests
 	peer  func() (*rpc.Client, error)
-	// stop ends the process, and leave takes the process of the tests out of the control group, if not nil.
+	// If not nil, stop ends the host's process, and leave moves the process of the tests out of the control group.
 	stop, leave func() error
 }
 
-// Addr gives the host's first address of the family of like.
+// Addr returns the host's first address of the same family as like.
 func (h *Host) Addr(like netip.Addr) netip.Addr {
 	for _, a := range h.Addrs {
 		if a.Is4() == like.Is4() {
@@ -56,8 +56,8 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 // Has reports whether a is one of the host's addresses.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
-// Do calls fn on a thread that is in the host's namespace. Sockets and processes that fn makes stay in that
-// namespace for as long as they live, but not in the host's control group; goroutines that fn starts are in neither.
+// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates stay in that namespace, but
+// are not in the host's control group. Goroutines that fn starts are in neither the namespace nor the group.
 func (h *Host) Do(fn func() error) error {
 	if h.Netns == "" {
 		return fn()
@@ -73,7 +73,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// A thread that cannot go home stays locked, and so ends with its goroutine.
+	// If a thread cannot return to its namespace, it stays locked and ends with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
@@ -82,8 +82,8 @@ func (h *Host) Do(fn func() error) error {
 	return fn()
 }
 
-// Command prepares a program that runs on the host; it is killed when ctx ends. Its process is the
-// program's own: nsenter replaces itself. Its control group is the host's.
+// Command returns a command that runs on the host, in its control group, and is killed when ctx ends. nsenter replaces
+// itself with the program, so the command's process is the program's.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
 		return exec.CommandContext(ctx, name, args...)
@@ -101,10 +101,10 @@ func (h *Host) Sysctl(name, value string) error {
 	})
 }
 
-// FlushConntrack forgets all tracked connections of the host.
+// FlushConntrack removes all tracked connections of the host.
 func (h *Host) FlushConntrack() error { return h.link.ConntrackTableFlush(netlink.ConntrackTable) }
 
-// newHost makes a namespace with a loopback interface.
+// newHost creates a namespace with a loopback interface.
 func (l *Lab) newHost(name string) (*Host, error) {
 	h := &Host{Name: name, Netns: l.prefix + name, lab: l}
 	h.peer = sync.OnceValues(h.startPeer)
@@ -134,7 +134,7 @@ func (l *Lab) newHost(name string) (*Host, error) {
 	return h, errors.Join(h.makeGroup(), h.setUp())
 }
 
-// ownHost is the namespace that the process is in.
+// ownHost returns a host that is the namespace of this process.
 func ownHost(name string, l *Lab) (*Host, error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -157,11 +157,11 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// Only the addresses that the lab gives, at once, and no router's advice.
+		// Accept only the addresses that the lab assigns, use them immediately, and ignore router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
-		// A refused connection must always be told.
+		// The client must always learn that a connection was refused.
 		{"ipv4/icmp_ratemask", "0"},
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},
@@ -173,7 +173,7 @@ func (h *Host) setUp() error {
 	return h.link.LinkSetUp(lo)
 }
 
-// forward makes a router of the host.
+// forward makes the host a router.
 func (h *Host) forward() error {
 	return errors.Join(h.Sysctl("ipv4/ip_forward", "1"), h.Sysctl("ipv6/conf/all/forwarding", "1"))
 }
@@ -200,17 +200,17 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStale removes the namespaces of labs whose process is gone, as after a kill.
+// removeStale removes the namespaces of labs whose process is gone, for example after a kill.
 func removeStale(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
-		return // no namespace was ever named
+		return // the system has never had a named namespace
 	}
 	for _, e := range entries {
 		if !isStale(e.Name()) {
 			continue
 		}
-		// Another process may be removing it too.
+		// Another process may remove the same namespace.
 		if err := netns.DeleteNamed(e.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: removal of the stale namespace %s: %v", e.Name(), err)
 		}

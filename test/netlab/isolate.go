@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// isolated is set in the environment of a test binary that runs in a network namespace of its own.
+// isolated is set in the environment of a test binary that runs in its own network namespace.
 const isolated = "NETLAB_ISOLATED"
 
-// Isolate runs the tests of m in a child process that has a network namespace of its own, and returns
-// the exit code. Every thread of the child is in that namespace, so code under test that starts
-// goroutines and programs of its own cannot reach the network of the machine. Call it from TestMain:
+// Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. Every
+// thread of the child is in that namespace, so goroutines and programs that the code under test starts cannot reach
+// the machine's network. Call Isolate from TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Addresses of every lab. The gateway is the node's default route. Routers are the link addresses by
-// which the node is reached on every veth pair.
+// Addresses in every lab. The gateway is the next hop of the node's default route. The router addresses are the node's
+// link addresses on every veth pair.
 var (
 	NodeAddr4    = netip.MustParseAddr("192.0.2.10")
 	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")
@@ -23,14 +23,14 @@ var (
 	RouterAddr6  = netip.MustParseAddr("fe80::1")
 )
 
-// Options choose the kind of Lab.
+// Options selects the kind of Lab.
 type Options struct {
-	// InPlace makes the network namespace of this process the node, for code that cannot be held
-	// to one thread. The process must have been started by Isolate; one such Lab at a time.
+	// InPlace makes the network namespace of this process the node, for code that cannot be restricted to one thread.
+	// Isolate must have started the process. Only one such Lab can exist at a time.
 	InPlace bool
 }
 
-// Lab is a network of hosts. It is taken down at the end of its test.
+// Lab is a network of hosts, which are removed at the end of the test.
 type Lab struct {
 	Node, Gateway *Host
 
@@ -42,8 +42,8 @@ type Lab struct {
 	lastPort atomic.Uint32
 }
 
-// New makes a lab with a node and its gateway. It ends the test when that fails, as it does without
-// root. Labs that a dead process left behind are removed first.
+// New creates a lab with a node and its gateway, after removing labs that dead processes left behind. If New fails, as
+// it does without root, it ends the test.
 func New(t testing.TB, opts Options) *Lab {
 	t.Helper()
 	removeStale(t)
@@ -59,8 +59,8 @@ func New(t testing.TB, opts Options) *Lab {
 	return l
 }
 
-// Host adds a host behind the node, on an interface of the node that has the host's name. All its
-// traffic goes through the node. Names are at most 15 bytes, the limit of an interface's name.
+// Host adds a host behind the node, connected to an interface of the node that has the host's name. All traffic of the
+// host passes through the node. Names are limited to 15 bytes, the maximum length of an interface's name.
 func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 	l.t.Helper()
 	h, err := l.newHost(name)
@@ -73,7 +73,7 @@ func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 	return h
 }
 
-// AddNodeAddr gives the node one more address, on "eth0" or on "lo".
+// AddNodeAddr adds an address to the node, on "eth0" or on "lo".
 func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
 	l.t.Helper()
 	if err := l.Node.addAddr(device, netip.PrefixFrom(addr, addr.BitLen()), false); err != nil {
@@ -82,7 +82,7 @@ func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
 	l.Node.Addrs = append(l.Node.Addrs, addr)
 }
 
-// RemoveNodeAddr takes an address away that AddNodeAddr gave.
+// RemoveNodeAddr removes an address that AddNodeAddr added.
 func (l *Lab) RemoveNodeAddr(device string, addr netip.Addr) {
 	l.t.Helper()
 	if err := l.Node.removeAddr(device, netip.PrefixFrom(addr, addr.BitLen())); err != nil {
@@ -147,7 +147,7 @@ func (l *Lab) makeGateway() error {
 	return gw.refuseToForward("eth0")
 }
 
-// attach connects a host with the node by a routed veth pair.
+// attach connects a host to the node by a routed veth pair.
 func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
 	if err := l.pair(h.Name, h); err != nil {
 		return err
@@ -182,6 +182,6 @@ func (l *Lab) close() {
 	}
 }
 
-// port gives the next source port: below it are servers and NodePorts, and it comes round only after
-// 30,000 connections, so that connection tracking does not mistake a new flow for an old one.
+// port returns the next source port. Servers and NodePorts use lower ports. A port is reused only after 30,000
+// connections, so that connection tracking does not mistake a new flow for an old one.
 func (l *Lab) port() uint16 { return uint16(33000 + l.lastPort.Add(1)%30000) }

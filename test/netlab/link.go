@@ -16,8 +16,8 @@ const (
 	hostSide = 2
 )
 
-// macOf gives the hardware address of one end of the link between the node and h. They are fixed, so
-// that neighbours can be entered by hand and no packet ever waits for ARP.
+// macOf returns the hardware address of one end of the link between the node and h. Hardware addresses are fixed, so
+// that neighbour entries can be static and no packet ever waits for ARP.
 func macOf(h *Host, side byte) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
 }
@@ -43,7 +43,7 @@ func (h *Host) up(device string) error {
 	return h.link.LinkSetUp(link)
 }
 
-// addAddr adds an address that is usable at once. A hidden one is never chosen as a source.
+// addAddr adds an address that is usable immediately. The kernel never chooses a hidden address as a source.
 func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	link, err := h.link.LinkByName(device)
 	if err != nil {
@@ -59,8 +59,8 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	return h.awaitLocal(p.Addr())
 }
 
-// awaitLocal waits for the route that makes packets to a new address the host's own. Linux 6.18 adds that of IPv6
-// later, in a worker; packets that come before are answered with "unreachable" if the address is on lo.
+// awaitLocal waits for the local route of a new address. Linux 6.18 adds the IPv6 route later, in a worker; until
+// then, the host answers packets to an address on lo with "unreachable".
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())
@@ -80,7 +80,7 @@ func (h *Host) removeAddr(device string, p netip.Prefix) error {
 	return h.link.AddrDel(link, &netlink.Addr{IPNet: ipNet(p)})
 }
 
-// linkRoute says that addr is on the link of device.
+// linkRoute adds a route to addr on the link of device.
 func (h *Host) linkRoute(device string, addr netip.Addr) error {
 	return h.route(device, &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: unix.RT_SCOPE_LINK})
 }
@@ -105,7 +105,7 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// refuseToForward answers "unreachable" to whatever comes in by device and is not for this host.
+// refuseToForward makes the host answer "unreachable" to packets that arrive on device for other hosts.
 func (h *Host) refuseToForward(device string) error {
 	const table = 100
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

@@ -20,12 +20,12 @@ import (
 const (
 	// peerVariable is set in the environment of a test binary that is a host's process.
 	peerVariable = "NETLAB_PEER"
-	peerFD       = 3 // the first of the extra files of a process
+	peerFD       = 3 // the first extra file of a process
 	peerService  = "Peer"
 )
 
-// PeerMain does not return in a process that a lab started for one of its hosts. Call it first in
-// TestMain; Isolate does so itself.
+// PeerMain serves the lab, and never returns, in a process that a lab started for a host. Call PeerMain first in
+// TestMain, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return
@@ -39,19 +39,19 @@ func PeerMain() {
 	os.Exit(0)
 }
 
-// servePeer does what the lab asks for, many things at a time, until the lab or its process ends.
+// servePeer serves the lab's concurrent requests until the lab or its process ends.
 func servePeer(conn io.ReadWriteCloser) {
 	p := &peer{open: map[int]io.Closer{}}
 	server := rpc.NewServer()
 	if err := server.RegisterName(peerService, p); err != nil {
-		panic(err) // the methods below are wrong
+		panic(err) // the methods below have a wrong signature
 	}
 	server.ServeConn(conn)
 	p.closeAll()
 }
 
-// startPeer starts the host's process, in its namespace and control group. The process of the tests is that of the
-// node of a lab in place.
+// startPeer starts the host's process in the host's namespace and control group. For the node of a lab in place, the
+// process of the tests serves the requests.
 func (h *Host) startPeer() (*rpc.Client, error) {
 	if h.Netns == "" {
 		far, near := net.Pipe()
@@ -70,7 +70,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 		return nil, err
 	}
 	defer func() { _ = far.Close() }()
-	// One processor is enough for a host; more threads only stand in each other's way.
+	// One processor is enough for a host; more threads only compete with each other.
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), peerVariable+"=1", "GOMAXPROCS=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{far}
@@ -86,7 +86,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	return client, nil
 }
 
-// connected gives two ends of a connection, one of them for another process.
+// connected returns the two ends of a connection; far is for another process.
 func connected() (near net.Conn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -101,7 +101,7 @@ func connected() (near net.Conn, far *os.File, err error) {
 	return near, far, nil
 }
 
-// call asks the host's process.
+// call calls a method of the host's process.
 func (h *Host) call(method string, question, answer any) error {
 	client, err := h.peer()
 	if err == nil {
@@ -113,19 +113,19 @@ func (h *Host) call(method string, question, answer any) error {
 	return nil
 }
 
-// peer has the sockets of one host. The lab calls the exported methods over a connection.
+// peer holds the sockets of one host. The lab calls the exported methods over a connection.
 type peer struct {
 	mu   sync.Mutex
 	last int
 	open map[int]io.Closer
 }
 
-// Question is what the lab asks of a host: a connection, one more question on it, or a server.
+// Question is a request of the lab to a host: for a connection, another question on a connection, or a server.
 type Question struct {
 	Flow
-	// Port is the source port, of a socket that is bound.
+	// Port is the source port of a bound socket.
 	Port uint16
-	// ID is what Reply.ID was.
+	// ID is the value of Reply.ID.
 	ID     int
 	Server string
 	At     netip.AddrPort
@@ -134,13 +134,13 @@ type Question struct {
 // Reply is the host's answer.
 type Reply struct {
 	Outcome Outcome
-	// ID is that of the open connection or server; 0: none.
+	// ID identifies the open connection or server; 0 means that there is none.
 	ID int
-	// InUse says that the source port was.
+	// InUse reports whether the source port was in use.
 	InUse bool
 }
 
-// Connect opens a connection, asks once, and closes it.
+// Connect opens a connection, sends one question, and closes the connection.
 func (p *peer) Connect(q Question, r *Reply) error {
 	s := openSocket(q, r)
 	if s == nil {
@@ -151,7 +151,7 @@ func (p *peer) Connect(q Question, r *Reply) error {
 	return nil
 }
 
-// Open opens a connection that stays.
+// Open opens a connection that stays open.
 func (p *peer) Open(q Question, r *Reply) error {
 	if s := openSocket(q, r); s != nil {
 		r.ID = p.keep(s)
@@ -159,7 +159,7 @@ func (p *peer) Open(q Question, r *Reply) error {
 	return nil
 }
 
-// Ask asks on an open connection.
+// Ask sends a question on an open connection.
 func (p *peer) Ask(q Question, r *Reply) error {
 	p.mu.Lock()
 	s, ok := p.open[q.ID].(*socket)
@@ -180,7 +180,7 @@ func (p *peer) Serve(q Question, r *Reply) error {
 	return err
 }
 
-// Close closes a connection or ends a server.
+// Close closes a connection or stops a server.
 func (p *peer) Close(id int, _ *struct{}) error {
 	p.mu.Lock()
 	c := p.open[id]
@@ -209,7 +209,7 @@ func (p *peer) closeAll() {
 	clear(p.open)
 }
 
-// openSocket gives nil when there is no connection; r then says why.
+// openSocket returns nil if the connection fails; r then holds the reason.
 func openSocket(q Question, r *Reply) *socket {
 	s, err := newSocket(q.Flow, q.Port)
 	if err != nil {
@@ -226,8 +226,8 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain sends a question and waits for the server's answer. It asks again every second, as a resolver
-// does, so that one lost packet is not taken for a refusal to serve.
+// askAgain sends a question and waits for the server's answer. Like a resolver, askAgain repeats the question every
+// second, so that a single lost packet does not look like a server that does not answer.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

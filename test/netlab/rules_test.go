@@ -12,7 +12,7 @@ const foreignRules = `table inet foreign {
 }
 `
 
-// TestEmptyTablesOfIptablesAreNoDifference holds the filter to what it may leave out, and to nothing more.
+// TestEmptyTablesOfIptablesAreNoDifference checks that the filter removes empty tables of iptables, and nothing else.
 func TestEmptyTablesOfIptablesAreNoDifference(t *testing.T) {
 	const empty = `table ip nat {
 	chain PREROUTING {

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// The parts of SCTP (RFC 9260) that the lab speaks: a client's INIT, and the server's INIT-ACK whose
-// state cookie carries the greeting.
+// The parts of SCTP (RFC 9260) that the lab uses: a client's INIT, and the server's INIT-ACK whose state cookie
+// carries the greeting.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2
@@ -23,12 +23,12 @@ type sctpPacket struct {
 	tag     uint32
 	chunk   byte
 	initTag uint32
-	cookie  []byte // of an INIT-ACK
+	cookie  []byte // set in an INIT-ACK
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// marshal gives the packet with its CRC32c, which NAT has to compute anew and connection tracking checks.
+// marshal returns the packet with its CRC32c, which NAT must update and connection tracking checks.
 func (p *sctpPacket) marshal() []byte {
 	chunkLen := sctpInitChunk
 	if p.chunk == sctpInitAck {
@@ -55,8 +55,8 @@ func (p *sctpPacket) marshal() []byte {
 	return b
 }
 
-// parseSCTP reads a packet with a right checksum whose first chunk is an INIT or INIT-ACK; ok is false
-// for all else.
+// parseSCTP parses a packet that has a valid checksum and starts with an INIT or INIT-ACK chunk. For all other
+// packets, ok is false.
 func parseSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeader+sctpInitChunk || !sctpChecksumOK(b) {
 		return p, false

@@ -12,9 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Serve answers on one address of the host, over each of the protocols: every line of a TCP
-// connection, every UDP datagram and every SCTP INIT is answered with name and the peer's address as
-// seen here. It ends with the lab.
+// Serve starts servers on one address of the host, one for each protocol. The servers answer every line of a TCP
+// connection, every UDP datagram and every SCTP INIT with name and the peer address that they see, until the lab ends.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
 		if _, err := h.Start(name, at, p); err != nil {
@@ -24,7 +23,7 @@ func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol)
 	return nil
 }
 
-// Start is Serve over one protocol, until stop is called.
+// Start starts a server for one protocol that runs until stop is called.
 func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func() error, err error) {
 	var r Reply
 	if err := h.call("Serve", Question{Server: name, At: at, Flow: Flow{Protocol: p}}, &r); err != nil {
@@ -46,7 +45,7 @@ func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	return nil, errors.New("no server for this protocol")
 }
 
-// greeting is what a server answers.
+// greeting returns a server's answer.
 func greeting(name string, peer any) []byte { return fmt.Appendf(nil, "%s %s\n", name, peer) }
 
 func serveTCP(name string, at netip.AddrPort) (io.Closer, error) {

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// socket is a connected, non-blocking socket. Go's net package is not enough:
-// the lab reads the error queue, to tell an ICMP error from a reset.
+// socket is a connected, non-blocking socket. Package net is not enough, because the lab reads the error queue to tell
+// an ICMP error from a reset.
 type socket struct {
 	flow Flow
 	port uint16 // the source port
@@ -53,7 +53,7 @@ func (s *socket) open() (*os.File, error) {
 		err = errors.Join(err, unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port))))
 	}
 	if s.flow.Protocol == plan.TCP {
-		// Close with a reset: the port is free at once.
+		// Closing with a reset frees the port immediately.
 		err = errors.Join(err, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	}
 	if err == nil {
@@ -66,7 +66,7 @@ func (s *socket) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "lab socket"), nil
 }
 
-// sockaddr leaves the port out for raw sockets, where it would be taken for a protocol (IPv6).
+// sockaddr omits the port for raw sockets, where IPv6 would take it for a protocol.
 func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	port := int(a.Port())
 	if s.flow.Protocol == plan.SCTP {
@@ -78,10 +78,10 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: port}
 }
 
-// Close ends the connection; TCP with a reset.
+// Close closes the connection, with a reset in the case of TCP.
 func (s *socket) Close() error { return s.fd.Close() }
 
-// established waits until a TCP connection is there; the outcome's Answer is then Served.
+// established waits until a TCP connection is established; the outcome's Answer is then Served.
 func (s *socket) established(wait time.Duration) Outcome {
 	_ = s.fd.SetDeadline(time.Now().Add(wait))
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -118,8 +118,8 @@ func (s *socket) ask(deadline time.Time) Outcome {
 	return parseGreeting(string(buf[:n]))
 }
 
-// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also gets the packets, and the refusals,
-// of the other flows between its two addresses; those are passed over.
+// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives the packets and ICMP errors of other
+// flows between its two addresses; askSCTP ignores them.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
 	use, buf := s.fd.Write, init.marshal()
@@ -149,11 +149,11 @@ func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
 
-// droppedHere says that a rule of the sender's own host took the packet. The program is told so
-// (EPERM), but the packet is as lost as on the way, and if the rule rejects, an ICMP error follows.
+// droppedHere reports whether a rule of the sender's host dropped the packet. The program receives EPERM, but the
+// packet is lost as if dropped on the way. If the rule rejects the packet, an ICMP error follows.
 func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
-// withoutIPHeader removes what IPv4 raw sockets deliver and IPv6 ones do not.
+// withoutIPHeader removes the IP header, which raw sockets deliver for IPv4 but not for IPv6.
 func (s *socket) withoutIPHeader(b []byte) []byte {
 	if s.flow.To.Addr().Is6() || len(b) == 0 {
 		return b
@@ -178,8 +178,8 @@ func (s *socket) failure(err error) Outcome {
 	return failed(err)
 }
 
-// toldByICMP reads the error queue, where the kernel keeps what ICMP said about this flow. TCP fills
-// the queue while connecting since Linux 5.15.
+// toldByICMP reads the error queue, where the kernel stores the ICMP errors of this flow. Since Linux 5.15, TCP also
+// fills the queue while connecting.
 func (s *socket) toldByICMP() (answer Answer, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)
@@ -199,7 +199,7 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 	return answer, told
 }
 
-// answerOf gives the meaning of an entry of the error queue.
+// answerOf returns the answer that an entry of the error queue stands for.
 func answerOf(control []byte) (Answer, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

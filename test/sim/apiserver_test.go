@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// apiServer is a kube-apiserver as far as a source sees one: objects with versions, lists, watches, and a history of
-// limited length.
+// apiServer simulates kube-apiserver as far as a source uses it: objects with versions, lists, watches, and a history
+// of limited length.
 type apiServer struct {
 	net  *network
 	cert tls.Certificate
 
 	mu       sync.Mutex
-	objects  map[string]map[string][]byte // by resource, and namespace/name
+	objects  map[string]map[string][]byte // by resource and namespace/name
 	version  int
 	history  []event
 	oldest   int           // watches must begin at this version or later
@@ -41,23 +41,23 @@ type event struct {
 	resource, kind, body string
 }
 
-// misbehaviour is how the API server misbehaves; the zero value is a healthy one.
+// misbehaviour describes how the API server misbehaves. The zero value is a healthy server.
 type misbehaviour struct {
-	status     int           // answers everything with it
-	retryAfter int           // seconds, with the status
-	body       string        // answers everything with this and 200
-	truncate   int           // cuts answers, the beginnings of watches included, after so many bytes
-	delay      time.Duration // before an answer
-	hang       bool          // no answer comes
-	lag        bool          // watches tell nothing new
-	gone       bool          // no version is young enough for a watch
-	noStream   bool          // cannot stream lists
+	status     int           // answers all requests with this status
+	retryAfter int           // Retry-After in seconds, sent with status
+	body       string        // answers all requests with status 200 and this body
+	truncate   int           // cuts answers, also the starts of watches, after this number of bytes
+	delay      time.Duration // delay before each answer
+	hang       bool          // never answers
+	lag        bool          // watches send no new events
+	gone       bool          // all versions are too old for a watch
+	noStream   bool          // refuses to stream lists
 	noBookmark bool
-	everyOther bool   // only every second request is concerned
-	only       string // the resource that is concerned; empty: all
+	everyOther bool   // affects only every second request
+	only       string // the affected resource, or "" for all resources
 }
 
-// resources are those that there are. The fields of all objects that matter here are in their bodies.
+// resources holds the API version and kind of each resource. The bodies hold all relevant fields of the objects.
 var resources = map[string][2]string{
 	"services":       {"v1", "Service"},
 	"endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
@@ -76,24 +76,24 @@ func newAPIServer(n *network, cert tls.Certificate, token string) *apiServer {
 	return a
 }
 
-// start listens at an address.
+// start starts the server at an address.
 func (a *apiServer) start(addr string) {
 	a.listener = a.net.listen(addr)
 	a.server = &http.Server{
 		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
-		// The cheapest of Go's ways to agree on a key.
+		// X25519 is Go's cheapest key exchange.
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{a.cert}, CurvePreferences: []tls.CurveID{tls.X25519}},
 	}
 	go a.server.ServeTLS(a.listener, "", "")
 }
 
-// stop ends it with all connections.
+// stop stops the server and resets all connections.
 func (a *apiServer) stop() {
 	a.server.Close()
 	a.net.reset()
 }
 
-// put writes an object. What is in the store has its version.
+// put writes an object, with a new version, to the store.
 func (a *apiServer) put(resource, key string, body []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +130,7 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets how it misbehaves from now on, and ends the watches if they are to meet it.
+// setFault sets the server's misbehaviour. If cut is true, the watches end, so that they meet the fault.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,10 +146,10 @@ func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	}
 }
 
-// compact forgets the history.
+// compact clears the history.
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
-// renumber makes it another server with the same objects: its versions are lower.
+// renumber turns the server into another server that has the same objects with lower versions.
 func (a *apiServer) renumber() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +161,7 @@ func (a *apiServer) renumber() {
 		}
 	}
 	a.compact()
-	a.oldest = 0 // it does not know that the versions of the other one mean nothing here
+	a.oldest = 0 // this server cannot tell that a version is from the other server
 }
 
 func (a *apiServer) setToken(token string) {
@@ -170,7 +170,7 @@ func (a *apiServer) setToken(token string) {
 	a.token = token
 }
 
-// asked is how many requests there were.
+// asked returns the number of requests so far.
 func (a *apiServer) asked() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,7 +190,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.truncate > 0 {
 		w = &truncated{w, f.truncate}
 	}
-	if f.hang || a.asked() > 4*maxRequests { // else a client without any pause would stop the clock
+	if f.hang || a.asked() > 4*maxRequests { // otherwise a client that never pauses would stop the clock
 		<-r.Context().Done()
 		return
 	}
@@ -246,7 +246,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
-			if from%2 == 0 { // both happen
+			if from%2 == 0 { // kube-apiserver uses both answers
 				fail(w, http.StatusGone, "Expired", "too old resource version")
 				return
 			}
@@ -257,7 +257,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// follow sends events, and bookmarks as a kube-apiserver does: every minute, and two seconds before the end.
+// follow sends events and, like kube-apiserver, bookmarks: every minute, and two seconds before the watch ends.
 func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
@@ -312,7 +312,7 @@ func fail(w http.ResponseWriter, code int, reason, message string) {
 	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// truncated cuts an answer off, as a proxy on the way does.
+// truncated cuts an answer off, like a faulty proxy in between.
 type truncated struct {
 	http.ResponseWriter
 	left int

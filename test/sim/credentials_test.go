@@ -22,13 +22,13 @@ import (
 
 type ctx = context.Context
 
-// credentials are the certificates of the API server and of an impostor.
+// credentials holds the certificates of the API server and of an impostor.
 type credentials struct {
 	ca               []byte // PEM
 	server, impostor tls.Certificate
 }
 
-// newCredentials makes certificates that are valid at the time of a bubble, which begins in 2000.
+// newCredentials creates certificates that are valid at the time of a bubble, which begins in 2000.
 func newCredentials(t *testing.T) *credentials {
 	t.Helper()
 	issue := func() (ca []byte, leaf tls.Certificate) {
@@ -50,7 +50,7 @@ func newCredentials(t *testing.T) *credentials {
 	return c
 }
 
-// url is the API server's host and port in the kubeconfig.
+// url returns the API server's host and port for the kubeconfig.
 func (s *simulation) url() string {
 	if s.named {
 		return serverName + ":6443"
@@ -58,7 +58,7 @@ func (s *simulation) url() string {
 	return s.addr
 }
 
-// writeKubeconfig writes where the API server is and the token, or what is none.
+// writeKubeconfig writes a kubeconfig with the API server's address and token, or a truncated file if broken is true.
 func (s *simulation) writeKubeconfig(broken bool) {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config

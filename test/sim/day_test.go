@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestADayInTheLog counts the lines of a day. A failure at three in the morning must be found among them.
+// TestADayInTheLog limits the log lines of a day, among which an operator must find a failure at three in the morning.
 func TestADayInTheLog(t *testing.T) {
 	span := 24 * time.Hour
 	if testing.Short() {
@@ -15,7 +15,7 @@ func TestADayInTheLog(t *testing.T) {
 	}
 	made := newCredentials(t)
 	for name, c := range map[string]struct {
-		seed      uint64 // names the goroutines of the core
+		seed      uint64 // also labels the goroutines of the core
 		permanent bool
 		every     time.Duration
 		most      int

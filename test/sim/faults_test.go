@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// apiFault draws a fault of the API server.
+// apiFault returns a random fault of the API server.
 func (s *simulation) apiFault() episode {
 	every, only := s.rand.IntN(3) == 0, pick(s.rand, "", "", "services", "endpointslices")
 	with := func(name string, f misbehaviour) episode {
@@ -56,11 +56,11 @@ func (s *simulation) apiFault() episode {
 			func() { s.token = token; s.writeKubeconfig(false) },
 		}
 	case 15:
-		s.moved = true // in this round the name server tells the truth at its end
+		s.moved = true // the name server does not lie in this round
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
 		return episode{"API server moves to " + addr, 5 * time.Minute, func() {
 			s.api.stop()
-			if !s.named && addr != s.addr { // with another URL it may be another server
+			if !s.named && addr != s.addr { // at another URL, the server may be a different one
 				s.api.renumber()
 			}
 			s.api.start(addr)
@@ -82,10 +82,10 @@ func (s *simulation) apiFault() episode {
 	}
 }
 
-// newImpostor is a server with another certificate, which has no objects.
+// newImpostor returns a server with another certificate and without objects.
 func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
 
-// linkFault draws a fault of the way to the API server.
+// linkFault returns a random fault of the network between the daemon and the API server.
 func (s *simulation) linkFault() episode {
 	switch s.rand.IntN(3) {
 	case 0:
@@ -97,7 +97,7 @@ func (s *simulation) linkFault() episode {
 	}
 }
 
-// kernelFault draws a fault of the kernel.
+// kernelFault returns a random fault of the kernel.
 func (s *simulation) kernelFault() episode {
 	k := pick(s.rand, s.kernel, s.kernel, s.follower)
 	with := func(name string, longest time.Duration, f kernelFault) episode {
@@ -122,7 +122,7 @@ func (s *simulation) kernelFault() episode {
 	}
 }
 
-// refusal has the kernel refuse some Services.
+// refusal returns a fault in which the kernel refuses some Services.
 func (s *simulation) refusal() episode {
 	names := s.rand.IntN(2) == 0
 	return s.leaveOut("backend refuses Services", func(refused map[string]bool) {
@@ -130,10 +130,10 @@ func (s *simulation) refusal() episode {
 	}, func() { s.kernel.set(kernelFault{}) })
 }
 
-// endSearch lets a search that began under a fault go on for a moment without it.
+// endSearch counts a search as ended one second after the end of its fault, because the search may still be running.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// leaveOut is a fault for which ServicePorts are left out until they change, or until the next full sync, which comes
+// leaveOut returns a fault that excludes ServicePorts until they change, or until the next full sync, which comes
 // within 1.1 periods.
 func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
@@ -162,7 +162,7 @@ func (s *simulation) excuse(name string, d time.Duration) {
 	s.refused[name] = time.Now().Add(d)
 }
 
-// fileFault draws a fault of the manifests.
+// fileFault returns a random fault of the manifests.
 func (s *simulation) fileFault() episode {
 	end := func(f func()) func() { return func() { s.damaged = false; f() } }
 	if s.rand.IntN(3) == 0 {
@@ -176,7 +176,7 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// processFault draws a reload, or an end of the daemon and its start some time later.
+// processFault returns a reload, or a stop of the daemon and its start some time later.
 func (s *simulation) processFault() episode {
 	if s.rand.IntN(3) == 0 {
 		return episode{"reload", time.Second, func() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// goroutines gives the stacks of the goroutines that have the label "process", by its value.
+// goroutines returns the stacks of the goroutines with the label "process", by the value of the label.
 func goroutines() map[string]string {
 	var out bytes.Buffer
 	must(pprof.Lookup("goroutine").WriteTo(&out, 1))

@@ -12,7 +12,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 )
 
-// host is what nodeinfo and inotify tell of: both block in the kernel, outside the bubble.
+// host stands in for nodeinfo and inotify, because both block in the kernel, outside the bubble.
 type host struct {
 	mu       sync.Mutex
 	now      *nodeinfo.Host
@@ -33,7 +33,7 @@ func newHost() *host {
 	return h
 }
 
-// setAddr gives the host another address, as DHCP does.
+// setAddr changes the host's address, as DHCP does.
 func (h *host) setAddr(addr string) {
 	next := &nodeinfo.Host{
 		Addrs: []nodeinfo.Addr{
@@ -52,7 +52,7 @@ func (h *host) setAddr(addr string) {
 	}
 }
 
-// Run implements daemon.HostWatcher, as the others do.
+// Run implements daemon.HostWatcher, together with the methods below.
 func (h *host) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
@@ -67,7 +67,7 @@ func (h *host) Host() *nodeinfo.Host {
 	return h.now
 }
 
-// newWatcher is an inotify whose events wrote tells.
+// newWatcher returns a watcher, in place of inotify, that receives the events of wrote.
 func (h *host) newWatcher() (*files.Watcher, error) {
 	w := &watcher{events: make(chan fsnotify.Event, 256), errors: make(chan error)}
 	h.mu.Lock()
@@ -85,14 +85,14 @@ func (h *host) newWatcher() (*files.Watcher, error) {
 	}, nil
 }
 
-// wrote tells all watchers of a change; each leaves out what it does not watch.
+// wrote reports a change to all watchers; each watcher ignores the paths that it does not watch.
 func (h *host) wrote(path string, op fsnotify.Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.watchers {
 		select {
 		case w.events <- fsnotify.Event{Name: path, Op: op}:
-		default: // full, as the kernel's queue can be: the poll finds it
+		default: // the queue is full, as the kernel's can be; the poll finds the change
 		}
 	}
 }

@@ -14,22 +14,23 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is a backend whose kernel is a map. What it holds comes from Changes alone, as with a real one: a wrong Change
-// leaves it wrong.
+// kernel is a backend with a map in place of the kernel. As with a real kernel, only Changes modify the map, so a
+// wrong Change leaves wrong contents.
 type kernel struct {
-	name     string // of the stage
+	name     string // name of the stage
 	mu       sync.Mutex
 	services map[portKey]*plan.ServicePort
 	node     *plan.Node
 	fault    kernelFault
-	drift    func(reason string) // of the process that runs; nil: none does
+	drift    func(reason string) // set by the running process, nil while none runs
 	applies  int
-	good     time.Time // when the last Apply that succeeded began; zero: what it wrote is gone
-	// gone is told what leaves by an Apply, and empty what loses all of its endpoints by one.
+	good     time.Time // start of the last successful Apply, or zero if its rules were lost
+	// gone is called for each ServicePort that an Apply removes, and empty for each one that loses all of its
+	// endpoints.
 	gone, empty func(*kernel, portKey)
 }
 
-// portKey is what a kernel knows a ServicePort by.
+// portKey identifies a ServicePort in the kernel.
 type portKey struct {
 	name   plan.ServicePortName
 	family plan.Family
@@ -37,16 +38,16 @@ type portKey struct {
 
 func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.family) }
 
-// kernelFault is how the kernel misbehaves; the zero value is a healthy one.
+// kernelFault describes how the kernel misbehaves. The zero value is a healthy kernel.
 type kernelFault struct {
 	fails  bool
-	half   bool                   // with fails: half of the change is made
-	stalls bool                   // until the context ends
-	slow   time.Duration          // of each Apply
-	refuse map[string]bool        // Services, by namespace/name
-	names  bool                   // says whom it refuses
-	loses  bool                   // loses a rule before an Apply ends
-	panics func(name string) bool // for a Service, or "" for none
+	half   bool                   // with fails, Apply makes half of the change
+	stalls bool                   // Apply waits until the context ends
+	slow   time.Duration          // additional time for each Apply
+	refuse map[string]bool        // refused Services, by namespace/name
+	names  bool                   // the error names a refused Service
+	loses  bool                   // Apply loses a rule before it returns
+	panics func(name string) bool // whether to panic for a Service, or for "" without one
 }
 
 var errKernel = errors.New("simulated failure of the kernel")
@@ -90,7 +91,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 		return errKernel
 	}
 	removed := c.Removed
-	if c.Prev == nil { // what is there is read back
+	if c.Prev == nil { // a full sync reads back the existing rules
 		for key, s := range k.services {
 			if c.Next.Find(key.name, key.family) == nil {
 				removed = append(removed[:len(removed):len(removed)], s)
@@ -148,14 +149,14 @@ func (k *kernel) set(f kernelFault) {
 	k.fault = f
 }
 
-// listen has drift called when rules are lost.
+// listen sets the function that is called when rules are lost.
 func (k *kernel) listen(drift func(reason string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.drift = drift
 }
 
-// lose loses rules as by another program, and says so if the process listens. part: every how many of them are lost.
+// lose removes every part-th ServicePort, as another program might, and reports the loss if the process listens.
 func (k *kernel) lose(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {
@@ -171,14 +172,14 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest is when the plan was made, or later, that it holds.
+// latest returns the start of the last successful Apply. The plan that the kernel holds is not newer.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.good
 }
 
-// holds says that it has a ServicePort.
+// holds reports whether the kernel has a ServicePort.
 func (k *kernel) holds(key portKey) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -192,8 +193,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs says how the kernel differs from a plan; empty: in nothing. What skip reports true for may be missing, or
-// older.
+// differs describes how the kernel differs from a plan, or returns "" if it does not. ServicePorts for which skip
+// returns true may be missing or older.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// logs counts what the daemon logs, and keeps the latest lines.
+// logs counts the daemon's log lines, and keeps the latest lines.
 type logs struct {
 	mu    sync.Mutex
 	count map[string]int // by message
@@ -19,7 +19,7 @@ type logs struct {
 	root  *logs
 }
 
-// keptLines are shown when a run fails.
+// keptLines is the number of lines that are kept for the output of a failed run.
 const keptLines = 400
 
 // Enabled implements slog.Handler.
@@ -48,7 +48,7 @@ func (l *logs) base() *logs {
 	return l
 }
 
-// add notes a line, of the daemon or of the simulation.
+// add adds a line of the daemon or of the simulation.
 func (l *logs) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *logs) add(line string) {
 	}
 }
 
-// total is the number of lines of the daemon.
+// total returns the number of lines that the daemon logged.
 func (l *logs) total() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,5 +77,5 @@ func (l *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return next
 }
 
-// WithGroup implements slog.Handler; the daemon has no groups.
+// WithGroup implements slog.Handler; the daemon uses no groups.
 func (l *logs) WithGroup(string) slog.Handler { return l }

@@ -9,21 +9,21 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// filesNamespace is that of the Services in manifests, so that none has the name of one of the API server's.
+// filesNamespace is the namespace of Services in manifests, whose names thus differ from those in the API server.
 const filesNamespace = "files"
 
-// manifests is a folder with two files. What an operator means is in services, also while the folder on disk is broken.
+// manifests is a folder with two files. services holds the intended Services, even while the folder is damaged.
 type manifests struct {
 	dir      string
 	host     *host
-	services [2][]*service // by file; the permanent ones are in the first
+	services [2][]*service // by file; the first file holds the permanent Services
 }
 
 func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// text has a document for each object, and the marker of the end. JSON is YAML.
+// text returns a YAML document for each object, and the end marker. JSON is valid YAML.
 func (m *manifests) text(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {
@@ -53,10 +53,10 @@ func (m *manifests) write(i int, data []byte, replace bool) {
 	m.host.wrote(path, fsnotify.Create)
 }
 
-// save writes what is meant.
+// save writes the intended contents of a file.
 func (m *manifests) save(i int, replace bool) { m.write(i, m.text(i), replace) }
 
-// damage breaks a file in one of several ways; save mends it.
+// damage breaks a file in one of several ways; save repairs the file.
 func (m *manifests) damage(i, way int, r *rand.Rand) string {
 	whole := m.text(i)
 	switch way % 3 {
@@ -71,7 +71,7 @@ func (m *manifests) damage(i, way int, r *rand.Rand) string {
 	return "is cut"
 }
 
-// hide moves the folder away, as when a file system is not mounted; show brings it back.
+// hide moves the folder away, as if its file system were not mounted; show restores the folder.
 func (m *manifests) hide() {
 	must(os.Rename(m.dir, m.dir+".away"))
 	must(os.Mkdir(m.dir, 0o700))

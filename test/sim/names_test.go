@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// serverName is the name of the API server in the kubeconfig, in the half of the seeds that have one there.
+// serverName is the name of the API server in the kubeconfig, for the half of the seeds that use a name.
 const serverName = "api.test"
 
 // names is the name server.
 type names struct {
 	mu   sync.Mutex
-	addr netip.Addr // of the API server
+	addr netip.Addr // address of the API server
 	lie  lie
 }
 
-// lie is how the name server misbehaves; the zero value is an honest one.
+// lie describes how the name server misbehaves. The zero value is an honest name server.
 type lie struct {
-	addrs  []netip.Addr // its answer
-	beside bool         // the true address is among them
+	addrs  []netip.Addr // the addresses in the answer
+	beside bool         // the answer also has the true address
 	hangs  bool
-	none   bool // there is no such name
+	none   bool // the name does not exist
 }
 
 func (n *names) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -57,15 +57,15 @@ func (n *names) set(l lie) {
 	n.lie = l
 }
 
-// move makes the name stand for another address.
+// move changes the address of the name.
 func (n *names) move(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// lying has the name server lie for a whole round, its calm included: an address that was proven by TLS serves
-// meanwhile. A server that has just moved was not proven yet.
+// lying makes the name server lie for a whole round, including the calm, because an address that TLS has verified
+// remains in use. After a move, the new address is not verified yet, so the name server does not lie.
 func (s *simulation) lying() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
 		s.names.set(lie{})
@@ -77,9 +77,9 @@ func (s *simulation) lying() {
 		l.hangs = true
 	case 1:
 		l.none = true
-	case 2: // nothing is there, or an address of a Service
+	case 2: // an address without a server, or of a Service
 		l.addrs = []netip.Addr{netip.MustParseAddr(pick(s.rand, "203.0.113.7", "10.96.1.2", "10.96.1.4"))}
-	case 3: // an impostor is there
+	case 3: // the address of an impostor
 		l.addrs = []netip.Addr{netip.MustParseAddr(impostorAddr)}
 	default:
 		for i := range 255 {
@@ -90,5 +90,5 @@ func (s *simulation) lying() {
 	s.names.set(l)
 }
 
-// impostorAddr is where a server listens that is not the API server, all the time.
+// impostorAddr is the address of a server that always listens but is not the API server.
 const impostorAddr = "192.0.2.66"

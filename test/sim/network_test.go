@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// network carries connections in memory: the kernel's sockets block outside a bubble. Like TCP it delivers what was
-// written while it was silent once it is not.
+// network carries connections in memory, because the kernel's sockets block outside a bubble. Like TCP, the network
+// delivers data that was written during a silence when the silence ends.
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -67,10 +67,10 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-// dialTimeout is that of a net.Dialer of the source kube.
+// dialTimeout is the timeout of the net.Dialer in the source kube.
 const dialTimeout = 10 * time.Second
 
-// dial waits while the network is silent, as nothing answers then.
+// dial waits while the network is silent, because no SYN is answered then.
 func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(addr), Err: err}
@@ -91,7 +91,7 @@ func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		if time.Now().After(deadline) {
 			return fail(os.ErrDeadlineExceeded)
 		}
-		select { // a SYN is sent again after a second
+		select { // TCP sends a SYN again after a second
 		case <-ctx.Done():
 			return fail(ctx.Err())
 		case <-time.After(time.Second):
@@ -122,7 +122,7 @@ func (n *network) each(f func(*conn)) {
 	}
 }
 
-// setSilent holds everything back, or delivers it.
+// setSilent holds back all data, or delivers the data that was held back.
 func (n *network) setSilent(silent bool) {
 	n.mu.Lock()
 	n.silent = silent
@@ -130,12 +130,12 @@ func (n *network) setSilent(silent bool) {
 	n.each(func(c *conn) { c.in.hold(silent) })
 }
 
-// reset ends all connections.
+// reset resets all connections.
 func (n *network) reset() {
 	n.each(func(c *conn) { c.in.end(os.NewSyscallError("read", syscall.ECONNRESET)) })
 }
 
-// forget silences the connections that there are for ever, as a NAT router that was restarted does.
+// forget silences all existing connections forever, as a restarted NAT router does.
 func (n *network) forget() { n.each(func(c *conn) { c.in.lose() }) }
 
 // conn is one end of a connection.

@@ -21,27 +21,27 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The promises that the oracle holds the daemon to.
+// The limits that the oracle enforces.
 const (
-	// promised is how long after the end of all faults the kernel has what was last seen. A watch that went silent is
-	// noticed after 75 s at the latest (kube: shortWatch, shortJitter and overtime), and the list that follows may wait
-	// for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). An Apply that was stalled ends after 61
-	// s, and the next one follows within 30 s.
+	// promised is the time after the end of all faults within which the kernel must have the latest state. The daemon
+	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list that follows
+	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply ends after 61
+	// s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is how long the kernel may lack the plan while the daemon says that it is healthy (health.Grace), and the
-	// time that one look takes.
+	// grace is the longest time for which the daemon may report that it is healthy although the kernel lacks the plan
+	// (health.Grace), plus the time of one look.
 	grace = health.Grace + 2*time.Second
-	// honest is how long what is served may differ from what the sources have without any condition that tells: a watch
-	// that went silent, and a list that goes silent after it.
+	// honest is the longest time for which the kernel may differ from the sources without a reported fault. In the
+	// worst case, a watch goes silent, and so does the list that follows.
 	honest = 2 * promised
-	// maxLines and maxRequests are for an hour in which faults never pause for more than some minutes. Each of four
-	// resources is listed at most every 10 s while that fails, and a watch that begins well and breaks off is followed
-	// by another one after a second. In 200 seeds there were up to 1,000 requests an hour. Of the log each fault, its
-	// end and each full sync takes a line, and a search for refused ServicePorts some dozens.
+	// maxLines and maxRequests limit an hour in which faults never pause for more than a few minutes. Each of four
+	// resources is listed at most every 10 s while listing fails. A watch that starts well and breaks off is replaced
+	// after a second. In 200 seeds there were up to 1,000 requests an hour. Each fault, the end of each fault and each
+	// full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
-// expected is the plan of all objects, made from scratch.
+// expected returns the plan of all objects, made from scratch.
 func (s *simulation) expected() *plan.Plan {
 	if s.wanted != nil {
 		return s.wanted
@@ -78,7 +78,7 @@ func (s *simulation) expected() *plan.Plan {
 	return s.wanted
 }
 
-// look checks what must hold at any time. It is called once a second.
+// look checks conditions that must always hold. The simulation calls look once a second.
 func (s *simulation) look() {
 	now := time.Now()
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *simulation) look() {
 	switch at := s.kernel.latest(); {
 	case difference == "":
 		s.held = now
-	case at.After(s.held): // it holds a plan, if not the newest
+	case at.After(s.held): // the kernel holds a plan, if not the newest
 		s.held = at
 	case s.process.started.After(s.held):
 		s.held = s.process.started
@@ -122,16 +122,16 @@ func (s *simulation) look() {
 	}
 	s.checkLeft()
 	s.checkSearched()
-	// Objects of a source that has not listed all of them do not count yet, nor do their problems.
+	// Until a source has listed all objects, its objects and their problems do not count.
 	if !slices.ContainsFunc(report.Faults, func(c fault.Fault) bool { return c.ID == "source-kube" }) {
 		s.checkNamed(state.Problems())
 	}
 }
 
-// notHeld says how the kernel differs from the daemon's own plan, without what it has left out and named.
+// notHeld describes how the kernel differs from the daemon's own plan, except for ServicePorts in quarantine.
 func (s *simulation) notHeld(state *pipeline.State) string {
 	wanted := state.Plan
-	if wanted == nil { // until there is one, what was in force before a reload is wanted
+	if wanted == nil { // without a plan, the kernel must hold the plan from before a reload
 		wanted = state.InForce
 	}
 	if wanted == nil {
@@ -144,19 +144,19 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused says that the kernel refused a ServicePort not long ago: until the next full sync its previous version, or
-// none, is served.
+// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel serves the
+// previous version of a refused ServicePort, or none.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// excusedOrBlamed says that, or that a part panicked for the Service not long ago, which may have no effect before a
-// sync that stalled.
+// excusedOrBlamed reports whether excused is true or a part panicked for the Service recently. A stalled sync may
+// delay the effect of the panic.
 func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until everything is as it must be without faults.
+// calm waits until everything is in the state that is required without faults.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string
@@ -173,7 +173,7 @@ func (s *simulation) calm() {
 	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
 }
 
-// wrong says what is not as it must be without faults.
+// wrong describes how the daemon differs from its required state without faults, or returns "" if there is none.
 func (s *simulation) wrong() string {
 	for _, k := range s.stages() {
 		if d := k.differs(s.expected(), s.excused); d != "" {
@@ -192,7 +192,7 @@ func (s *simulation) wrong() string {
 	return ""
 }
 
-// checkBounds compares what a run logged and asked with the bounds.
+// checkBounds compares the log lines and the requests of a run with their bounds.
 func (s *simulation) checkBounds() {
 	hours := time.Since(s.begun).Hours()
 	if lines := s.logs.total(); float64(lines) > maxLines*hours {
@@ -203,12 +203,12 @@ func (s *simulation) checkBounds() {
 	}
 }
 
-// gone and empty are what the kernel tells of an Apply: what stays must not go, nor lose all of its endpoints.
+// gone and empty handle reports of the kernel: an Apply must not remove a permanent Service or all of its endpoints.
 func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
-// lost notes a violation. While the kernel refuses ServicePorts that it had accepted, and does not say which, the
-// pipeline looks for them by halves: then others may be gone for that time, but no longer.
+// lost records a violation. While the kernel refuses ServicePorts that it had accepted, without naming them, the
+// pipeline searches for them by bisection. Other ServicePorts may be missing during the search, but no longer.
 func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,11 +221,11 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is how long a search by halves may take: some dozens of Applies, each of up to 5 s, from the start of the
-// daemon on if that was in the midst of one.
+// searchTime is the maximum duration of a search by bisection: some dozens of Applies of up to 5 s each. If the daemon
+// started during a search, the time counts from that start.
 const searchTime = promised
 
-// checkSearched looks whether what was left out in a search came back.
+// checkSearched checks that ServicePorts that were removed during a search have come back.
 func (s *simulation) checkSearched() {
 	s.mu.Lock()
 	searched := maps.Clone(s.searched)

@@ -12,14 +12,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// panics makes parts of the daemon panic: its sources at the conversion of an object, and its planner.
+// panics makes parts of the daemon panic: the sources when they convert an object, and the planner.
 type panics struct {
 	mu            sync.Mutex
 	convert, plan map[string]bool // names of Services
 	seen          map[source.Key]time.Time
 }
 
-// hook panics for the Services in the set, and for their EndpointSlices.
+// hook returns a function that panics for the Services in the set, and for their EndpointSlices.
 func (p *panics) hook(set *map[string]bool) func(source.Key) {
 	return func(key source.Key) {
 		p.mu.Lock()
@@ -37,10 +37,10 @@ func (p *panics) set(convert, plan map[string]bool) {
 	p.convert, p.plan, p.seen = convert, plan, map[source.Key]time.Time{}
 }
 
-// panicWindow is how long the condition "panic" tells of one (contain).
+// panicWindow is the time for which package contain reports the fault "panic" after a panic.
 const panicWindow = 10 * time.Minute
 
-// panicFault draws a panic, with an object to blame or without.
+// panicFault returns a random panic, with or without an object that causes the panic.
 func (s *simulation) panicFault() episode {
 	k := pick(s.rand, s.kernel, s.follower)
 	victims := map[string]bool{}
@@ -70,7 +70,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame is a panic that has an object to blame until its next version.
+// blame returns a fault in which a part panics for some objects until their next version.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()
@@ -98,15 +98,15 @@ func (s *simulation) blame(name string, victims map[string]bool, begin func()) e
 	}}
 }
 
-// touch writes another version of both objects of a Service.
+// touch writes a new version of both objects of a Service.
 func (s *simulation) touch(svc *service) {
 	s.wanted = nil
 	svc.port = 80 + (svc.port-80+1)%8
 	s.put(svc)
 }
 
-// checkNamed looks whether objects that made a part panic are named among the problems. A stage may stall for a minute
-// before that.
+// checkNamed checks that the problems name each object that made a part panic. The problem may appear late, because a
+// stage may stall for a minute.
 func (s *simulation) checkNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
 	defer s.panics.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 	}
 }
 
-// checkEnd notices a daemon that ended by itself. It must do so at the third panic of a part within ten minutes, and
-// for no other reason; systemd starts it again.
+// checkEnd detects that the daemon has ended without a request. The daemon must end at the third panic of a part
+// within ten minutes, and for no other reason; systemd then starts it again.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {
@@ -154,7 +154,7 @@ func (s *simulation) checkEnd() {
 	}
 }
 
-// panicNow panics if a fault asks for it.
+// panicNow panics if the fault requires a panic.
 func (f *kernelFault) panicNow(names []string) {
 	if f.panics == nil {
 		return

@@ -19,17 +19,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// process is the daemon while it runs: its core as daemon.Run makes it, without sockets, doctor and followers.
+// process is the running daemon: its core as daemon.Run creates it, without sockets, doctor and followers.
 type process struct {
 	core       *daemon.Core
 	parts      *contain.Parts
 	started    time.Time
-	generation string // the label of its goroutines
+	generation string // the label of the core's goroutines
 	stop       context.CancelFunc
 	done       chan error
 }
 
-// start starts the daemon as systemd does. A reload hands over what is in force.
+// start starts the daemon as systemd does. A reload passes the plan that is in force.
 func (s *simulation) start(inForce *plan.Plan) {
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
@@ -61,7 +61,7 @@ func (s *simulation) start(inForce *plan.Plan) {
 
 func stage(k *kernel) pipeline.Stage { return pipeline.Stage{Name: k.name, Applier: k} }
 
-// end ends the daemon, with SIGTERM.
+// end stops the daemon as SIGTERM does.
 func (s *simulation) end() {
 	p := s.process
 	for _, k := range s.stages() {
@@ -76,7 +76,7 @@ func (s *simulation) end() {
 	}
 }
 
-// reload is SIGHUP: another core of the same process. No connection of the old one may stay for long.
+// reload replaces the core in the same process, as SIGHUP does. Connections of the old core must end soon.
 func (s *simulation) reload() {
 	old := s.process
 	inForce := old.core.Pipeline().State().InForce
@@ -85,7 +85,7 @@ func (s *simulation) reload() {
 	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
 }
 
-// kill ends the process with its connections. One that crashes has not written its last-known state at the end.
+// kill ends the process and its connections. A process that crashes does not write its last-known state at the end.
 func (s *simulation) kill(crash bool) {
 	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
 	if crash {
@@ -102,15 +102,15 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless it is to be down, or cannot start: a kubeconfig that cannot be read is an operator's
-// to mend.
+// revive starts the daemon, unless it must stay down or cannot start: only an operator can repair an unreadable
+// kubeconfig.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
 	}
 }
 
-// simConfig is the configuration of a host with both sources.
+// simConfig returns the configuration of a host with both sources.
 func simConfig(dir string) *config.Config {
 	cfg := config.Default()
 	cfg.Node.Name = nodeName
@@ -121,17 +121,17 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// leftover is a core whose goroutines must be gone at a time.
+// leftover is a core that has ended, and the time by which its goroutines must be gone.
 type leftover struct {
 	generation string
 	until      time.Time
 }
 
-// idleTimeout is how long net/http keeps an idle connection (http.DefaultTransport), and the time of a dial that nobody
-// waits for.
+// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the time of a dial
+// that no request waits for any more.
 const idleTimeout = 115 * time.Second
 
-// checkLeft looks for goroutines of cores that have ended.
+// checkLeft fails if goroutines of ended cores remain.
 func (s *simulation) checkLeft() {
 	due := func(l leftover) bool { return time.Now().After(l.until) }
 	if !slices.ContainsFunc(s.left, due) {

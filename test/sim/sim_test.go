@@ -1,21 +1,21 @@
-// Package sim runs the daemon in simulated hours: its real sources, tracker, planner, pipeline and health, in a bubble
-// of testing/synctest, with an API server, a kernel, files and a host that misbehave.
+// Package sim runs the daemon for simulated hours. The daemon's real sources, tracker, planner, pipeline and health
+// run in a bubble of testing/synctest, with an API server, a kernel, files and a host that misbehave.
 //
-// A seed draws all that happens outside of the daemon: objects, their changes, faults and their times. To see one
-// again:
+// A seed determines everything that happens outside the daemon: objects, their changes, faults and their times. To
+// repeat a seed:
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
-// The daemon draws waiting times of its own from Go's generator, which has no seed, and Go's scheduler orders what
-// happens at one moment. A run of the same seed is therefore the same story at times that differ a little. Of four
-// seeds that failed, three failed again in 10 of 10 runs and one in 2 of 10: where a seed passes, -count=20 tries it as
-// many times.
+// The daemon draws its waiting times from Go's random generator, which has no seed, and Go's scheduler orders
+// simultaneous events. Runs of the same seed therefore have the same events at slightly different times. Of four seeds
+// that failed, three failed again in 10 of 10 runs and one in 2 of 10 runs. If a seed passes, repeat it with
+// -count=20.
 //
-// What it cannot show: synctest has one clock, which cannot be set, so that the wall clock never jumps here. The clocks
-// of others do: creation times of objects are years ahead or behind. Nor does it have doctor, control socket, metrics
-// and real followers, which block in the kernel.
+// The simulation does not cover jumps of the wall clock, because synctest has one clock, which cannot be set. Other
+// clocks do differ: creation times of objects are up to 83 days ahead or behind. The simulation also omits the doctor,
+// the control socket, metrics and real followers, which block in the kernel.
 //
-// SIMULATION_SEEDS is how many seeds are run, from SIMULATION_FIRST on.
+// SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
 package sim
 
 import (
@@ -43,18 +43,18 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain takes away what slows all reflectors of the process down together: its clock is that of whichever bubble had
-// an error last. A panic shows the seed, as a label of the goroutine.
+// TestMain removes apimachinery's error handlers: they delay all reflectors of the process together, by the clock of
+// the bubble with the latest error. A panic shows the seed, which is a label of the goroutine.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
-	debug.SetGCPercent(800) // a run makes little garbage at a time
+	debug.SetGCPercent(800) // a run creates little garbage at a time
 	debug.SetMemoryLimit(1 << 30)
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// seeds is how many seeds the normal run has. With the race detector, which takes ten times as long, it has shortSeeds.
+// seeds is the usual number of seeds. Runs with the race detector take ten times as long and use shortSeeds.
 const seeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
@@ -86,7 +86,7 @@ func number(name string, otherwise uint64) uint64 {
 	return n
 }
 
-// folder is in memory where there is such a file system: the last-known state is synced to disk at each write.
+// folder returns a directory, in memory if possible, because each write of the last-known state is synced to disk.
 func folder(t *testing.T) string {
 	if dir, err := os.MkdirTemp("/dev/shm", "edgeway-sim-"); err == nil {
 		t.Cleanup(func() { os.RemoveAll(dir) })
@@ -95,14 +95,14 @@ func folder(t *testing.T) string {
 	return t.TempDir()
 }
 
-// apiNamespace is that of the Services of the API server.
+// apiNamespace is the namespace of the API server's Services.
 const apiNamespace = "default"
 
-// simulation is one run.
+// simulation is one run of the simulation.
 type simulation struct {
 	t     *testing.T
 	seed  uint64
-	rand  *rand.Rand // of the story alone
+	rand  *rand.Rand // only for events outside the daemon
 	dir   string
 	creds *credentials
 
@@ -110,11 +110,11 @@ type simulation struct {
 	logs   logs
 	net    *network
 	names  names
-	named  bool // the kubeconfig has a name, not an address
+	named  bool // the kubeconfig holds a name instead of an address
 	api    *apiServer
 	liar   *apiServer
 	kernel *kernel
-	// follower runs behind the kernel, as conntrack does.
+	// follower is a stage that runs after the kernel, as conntrack does.
 	follower *kernel
 	host     *host
 	files    manifests
@@ -123,36 +123,36 @@ type simulation struct {
 
 	services       []*service // of the API server
 	next           int        // index of the next Service
-	addr, token    string     // of the API server; as the kubeconfig has them
+	addr, token    string     // of the API server, as in the kubeconfig
 	plannerOptions planner.Options
 	wanted         *plan.Plan // cache of expected
 	generations    int
 	left           []leftover
 
-	// What the oracle remembers.
+	// The oracle's state.
 	held, honest time.Time
 	lagging      bool
 	moved        bool // the API server moves in this round
-	damaged      bool // the manifests are
-	unusable     bool // the kubeconfig is
-	down         bool // the daemon is to be
+	damaged      bool // the manifests are damaged
+	unusable     bool // the kubeconfig is unusable
+	down         bool // the daemon must stay down
 	impostor     *apiServer
-	refused      map[string]time.Time  // until when a Service may be left out
-	blamed       map[string]time.Time  // until when it may be because of a panic
-	panicUntil   time.Time             // until when the health may tell of one
-	third        time.Time             // since when a part has panicked three times
-	searching    atomic.Int32          // faults for which a stage refuses some Services
-	searched     map[portKey]time.Time // what a search for refused ones has left out
+	refused      map[string]time.Time  // times until which Services may be left out
+	blamed       map[string]time.Time  // times until which Services may be left out after a panic
+	panicUntil   time.Time             // time until which the health may report a panic
+	third        time.Time             // time of a part's third panic
+	searching    atomic.Int32          // number of faults for which a stage refuses some Services
+	searched     map[portKey]time.Time // ServicePorts that a search left out, with the time
 	slowest      time.Duration
 	fullSync     time.Duration // the mean time between periodic full syncs
 	failed       bool
 
 	mu         sync.Mutex
-	process    *process // nil while none runs
+	process    *process // nil while no daemon runs
 	violations []string
 }
 
-// newSimulation starts the daemon in a world in which nothing has happened yet.
+// newSimulation returns a simulation with a running daemon and no events yet.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
@@ -194,7 +194,7 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	t.Logf("slowest %s, %d requests, %d lines, %d applies", s.slowest, s.api.asked(), s.logs.total(), s.kernel.applies)
 }
 
-// finish ends the daemon and its world.
+// finish stops the daemon and the simulated servers.
 func (s *simulation) finish() {
 	if s.process != nil {
 		s.kill(false)
@@ -206,13 +206,13 @@ func (s *simulation) finish() {
 	s.checkLeft()
 }
 
-// length is how long a run is, of simulated time.
+// length is the simulated duration of a run.
 const length = 30 * time.Minute
 
-// stages are the kernel and its follower.
+// stages returns the kernel and its follower.
 func (s *simulation) stages() []*kernel { return []*kernel{s.kernel, s.follower} }
 
-// populate makes what there is at the start.
+// populate creates the initial objects.
 func (s *simulation) populate() {
 	s.files = manifests{dir: filepath.Join(s.dir, "manifests"), host: s.host}
 	must(os.MkdirAll(s.files.dir, 0o700))
@@ -232,7 +232,7 @@ func (s *simulation) draw(namespace string, permanent bool) *service {
 	return newService(s.rand, namespace, s.next, permanent)
 }
 
-// pass lets time pass, and looks once a second whether all is as it must be.
+// pass waits for the duration d, and checks the daemon's state once a second.
 func (s *simulation) pass(d time.Duration) {
 	for ; d > 0 && !s.failed; d -= time.Second {
 		time.Sleep(min(d, time.Second))
@@ -240,12 +240,12 @@ func (s *simulation) pass(d time.Duration) {
 	}
 }
 
-// notef notes an event of the story.
+// notef logs an event of the simulation.
 func (s *simulation) notef(format string, args ...any) {
 	s.logs.add("*** " + fmt.Sprintf(format, args...))
 }
 
-// failf ends the run.
+// failf reports a failure and ends the run.
 func (s *simulation) failf(format string, args ...any) {
 	if s.failed {
 		return

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// step is something that happens at a time.
+// step is an event at a fixed time.
 type step struct {
-	at   time.Duration // since the beginning of the chaos
+	at   time.Duration // since the start of the chaos
 	name string
 	do   func()
 }
 
-// episode is a fault and its end.
+// episode is a fault with a beginning and an end.
 type episode struct {
 	name       string
 	longest    time.Duration
 	begin, end func()
 }
 
-// chaos lets faults of all kinds happen beside each other for some minutes. None is left when it returns.
+// chaos runs faults of all kinds at the same time for some minutes. All faults have ended when chaos returns.
 func (s *simulation) chaos() {
 	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
 	s.notef("chaos for %s", length)
@@ -45,7 +45,7 @@ func (s *simulation) chaos() {
 	s.notef("all faults have ended")
 }
 
-// episodes draws faults of one kind, one after the other.
+// episodes returns random faults of one kind, one after the other.
 func (s *simulation) episodes(length time.Duration, kind func() episode) (steps []step) {
 	for at := s.between(0, 5*time.Minute); ; {
 		e := kind()
@@ -62,7 +62,7 @@ func (s *simulation) episodes(length time.Duration, kind func() episode) (steps 
 }
 
 func (s *simulation) between(least, most time.Duration) time.Duration {
-	// Short times are as likely as long ones.
+	// Make short times as likely as long times.
 	d := least + time.Duration(s.rand.Int64N(int64(most-least)+1))
 	if s.rand.IntN(2) == 0 {
 		d = least + (d-least)/20
@@ -72,7 +72,7 @@ func (s *simulation) between(least, most time.Duration) time.Duration {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// changes draws changes of the objects and of the host.
+// changes returns random changes of the objects and of the host.
 func (s *simulation) changes(length time.Duration) (steps []step) {
 	for at := s.between(0, time.Minute); at < length; at += s.between(time.Second/100, 2*time.Minute) {
 		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "manifest", "manifest", "address")
@@ -118,7 +118,7 @@ func (s *simulation) addService(permanent bool) {
 	s.put(svc)
 }
 
-// put writes a Service, or its slice first.
+// put writes a Service and its slice, in random order.
 func (s *simulation) put(svc *service) {
 	s.notef("put %s: %d endpoints", svc.name, len(svc.endpoints))
 	key := apiNamespace + "/" + svc.name
@@ -131,7 +131,7 @@ func (s *simulation) put(svc *service) {
 	s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
 }
 
-// changeManifest edits a file, unless it is damaged.
+// changeManifest edits a manifest, unless the manifests are damaged.
 func (s *simulation) changeManifest() {
 	i := s.rand.IntN(2)
 	list := s.files.services[i]

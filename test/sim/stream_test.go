@@ -12,11 +12,11 @@ type stream struct {
 	mu    sync.Mutex
 	moved *sync.Cond
 	data  []byte
-	held  bool  // what is there is not delivered yet
-	lost  bool  // nothing is delivered any more
-	ended bool  // the writer has closed it
-	err   error // for the reader, at once
-	late  bool  // the deadline of the reader is over
+	held  bool  // data is held back
+	lost  bool  // data is never delivered again
+	ended bool  // the writer has closed the stream
+	err   error // returned to the reader immediately
+	late  bool  // the reader's deadline has passed
 	timer *time.Timer
 }
 

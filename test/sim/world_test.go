@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// service is one Service of the world with its EndpointSlice, in the API server or in a manifest.
+// service is one simulated Service with its EndpointSlice, in the API server or in a manifest.
 type service struct {
 	name string
-	// permanent ones are never deleted, keep the names of their ports, and always have a ready endpoint.
+	// permanent Services are never deleted, keep the names of their ports, and always have a ready endpoint.
 	permanent bool
-	index     int // makes its addresses and ports its own
+	index     int // makes the Service's addresses and ports unique
 	port      int32
 	nodePort  int32
 	external  bool
-	local     bool // externalTrafficPolicy
+	local     bool // externalTrafficPolicy is Local
 	affinity  bool
 	endpoints []endpoint
 	created   time.Time
@@ -35,15 +35,15 @@ type endpoint struct {
 	here               bool
 }
 
-// nodeName is the host's.
+// nodeName is the name of the host's Node.
 const nodeName = "edge"
 
-// newService draws a Service. Addresses and ports follow from the index, so that no two Services claim the same.
+// newService returns a random Service. The index determines addresses and ports, so that no two Services conflict.
 func newService(r *rand.Rand, namespace string, index int, permanent bool) *service {
 	s := &service{
 		name: fmt.Sprintf("%s-%d", map[bool]string{true: "stays", false: "goes"}[permanent], index), permanent: permanent, index: index,
 		port: int32(80 + r.IntN(3)), external: r.IntN(4) == 0, affinity: r.IntN(5) == 0,
-		// The clock of the API server may be years ahead or behind.
+		// The clock of the API server may be up to 83 days ahead or behind.
 		created: time.Now().Add(time.Duration(r.IntN(5)-2) * 1000 * time.Hour), uid: fmt.Sprintf("%s-%d-%d", namespace, index, r.Uint32()),
 	}
 	if r.IntN(3) == 0 {
@@ -53,7 +53,7 @@ func newService(r *rand.Rand, namespace string, index int, permanent bool) *serv
 	return s
 }
 
-// redraw draws other endpoints.
+// redraw replaces the endpoints by random endpoints.
 func (s *service) redraw(r *rand.Rand) {
 	s.endpoints = nil
 	for range r.IntN(6) {
@@ -66,7 +66,7 @@ func (s *service) redraw(r *rand.Rand) {
 	s.endpoints = slices.CompactFunc(s.endpoints, func(a, b endpoint) bool { return a.index == b.index })
 }
 
-// change makes another version of the Service or of its endpoints.
+// change changes the Service or its endpoints at random.
 func (s *service) change(r *rand.Rand) {
 	switch r.IntN(5) {
 	case 0:
@@ -84,7 +84,7 @@ func (s *service) meta(namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: s.name, UID: types.UID(s.uid), CreationTimestamp: metav1.NewTime(s.created)}
 }
 
-// spec is the Service as Kubernetes has it. Every third has both families.
+// spec returns the Service as a Kubernetes object. Every third Service has both address families.
 func (s *service) spec(namespace string) *corev1.Service {
 	out := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: s.meta(namespace)}
 	out.Spec.Type = corev1.ServiceTypeClusterIP
@@ -117,10 +117,10 @@ func (s *service) spec(namespace string) *corev1.Service {
 	return out
 }
 
-// sliceSuffix is what its EndpointSlice is called behind its own name.
+// sliceSuffix follows the name of the Service in the name of its EndpointSlice.
 const sliceSuffix = "-abcde"
 
-// slice is its EndpointSlice.
+// slice returns the EndpointSlice of the Service.
 func (s *service) slice(namespace string) *discoveryv1.EndpointSlice {
 	out := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: s.meta(namespace),

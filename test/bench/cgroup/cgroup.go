@@ -1,4 +1,4 @@
-// Package cgroup counts and freezes what the benchmarks measure: a program and all that it starts.
+// Package cgroup measures and freezes a program together with all processes that the program starts.
 package cgroup
 
 import (
@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Group is a control group. It counts the CPU time of a program and of all that it starts, to the
-// microsecond (/proc counts a child only when it has ended, and in ticks), and can freeze them all.
+// Group is a control group. A group counts the CPU time of a program and of its children in microseconds, and can
+// freeze all of them. In contrast, /proc counts a child only after the child has ended, and in ticks.
 type Group struct {
-	path string // in the hierarchy of version 2
+	path string // in the hierarchy of cgroup2
 }
 
-// New makes a control group. cgroup2 may be the only hierarchy or stand beside version 1.
+// New creates a control group. cgroup2 may be the only hierarchy or be mounted beside version 1.
 func New(name string) (*Group, error) {
 	root, err := mountpoint()
 	if err != nil {
@@ -34,10 +34,10 @@ func New(name string) (*Group, error) {
 	return c, nil
 }
 
-// Path is where the group is in the file system.
+// Path returns the path of the group in the file system.
 func (c *Group) Path() string { return c.path }
 
-// mountpoint finds where the hierarchy is mounted.
+// mountpoint returns the path at which cgroup2 is mounted.
 func mountpoint() (string, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *Group) Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// Processes lists the ids of all processes in the group.
+// Processes returns the IDs of all processes in the group.
 func (c *Group) Processes() ([]int, error) {
 	raw, err := os.ReadFile(filepath.Join(c.path, "cgroup.procs"))
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Kill ends what is left in the group and waits until it has left. Not by cgroup.kill: here (6.18) that also kills what
-// is started in the group later.
+// Kill kills all processes in the group and waits until they are gone. Kill does not use cgroup.kill, which on Linux
+// 6.18 also kills processes that are started in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()
@@ -97,10 +97,10 @@ func (c *Group) Kill() error {
 	}
 }
 
-// Close kills what is left in the group and removes it.
+// Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// A process is out of the list a moment before the group may go.
+	// The kernel drops a process from the list shortly before it allows the removal of the group.
 	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
@@ -109,7 +109,7 @@ func (c *Group) Close() {
 	}
 }
 
-// CPU is the CPU time used so far.
+// CPU returns the CPU time that the group has used so far.
 func (c *Group) CPU() (time.Duration, error) {
 	raw, err := os.ReadFile(filepath.Join(c.path, "cpu.stat"))
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// Settle waits until the group used less than 2 % of a CPU for the whole of quiet.
+// Settle waits until the group has used less than 2 % of a CPU for the duration quiet.
 func (c *Group) Settle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// auditPolicy makes the API server log the requests of the hosts alone.
+// auditPolicy makes the API server log only the requests of the hosts.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted]
@@ -24,17 +24,17 @@ rules:
 - level: None
 `
 
-// request is one that a host made.
+// request is a request that a host made.
 type request struct {
 	at   time.Time
 	host string
-	// list requests ask for all objects, some at the begin of a watch.
+	// list is true if the request asks for all objects, alone or at the start of a watch.
 	list bool
-	// refused is the status of a request that the API server refused, else 0.
+	// refused is the HTTP status if the API server refused the request, else 0.
 	refused int
 }
 
-// auditEvent is a line of the log.
+// auditEvent is a line of the audit log.
 type auditEvent struct {
 	Stage                    string
 	RequestURI               string
@@ -43,7 +43,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in the order of the log. The last line may be incomplete.
+// readAudit returns the hosts' requests in the order of the log, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +69,7 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent returns a request when it arrives, and once more when it was refused. ok is false for other lines.
+// parseEvent returns a request when the request arrives, and again if it is refused. ok is false for all other lines.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
@@ -95,13 +95,13 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 	return r, false, nil
 }
 
-// counts are the requests of an interval.
+// counts holds the numbers of requests in an interval.
 type counts struct {
 	all, lists, refused int
 	most, mostLists     int // in the busiest second
 }
 
-// count counts the requests from a moment on.
+// count counts the requests in an interval that begins at from.
 func count(all []request, from time.Time, length time.Duration) counts {
 	var c counts
 	bySecond, listsBySecond := map[time.Duration]int{}, map[time.Duration]int{}

@@ -1,17 +1,18 @@
-// Command fleet measures what many Edgeway hosts together do to one API server: how many requests and bytes they ask of
-// it, and what that costs both sides, at rest, while endpoints change, and when the API server comes back after a
-// while.
+// Command fleet measures the load of many Edgeway hosts on one API server. The command counts the hosts' requests and
+// bytes, and measures their cost for both sides: at rest, while endpoints change, and after a restart of the API
+// server.
 //
 //	go run ./test/bench/fleet -hosts 200
 //
-// The hosts are one process in a network namespace of its own. Each is Edgeway's source of the Kubernetes API as the
-// daemon has it, with its own connections, user agent, node name and service account; nothing is behind it. They watch
-// all Services, then a tenth of them by a label, and then all with a priority level of their own (fleet-access.yaml).
-// Meanwhile a user and a controller that do not belong to the fleet each list a Service ten times a second. "Nobody" is
-// the same run without hosts. The API server is a real one with its default limits.
+// All hosts run in one process in its own network namespace. Each host is the daemon's source for the Kubernetes API
+// without the rest of the daemon, with its own connections, user agent, node name and service account. The hosts watch
+// all Services, then one tenth of the Services, which a label selects, and then all Services with a priority level for
+// the hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten
+// times a second. The column "nobody" shows the same run without hosts. The API server is real and has its default
+// limits.
 //
-// Requests are those in the API server's audit log, bytes those on the link between both namespaces. CPU is that of the
-// process with all hosts, as its control group counts it, and of the API server.
+// Requests are counted in the API server's audit log, and bytes on the link between the two namespaces. CPU time is
+// measured for the process with all hosts, by its control group, and for the API server.
 //
-// It needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
+// The command needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
 package main

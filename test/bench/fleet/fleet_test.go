@@ -24,25 +24,25 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// line is one of the audit log.
+// line returns a line of the audit log.
 func line(stage, agent, uri string, code int, second string) string {
 	return `{"kind":"Event","stage":"` + stage + `","requestURI":"` + uri + `","userAgent":"` + agent +
 		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
-// A request counts once, when it arrives, in its second; a refusal beside that; what is not a host's or not whole does
-// not.
+// Each request of a host counts once, in the second in which it arrives. Refusals are counted separately. Incomplete
+// lines and the requests of other clients do not count.
 func TestRequestsAreCountedFromTheAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")
-	text := line("RequestReceived", userAgent+"a", watch, 200, "00.900000") + // before the time
+	text := line("RequestReceived", userAgent+"a", watch, 200, "00.900000") + // before the interval
 		line("RequestReceived", userAgent+"a", watch, 200, "01.500000") +
 		line("ResponseComplete", userAgent+"a", watch, 200, "01.500000") +
 		line("RequestReceived", userAgent+"b", stream, 200, "02.499999") +
 		line("RequestReceived", userAgent+"b", list, 200, "02.500001") +
 		line("ResponseComplete", userAgent+"b", list, 400, "02.500001") +
 		line("RequestReceived", "kubectl", list, 200, "02.600000") +
-		line("RequestReceived", userAgent+"b", watch, 200, "04.500000") + // after it
+		line("RequestReceived", userAgent+"b", watch, 200, "04.500000") + // after the interval
 		`{"kind":"Eve`
 	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestFiguresOfProc(t *testing.T) {
 	}
 }
 
-// RESULTS.md has the tables of the figures beside it.
+// RESULTS.md contains the tables of the figures in results/fleet.json.
 func TestShownFigures(t *testing.T) {
 	f, err := kit.Load("../results/fleet.json")
 	if err != nil {

@@ -19,20 +19,21 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand makes this program the hosts: with their number, the folder of their kubeconfigs and a label selector.
+// hostsCommand is the argument that makes this program run the hosts. The arguments after hostsCommand are the number
+// of hosts, the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
-// userAgent begins that of every host.
+// userAgent is the start of each host's user agent.
 const userAgent = "edgeway-fleet/"
 
-// ramp is the time in which the hosts start, one after the other.
+// ramp is the time over which the hosts start, one after the other.
 const ramp = 10 * time.Second
 
-// hostsUser is who the hosts are. Each watches its kubeconfig, and Linux has 128 instances of inotify for each user: as
-// root they would leave none to anybody else on this machine. Those of the hosts that get none poll.
+// hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows each user 128 instances of
+// inotify. As root, the hosts would leave no instance for other programs. Hosts without an instance poll the file.
 const hostsUser = 65534
 
-// maybeHosts is the hosts, when this process was started as that.
+// maybeHosts runs the hosts and exits if this process was started with hostsCommand.
 func maybeHosts() {
 	if len(os.Args) != 5 || os.Args[1] != hostsCommand {
 		return
@@ -49,16 +50,16 @@ func maybeHosts() {
 	kit.Exit("hosts", err)
 }
 
-// state is what all hosts have in sum. It is told once a second, as a line of JSON.
+// state is the sum over all hosts, which the process reports once a second as a line of JSON.
 type state struct {
-	Synced int // hosts that have all
-	Faulty int // hosts that tell of a fault
+	Synced int // hosts that have received all objects
+	Faulty int // hosts that report an error
 	Seen   int64
-	// Contact is that of the host that heard from the API server longest ago; zero: one never did.
+	// Contact is the oldest of the hosts' last contacts with the API server, or zero if a host has had no contact.
 	Contact time.Time
 }
 
-// host is one that counts what it is told.
+// host is a source that counts its events.
 type host struct {
 	*kube.Source
 	seen atomic.Int64
@@ -73,7 +74,7 @@ func (h *host) Delete(source.Key) { h.seen.Add(1) }
 // Synced implements source.Sink.
 func (h *host) Synced() {}
 
-// runHosts runs that many hosts until ctx ends.
+// runHosts runs n hosts until ctx ends.
 func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, out io.Writer) error {
 	o.Logger = slog.New(slog.DiscardHandler)
 	hosts := make([]*host, n)
@@ -94,7 +95,7 @@ func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, ou
 			select {
 			case <-ctx.Done():
 			case <-time.After(ramp * time.Duration(i) / time.Duration(n)):
-				_ = s.Run(ctx, hosts[i]) // its errors are in its status
+				_ = s.Run(ctx, hosts[i]) // the source's status reports errors
 			}
 		})
 	}

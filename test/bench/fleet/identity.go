@@ -17,18 +17,18 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is what fleet.md has an administrator apply, and namespace the one with the hosts' service accounts.
+// access is the manifest that fleet.md tells an administrator to apply. namespace holds the hosts' service accounts.
 const (
 	access    = "etc/edgeway/fleet-access.yaml"
 	namespace = "edgeway"
 )
 
-// kubeconfigFile is that of a host in the folder of all.
+// kubeconfigFile returns the path of a host's kubeconfig in the directory dir.
 func kubeconfigFile(dir string, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%04d", host))
 }
 
-// makeIdentities gives each host a service account with its rights, and a kubeconfig.
+// makeIdentities creates a service account with the hosts' rights, and a kubeconfig, for each host.
 func (l *lab) makeIdentities(ctx context.Context) error {
 	if err := os.Mkdir(l.hosts(), 0o711); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (l *lab) makeIdentities(ctx context.Context) error {
 	return os.Chmod(l.dir, 0o711)
 }
 
-// account makes a service account and gives a token of it.
+// account creates a service account and returns a token for this account.
 func (l *lab) account(ctx context.Context, namespace, name string) (token string, err error) {
 	admin, err := l.cluster.Client(cluster.Admin)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel has the API server take the hosts' turns from a priority level of their own, or from that of all service
+// setLevel makes the API server queue the hosts' requests at their own priority level, or at the level of all service
 // accounts.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
@@ -92,7 +92,7 @@ func (l *lab) setLevel(ctx context.Context, own bool) error {
 		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io/edgeway")
 }
 
-// kubectl runs the program with the rights of an administrator.
+// kubectl runs the program kubectl with the rights of an administrator.
 func (l *lab) kubectl(ctx context.Context, args ...string) error {
 	programs, err := cluster.Programs(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is an API server in one network namespace, and room for hosts in another.
+// lab is an API server in one network namespace, and a second namespace for the hosts.
 type lab struct {
 	opts    options
 	dir     string
@@ -26,7 +26,7 @@ type lab struct {
 	cluster *cluster.Cluster
 	group   *cgroup.Group
 	written int // changes made so far
-	// controller is the token of one that is not of the fleet.
+	// controller is the token of a controller that is not part of the fleet.
 	controller string
 }
 
@@ -34,7 +34,7 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// hosts is a folder that the hosts may read, with a kubeconfig for each.
+// hosts returns the directory with a kubeconfig for each host, which the hosts may read.
 func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -88,7 +88,7 @@ func (l *lab) close() {
 	if l.cluster != nil {
 		l.cluster.Stop()
 	}
-	// The run's own context may be over.
+	// The context of the run may have ended.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{l.edge(), l.core()} {
@@ -97,13 +97,13 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// fleet is the process with all hosts.
+// fleet is the process that runs all hosts.
 type fleet struct {
 	cmd   *exec.Cmd
 	state atomic.Pointer[state]
 }
 
-// start starts the hosts; a selector that is empty has them watch all Services.
+// start starts the hosts. If selector is empty, the hosts watch all Services.
 func (l *lab) start(selector string) (*fleet, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -134,7 +134,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 
 func (f *fleet) stop() error { return kit.Stop(f.cmd, 30*time.Second) }
 
-// await waits until the hosts' state is as wanted.
+// await waits until wanted returns true for the state of the hosts.
 func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -146,12 +146,12 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	return nil
 }
 
-// usage is what was used up to a moment.
+// usage holds the resources consumed up to a point in time.
 type usage struct {
 	at time.Time
-	// bytes are those that came to the hosts, packets included.
+	// bytes is the number of bytes that the hosts received, packet headers included.
 	bytes float64
-	// hosts and server are CPU times in seconds; memory is the server's, in bytes.
+	// hosts and server are CPU times in seconds; memory is the API server's memory in bytes.
 	hosts, server, memory float64
 }
 
@@ -170,7 +170,7 @@ func (l *lab) usage() (u usage, err error) {
 		return u, err
 	}
 	err = cluster.InNetns(l.edge(), func() error {
-		// Not /proc/net: that is of the process's first thread.
+		// /proc/net would show the network namespace of the process's first thread.
 		dev, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err == nil {
 			u.bytes, err = parseReceived(string(dev), "eth0")
@@ -180,10 +180,10 @@ func (l *lab) usage() (u usage, err error) {
 	return u, err
 }
 
-// parseStat reads CPU time in seconds and resident memory in bytes out of /proc/PID/stat: see proc_pid_stat(5). Linux
-// tells times in hundredths of a second there, whatever its own tick is.
+// parseStat returns the CPU time in seconds and the resident memory in bytes from /proc/PID/stat: see
+// proc_pid_stat(5). Linux reports these times in hundredths of a second, whatever the kernel's tick is.
 func parseStat(text string) (cpu, memory float64, err error) {
-	// The second field is the name, in parentheses.
+	// The second field is the name of the program, in parentheses.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 22 {
 		return 0, 0, fmt.Errorf("stat of a process has %d fields", len(fields))
@@ -197,7 +197,7 @@ func parseStat(text string) (cpu, memory float64, err error) {
 	return (values[0] + values[1]) / 100, values[2] * float64(os.Getpagesize()), nil
 }
 
-// parseReceived reads how many bytes a device has received out of /proc/net/dev.
+// parseReceived returns the number of bytes that a device has received, from the text of /proc/net/dev.
 func parseReceived(text, device string) (float64, error) {
 	for line := range strings.Lines(text) {
 		name, figures, _ := strings.Cut(line, ":")

@@ -11,12 +11,12 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// options are the command line.
+// options holds the command-line options.
 type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes a second while endpoints change
 	rest, busy                 time.Duration
-	// The API server is away for down, and requests are counted for back after that.
+	// down is the downtime of the API server, and back the time for which requests are counted after the restart.
 	down, back time.Duration
 	json       string
 }

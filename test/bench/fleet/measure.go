@@ -12,7 +12,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// tenths is how many parts of the Services a selector can pick one of.
+// tenths is the number of parts into which a label divides the Services. A selector picks one part.
 const tenths = 10
 
 // measureAll measures every program in turn on one API server.
@@ -32,7 +32,7 @@ func measureAll(ctx context.Context, opts options, r results) error {
 	return nil
 }
 
-// measure measures one program from its start to its end.
+// measure measures one program from start to end.
 func (l *lab) measure(ctx context.Context, program string, r results) error {
 	m := &measuring{lab: l, program: program, results: r}
 	if program != nobody {
@@ -43,7 +43,7 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 		if err := m.begin(ctx); err != nil {
 			return err
 		}
-		defer func() { _ = m.fleet.stop() }() // it is at the end
+		defer func() { _ = m.fleet.stop() }() // the measurement is over
 	}
 	if err := m.over(ctx, atRest, func() error { return kit.Sleep(ctx, l.opts.rest) }); err != nil {
 		return err
@@ -54,11 +54,11 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 	return m.restart(ctx)
 }
 
-// measuring is one program at work.
+// measuring is the measurement of one program.
 type measuring struct {
 	*lab
 	program string
-	fleet   *fleet // nil: nobody
+	fleet   *fleet // nil if no hosts run
 	results results
 }
 
@@ -69,7 +69,7 @@ func (m *measuring) hosts() float64 {
 	return float64(m.opts.hosts)
 }
 
-// add records a figure of all hosts as that of one of them.
+// add divides a figure of all hosts by the number of hosts, and records the result.
 func (m *measuring) add(what measure, ofAll float64) {
 	if n := m.hosts(); n > 0 {
 		m.results.add(what, m.program, ofAll/n)
@@ -97,11 +97,11 @@ func (m *measuring) begin(ctx context.Context) error {
 		return err
 	}
 	m.add(startBytes, after.bytes-before.bytes)
-	// A list is a watch, which is replaced ten seconds after its end.
+	// The initial list is a watch, which the host replaces ten seconds after the end of the list.
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// over measures what happens while something is done.
+// over records the resources and requests that are used while do runs.
 func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -133,14 +133,14 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	return nil
 }
 
-// addOthers ends the others and records what they waited for.
+// addOthers stops the other clients and records how long they waited for answers.
 func (m *measuring) addOthers(when phase, o *others) {
 	for what, p99 := range o.end() {
 		m.results.add(when.of(what), m.program, p99)
 	}
 }
 
-// change replaces endpoints of Services at random, at an even pace.
+// change replaces endpoints of random Services at an even rate.
 func (l *lab) change(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*l.opts.busy)
 	defer cancel()
@@ -163,7 +163,7 @@ func (l *lab) change(ctx context.Context) error {
 	return nil
 }
 
-// restart measures how the hosts come back to an API server that was away.
+// restart measures how the hosts reconnect to an API server that was stopped.
 func (m *measuring) restart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
@@ -201,14 +201,14 @@ func (m *measuring) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.results.add(back.of(serverCPU), m.program, after.server) // the process is new
+	m.results.add(back.of(serverCPU), m.program, after.server) // the API server's process is new
 	m.results.add(back.of(serverMemory), m.program, after.memory)
 	m.add(back.of(bytesEach), after.bytes-before.bytes)
 	m.add(back.of(hostCPU), after.hosts-before.hosts)
 	return m.requestsSince(stopped)
 }
 
-// requestsSince records the requests from the first one after a moment on.
+// requestsSince records the requests within the time back after the first request that follows stopped.
 func (m *measuring) requestsSince(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

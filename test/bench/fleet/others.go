@@ -13,7 +13,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pause is the time between two requests of each of the others.
+// pause is the time between two requests of each of the other clients.
 const pause = 100 * time.Millisecond
 
 // others are two light clients of the same API server: a user with kubectl, and a controller with a service account.
@@ -24,8 +24,8 @@ type others struct {
 	took map[measure][]float64 // seconds until each answer
 }
 
-// watchOthers measures them until end is called. A request that is refused or not answered is repeated, and its time
-// includes the repetitions.
+// watchOthers measures the other clients until end is called. A client repeats a request that is refused or not
+// answered, and the measured time includes the repetitions.
 func (l *lab) watchOthers(ctx context.Context) (*others, error) {
 	user := l.cluster.Config(cluster.Edgeway)
 	controller := rest.CopyConfig(user)
@@ -56,7 +56,7 @@ func (o *others) measure(ctx context.Context, name measure, client *http.Client,
 	}
 }
 
-// listsOne says whether the API server gives a Service.
+// listsOne reports whether the API server returns a Service.
 func listsOne(ctx context.Context, client *http.Client, server string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/api/v1/services?limit=1", nil)
 	if err != nil {
@@ -70,7 +70,7 @@ func listsOne(ctx context.Context, client *http.Client, server string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// end stops them and gives the 99th percentile of each.
+// end stops the clients and returns the 99th percentile of each client's waiting times.
 func (o *others) end() map[measure]float64 {
 	o.stop()
 	o.done.Wait()

@@ -11,12 +11,12 @@ import (
 
 type measure = kit.Measure
 
-// The programs, as figures name them, are what the hosts watch.
+// In figures, a program is named after the objects that the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
-	// own is whole, with a priority level for the hosts.
+	// own is like whole, but with a separate priority level for the hosts.
 	own = "all, own level"
 )
 
@@ -33,7 +33,7 @@ const (
 
 func (p phase) of(m measure) measure { return measure(p) + ": " + m }
 
-// The measures. Times are in seconds, sizes in bytes, and rates of a second.
+// The measures. Times are in seconds, sizes in bytes, and rates per second.
 const (
 	hostsMeasure measure = "hosts"
 	startBytes   measure = "start: bytes to a host"
@@ -48,9 +48,9 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard is from the moment at which the API server says that it is ready.
+	// backHeard begins when the API server reports that it is ready.
 	backHeard measure = "restart: until all hosts are in order"
-	// What others than the hosts wait for an answer, of 100 requests all but one.
+	// The 99th percentile of the time for which clients outside the fleet wait for an answer.
 	ofKubectl    measure = "p99 of kubectl"
 	ofController measure = "p99 of another controller"
 )
@@ -84,7 +84,7 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the figures as a table in Markdown, without programs and measures that have none.
+// print writes the figures as a table in Markdown, without programs and measures that have no figures.
 func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })

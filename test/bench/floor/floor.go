@@ -1,7 +1,7 @@
-// Package floor is the least that a service proxy can do: it watches the EndpointSlices of a cluster.Load, and each
-// event becomes one prepared transaction on a netlink socket that stays open. It checks nothing, merges nothing,
-// remembers nothing on disk and knows one kind of Service. What Edgeway takes beside it, in the same run, is what all
-// the rest costs.
+// Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
+// cluster.Load, and writes each event as one prepared transaction to a netlink socket that stays open. The proxy
+// validates nothing, merges nothing, saves nothing on disk and supports one kind of Service. The difference between
+// the figures of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
 package floor
 
 import (
@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// ruleset leads a connection to one of the endpoints of its Service at random, and refuses one to a Service that has
-// none, as Edgeway does: a packet that nobody answers would make the one who tries wait.
+// ruleset sends a connection to a random endpoint of its Service. Like Edgeway, ruleset refuses connections to a
+// Service without endpoints, because the client of a dropped packet would wait for an answer.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service
@@ -40,16 +40,16 @@ const ruleset = `table ip floor {
 }
 `
 
-// proxy is one bare program at work.
+// proxy is a running instance of the service proxy.
 type proxy struct {
 	slices discoveryv1client.EndpointSliceInterface
 	table  *table
-	// known has the endpoints of each slice as the kernel has them, by name of the slice.
+	// known holds the endpoints of each slice that are in the kernel, by the name of the slice.
 	known map[string][]element
 }
 
-// Run programs this network namespace for all Services, and then for what changes, until ctx ends. All Services have as
-// many endpoints as the first one. The namespace must have no rules of an earlier one.
+// Run configures this network namespace for all Services, and then for each change, until ctx ends. All Services must
+// have the same number of endpoints. The namespace must not contain the rules of an earlier run.
 func Run(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -75,7 +75,7 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin programs all slices that there are, and gives the version to watch from.
+// begin configures the kernel for all existing slices, and returns the version from which to watch.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	return list.ResourceVersion, p.table.commit(nil, all)
 }
 
-// follow programs what changes after a version, until the watch ends, and gives the version that it came to.
+// follow applies the changes after a version until the watch ends, and returns the version of the last change.
 func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	return version, ctx.Err()
 }
 
-// elementsOf gives what leads to the endpoints of a slice. A slice of nobody's Load has none.
+// elementsOf returns the map elements for the endpoints of a slice, or nil for a slice that no cluster.Load created.
 func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	i, ok := cluster.ServiceNumber(slice.Name)
 	if !ok {
@@ -139,7 +139,7 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences gives what of before is gone and what of now is new.
+// differences returns the elements of before that are gone, and the elements of now that are new.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// Measure is what a figure is about.
+// Measure is the name of a measured quantity.
 type Measure string
 
-// CPU is the CPU time that goes with a measure.
+// CPU returns the measure for the CPU time that belongs to m.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
-// Key says what a figure is about and whose it is.
+// Key identifies figures by their measure, number of Services and program.
 type Key struct {
 	Measure  Measure
-	Services int `json:",omitempty"` // 0: their number is no matter
+	Services int `json:",omitempty"` // 0 if the measure does not depend on the number of Services
 	Program  string
 }
 
 // Figures holds every figure of a run. Times are in seconds, sizes in bytes.
 type Figures map[Key][]float64
 
-// Add keeps one more figure.
+// Add adds a figure for a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
-// Median gives the middle figure; false: it was not measured.
+// Median returns the median of the figures for a key, or false if there are none.
 func (f Figures) Median(k Key) (float64, bool) {
 	values := slices.Sorted(slices.Values(f[k]))
 	if len(values) == 0 {
@@ -40,18 +40,18 @@ func (f Figures) Median(k Key) (float64, bool) {
 	return (values[mid-1] + values[mid]) / 2, true
 }
 
-// Ratio divides one median by another; false: one of them was not measured.
+// Ratio divides one median by another, or returns false if one of the medians is missing.
 func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	value, ok := f.Median(mine)
 	divisor, okOther := f.Median(other)
 	return value / divisor, ok && okOther && divisor > 0
 }
 
-// entry is what the file has of one Key.
+// entry is the record of one Key in the file.
 type entry struct {
 	Key
 	Median float64
-	Values []float64 `json:",omitempty"` // absent: only the median was kept
+	Values []float64 `json:",omitempty"` // absent if only the median was kept
 }
 
 // Load reads figures that Save wrote.
@@ -93,7 +93,7 @@ func (f Figures) Save(path string) error {
 	return nil
 }
 
-// Short prints three digits.
+// Short formats a figure with about three digits.
 func Short(v float64) string {
 	switch {
 	case v >= 100:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What was not measured has no median and no ratio, and outliers do not move those that have.
+// A key without figures has no median and no ratio. Outliers do not change a median.
 func TestRatio(t *testing.T) {
 	mine, other, missing := Key{"delay", 100, "a"}, Key{"delay", 100, "b"}, Key{"delay", 1000, "b"}
 	f := Figures{}
@@ -15,7 +15,7 @@ func TestRatio(t *testing.T) {
 		f.Add(mine, v)
 	}
 	f.Add(other, 13)
-	f.Add(other, 27) // of two: half of the sum
+	f.Add(other, 27) // the median of two figures is their mean
 	if got, ok := f.Ratio(mine, other); !ok || got != 0.5 {
 		t.Errorf("got %v, %v, want 0.5", got, ok)
 	}
@@ -24,7 +24,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// The file has all figures, those of no number of Services without one.
+// Save writes all figures, and omits the number of Services for measures that do not depend on the number.
 func TestSave(t *testing.T) {
 	f := Figures{}
 	f.Add(Key{Measure: "rate", Program: "a"}, 1)

@@ -1,4 +1,4 @@
-// Package kit holds what the benchmarks share: figures, and the commands that they run.
+// Package kit holds code that the benchmarks share: figures, and helpers that run commands.
 package kit
 
 import (
@@ -21,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process. It prints an error and exits with 1.
+// Exit ends the process. If err is not nil, Exit prints the error and uses exit code 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -30,7 +30,7 @@ func Exit(name string, err error) {
 	os.Exit(0)
 }
 
-// Run runs a command. An error includes the begin of its output.
+// Run runs a command. An error includes the start of the command's output.
 func Run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// IP runs ip(8) once for each of the commands, until one fails.
+// IP runs ip(8) for each of the commands in order, until a command fails.
 func IP(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		if err := Run(ctx, "ip", strings.Fields(c)...); err != nil {
@@ -49,12 +49,12 @@ func IP(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// Build builds Edgeway from this repository, as it is released.
+// Build builds Edgeway from this repository in the same way as a release.
 func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop asks a command to end and waits for it, however it ends; after patience it is killed.
+// Stop sends SIGTERM to a command and waits until it exits, with any code. After patience, Stop kills the command.
 func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
@@ -68,7 +68,7 @@ func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	return nil
 }
 
-// Sleep waits, or fails when ctx ends.
+// Sleep waits for d, or returns an error when ctx ends.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -24,14 +24,14 @@ type lab struct {
 	relays   []relay
 }
 
-// relay is a program that runs, or the direct path to the endpoint.
+// relay is a running program, or the direct path to the endpoint.
 type relay struct {
 	name string
-	addr netip.AddrPort // clients connect to it
+	addr netip.AddrPort // the address that clients connect to
 	cmd  *exec.Cmd
 }
 
-// endpointAddr is outside 127.0.0.0/8, because no endpoint of a Service may be inside.
+// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not be in that range.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
 func newLab(ctx context.Context, o options) (*lab, error) {
@@ -48,15 +48,15 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	var limit unix.Rlimit // 1,000 streams need more file descriptors than usual; children inherit it
+	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit it
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of file descriptors: %w", err)
 	}
 	limit.Cur = limit.Max
 	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
-		// Closed connections would take all ports within seconds.
+		// Closed connections would occupy all ports within seconds.
 		sysctl("tcp_max_tw_buckets", "0"),
-		// With the defaults 1,000 streams may buffer 10 GB, more than tcp_mem allows.
+		// With the defaults, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
 		sysctl("tcp_rmem", "4096 131072 524288"), sysctl("tcp_wmem", "4096 131072 524288"),
 		kit.IP(ctx, "link set lo up", "addr add "+endpointAddr.Addr().String()+"/32 dev lo"),
 		os.Chmod(l.dir, 0o755)) //nolint:gosec // the unprivileged user reads its configuration
@@ -100,7 +100,7 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// start runs a program and waits until it relays.
+// start starts a program and waits until it relays connections.
 func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 	log, err := os.Create(filepath.Join(l.dir, name+".log"))
 	if err != nil {
@@ -156,8 +156,8 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ...
 `
 
-// startEdgeway starts a daemon with one NodePort. Two daemons share the tables, which hold no rule for the connections
-// of the bench: the relay alone serves NodePorts on loopback.
+// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables, which hold no rule for the
+// connections of the bench: only the relay serves NodePorts on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
 	dir := filepath.Join(l.dir, name+".d")
@@ -177,15 +177,15 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	return l.start(name, nodePort, cmd)
 }
 
-// socketProxyd is its path on Debian and on Fedora.
+// socketProxyd is the path of systemd-socket-proxyd on Debian and Fedora.
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
-// startSocketProxyd passes a socket as systemd does (sd_listen_fds(3)). Services of systemd ignore SIGPIPE: without
-// that, socket-proxyd 252 ends when it writes to a connection that was reset.
+// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). Like a service of
+// systemd, socket-proxyd ignores SIGPIPE: otherwise version 252 ends when it writes to a connection that was reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig
-	config.SetMultipathTCP(false) // systemd makes plain sockets
+	config.SetMultipathTCP(false) // systemd creates plain TCP sockets
 	listener, err := config.Listen(context.Background(), "tcp4", fmt.Sprint("127.0.0.1:", port))
 	if err != nil {
 		return fmt.Errorf("socket of systemd-socket-proxyd: %w", err)

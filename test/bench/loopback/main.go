@@ -1,10 +1,10 @@
-// Command loopback measures the relay of NodePorts on loopback beside systemd-socket-proxyd, and beside an earlier
-// edgeway: throughput with 1, 50 and 1,000 streams, and new connections per second.
+// Command loopback compares Edgeway's relay for NodePorts on loopback with systemd-socket-proxyd and with an earlier
+// Edgeway. The command measures throughput with 1, 50 and 1,000 streams, and new connections per second.
 //
-// scripts/bench-loopback starts it in a network namespace. All programs run at the same time, relay to one endpoint and
-// take turns, so other work of the machine affects all of them. Edgeway is an unprivileged user with CAP_NET_ADMIN
-// alone, as in units/edgeway.service. The column "direct" is the same load without a relay. Client and endpoint are
-// this process.
+// scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
+// same endpoint and take turns, so other work of the machine affects all programs. Edgeway runs as an unprivileged
+// user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct" shows the same load
+// without a relay. This process is both the client and the endpoint.
 package main
 
 import (
@@ -69,7 +69,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		for _, s := range o.steps() {
 			fmt.Fprintf(os.Stderr, "round %d: %s\n", round+1, s.name)
 			for i := range l.relays {
-				r := l.relays[(i+round)%len(l.relays)] // each is first in turn
+				r := l.relays[(i+round)%len(l.relays)] // each program goes first in turn
 				if err := ctx.Err(); err != nil {
 					return err
 				}
@@ -85,7 +85,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return figures.Save(o.json)
 }
 
-// print writes a column for each program, and the ratios of ours to those of the relays beside it.
+// print writes a column for each program, and the ratios of Edgeway's medians to those of the other relays.
 func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
 	fmt.Fprint(w, "| |")
 	for _, r := range l.relays {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// Every program is measured at everything, in a network namespace of the test's own.
+// The bench takes every measure of every program, in the test's own network namespace.
 func TestEveryProgramIsMeasured(t *testing.T) {
 	if _, err := os.Stat(socketProxyd); err != nil {
 		t.Skipf("scripts/bench-loopback installs systemd-socket-proxyd: %v", err)

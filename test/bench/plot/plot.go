@@ -1,4 +1,4 @@
-// Package plot draws figures of a benchmark as one SVG picture with a panel for each measure.
+// Package plot draws the figures of a benchmark as one SVG picture with a panel for each measure.
 package plot
 
 import (
@@ -9,22 +9,23 @@ import (
 	"strings"
 )
 
-// Panel shows how one measure grows. Both axes are logarithmic: a straight line is a power, a level one a constant.
+// Panel shows how one measure grows. Both axes are logarithmic: a straight line is a power law, a level line a
+// constant.
 type Panel struct {
 	Title string
 	Lines []Line
 }
 
-// Line holds the figures of one program. The first line of each panel has the first colour, and so on.
+// Line holds the figures of one program. The n-th line of each panel has the n-th color.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Point is one figure, with X and Y above 0; in the picture, a place in pixels.
+// Point is one figure, with X and Y above 0, or a position in the picture, in pixels.
 type Point struct{ X, Y float64 }
 
-// The sizes in pixels of a panel and of the area in it, and the place where that begins.
+// Sizes in pixels of a panel and of the plot area in a panel, and the position of the plot area.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -33,7 +34,7 @@ const (
 	head                = 56
 )
 
-// colors can be told apart by colour-blind people.
+// colors holds colors that color-blind people can tell apart.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG draws the panels, three in a row.
@@ -101,11 +102,11 @@ func (p Panel) draw(b *strings.Builder) {
 // scale is an axis.
 type scale struct {
 	ticks []float64
-	// part returns the place of a value on the axis, from 0 to 1.
+	// part returns the position of a value on the axis, from 0 to 1.
 	part func(float64) float64
 }
 
-// logarithmic goes from a power of ten to another.
+// logarithmic returns an axis that spans the values and extends from one power of ten to another.
 func logarithmic(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {
@@ -122,7 +123,7 @@ func logarithmic(values []float64) scale {
 	return s
 }
 
-// number prints four digits at most, as 10k from ten thousand on.
+// number formats v with at most four digits, and from 10,000 on in thousands, as in 10k.
 func number(v float64) string {
 	unit := ""
 	if v >= 10_000 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// circle is a point as it is drawn.
+// circle is the position of a drawn point.
 type circle struct{ x, y float64 }
 
 func circles(t *testing.T, svg string) []circle {
@@ -33,7 +33,7 @@ func circles(t *testing.T, svg string) []circle {
 	}
 }
 
-// Ten times as much is as far to the right, or up, wherever one begins; names cannot break the picture.
+// A factor of ten is the same distance everywhere on an axis. Special characters in names do not break the picture.
 func TestAxesAreLogarithmic(t *testing.T) {
 	got := circles(t, SVG("a < b & c", []Panel{{Title: "<t>", Lines: []Line{
 		{Name: `"x"`, Points: []Point{{10, 5}, {100, 50}, {1000, 500}}},
@@ -42,7 +42,7 @@ func TestAxesAreLogarithmic(t *testing.T) {
 	if len(got) != 4 {
 		t.Fatalf("%d points are drawn", len(got))
 	}
-	near := func(a, b float64) bool { return a-b < 0.2 && b-a < 0.2 } // a tenth of a pixel is written
+	near := func(a, b float64) bool { return a-b < 0.2 && b-a < 0.2 } // positions are rounded to a tenth of a pixel
 	if right := got[1].x - got[0].x; right <= 0 || !near(got[2].x-got[1].x, right) {
 		t.Errorf("not logarithmic across: %v", got)
 	}
@@ -54,7 +54,7 @@ func TestAxesAreLogarithmic(t *testing.T) {
 	}
 }
 
-// A panel without figures, or with a single one at a power of ten, is no fault.
+// A panel may have no figures, or a single figure at a power of ten.
 func TestFewFigures(t *testing.T) {
 	if got := circles(t, SVG("", []Panel{{Title: "none"}, {Lines: []Line{{Points: []Point{{100, 1}}}}}})); len(got) != 1 || got[0].y != plotUpper+plotHigh {
 		t.Errorf("got %v", got)

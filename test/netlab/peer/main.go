@@ -1,5 +1,5 @@
-// Command peer is one end of a connection in a lab made by a shell script: it serves its name, or it
-// dials and prints what came back. scripts/quickstart runs it inside network namespaces.
+// Command peer is one end of a connection in a lab that a shell script creates. The command either serves its name, or
+// dials and prints the answer. scripts/quickstart runs the command inside network namespaces.
 //
 //	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   answers "NAME PEER-ADDRESS" to each connection or datagram
 //	peer dial NETWORK ADDRESS [SOURCE-IP]                    prints the answer; exit code 1 when there is none
@@ -18,7 +18,7 @@ import (
 
 const (
 	timeout = time.Second
-	// waitTimeout is short: a packet that was dropped is sent again only after a second.
+	// waitTimeout is short, because TCP resends a dropped packet only after a second.
 	waitTimeout = 100 * time.Millisecond
 )
 
