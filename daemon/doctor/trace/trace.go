@@ -1,4 +1,4 @@
-// Package trace finds the nftables rule, ours or another program's, that decides about a connection.
+// Package trace finds the nftables rule, ours or another program's, that drops the packets of a connection.
 //
 // A table of our own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel
 // reports each rule that these packets meet. The table is removed afterwards. If this process is killed, the table
@@ -99,7 +99,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules returns the nft commands that create the table anew. The chain output runs before the chains of all other
+// rules returns the nft commands that recreate the table. The chain output runs before the chains of all other
 // programs. The other chains see packets whose address or port may have been translated, so they run after connection
 // tracking (-200). The chain leaving shows that the packets leave this host.
 func (f Flow) rules() string {
