@@ -20,8 +20,8 @@ import (
 // them.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults holds the faults of parts of manifests that cannot be used. Such a part may be a Service that is missing
-	// from Items.
+	// Faults holds the faults of parts of manifests that cannot be used. One of these parts may be a Service that is
+	// missing from Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
@@ -33,15 +33,15 @@ type ServiceItem struct {
 	Type string `json:"type,omitempty"`
 	// Source is "file:line" of a manifest, "manifest" if the file cannot be read now, or "API server".
 	Source string `json:"source,omitempty"`
-	// Addresses and Ports hold the addresses and ports in force or, if the Service is not served, those that it asks
-	// for.
+	// Addresses and Ports hold the addresses and ports in force. If the Service is not served, they hold the
+	// requested ones.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
 	// All is the number of distinct addresses of the Service's endpoints, and Ready is the number of these addresses
 	// that get connections and answer.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// ServicePorts and Endpoints are counted as in Status.
+	// ServicePorts and Endpoints are counted in the same way as in Status.
 	ServicePorts int           `json:"servicePorts"`
 	Endpoints    int           `json:"endpoints"`
 	State        ServiceState  `json:"state"`
@@ -80,8 +80,8 @@ type ServiceInput struct {
 	Place func(source.Key) string
 }
 
-// lister indexes the faults by object: refused holds those of ServicePorts that the kernel refuses, idle those of ports
-// without an endpoint, and others those of the snapshot and the plan.
+// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel refuses, idle the
+// faults of ports without an endpoint, and others the faults of the snapshot and the plan.
 type lister struct {
 	ServiceInput
 	snapshot              *tracker.Snapshot // empty until the sources have listed all objects

@@ -7,8 +7,8 @@
 // three outcomes:
 //
 //   - If the chain accepts the connections, the finding is ok.
-//   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection, the
-//     finding is a problem with the command that inserts a rule.
+//   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
+//     the finding is a problem with the command that inserts a rule.
 //   - If an earlier rule may accept the connections, the finding is a notice with the command that traces a connection.
 //
 // A rule that drops only some packets causes no finding, because such a rule is there on purpose.
