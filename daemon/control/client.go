@@ -80,7 +80,7 @@ func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanati
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
 }
 
-// Reload makes the daemon read its configuration again. It returns the daemon's reason for a refusal.
+// Reload makes the daemon read its configuration again. Reload returns the daemon's reason for a refusal.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }

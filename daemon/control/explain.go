@@ -26,7 +26,7 @@ type Explanation struct {
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Fix is what to do. It is empty if nothing needs to be done, or if the fix is not known.
+	// Fix is what to do. Fix is empty if nothing needs to be done, or if the fix is not known.
 	Fix string `json:"fix,omitempty"`
 	// Way is the kernel's route from this host to the destination, or "" if another host sends the packet.
 	Way string `json:"way,omitempty"`
@@ -44,7 +44,8 @@ type Explanation struct {
 	Out []string `json:"out,omitempty"`
 	// Gaps has a sentence for each feature that the backend or a follower implements differently.
 	Gaps []string `json:"gaps,omitempty"`
-	// Scheduler chooses the endpoint at the virtual server Server. Both are "" if the backend has no scheduler.
+	// Scheduler chooses the endpoint at the virtual server Server. Scheduler and Server are "" if the backend has no
+	// scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
@@ -81,14 +82,14 @@ type Subject struct {
 	State pipeline.State
 	// Gaps returns the declared differences of all Components for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// Way returns the kernel's route to an address; see nodeinfo.WayTo. It must not be nil.
+	// Way returns the kernel's route to an address; see nodeinfo.WayTo. Way must not be nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
-	// Out describes the failures of a ServicePort's dead endpoints. It is nil if endpoints are not checked.
+	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // may be nil
-	// Faults returns the daemon's faults. It may be nil.
+	// Faults returns the daemon's faults. Faults may be nil.
 	Faults func() []fault.Fault
-	// Path returns the backend's path of a connection; see proxiers.Explainer. It may be nil.
+	// Path returns the backend's path of a connection; see proxiers.Explainer. Path may be nil.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 

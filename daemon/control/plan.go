@@ -26,7 +26,7 @@ func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	return Plan{inForce, &list, problems}
 }
 
-// Only returns the plan of one Service ("namespace/name") with its problems. It returns an error if the Service has
+// Only returns the plan of one Service ("namespace/name") with its problems. Only returns an error if the Service has
 // neither ServicePorts nor problems.
 func (v Plan) Only(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")

@@ -189,7 +189,7 @@ func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, n
 	}
 }
 
-// findService returns the Service of a name. It returns an error unless there is exactly one.
+// findService returns the Service with the name, or an error unless exactly one Service has that name.
 func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	known := s.Services()
 	var of []string
@@ -208,7 +208,8 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
 }
 
-// locatePort returns the only port of Services at an address. It prefers TCP if several protocols have a port.
+// locatePort returns the only port of Services at an address. locatePort prefers TCP if several protocols have a
+// port.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -332,8 +333,8 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" for a port that has a name. It takes the port of the first frontend,
-// which is a NodePort only if the ServicePort has no other frontend.
+// portText returns "80/TCP", or "80/TCP (web)" for a port that has a name. portText takes the port of the first
+// frontend, which is a NodePort only if the ServicePort has no other frontend.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {

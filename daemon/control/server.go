@@ -37,7 +37,7 @@ import (
 // Options hold the functions that compute the answers. The server calls these functions from any goroutine. Path,
 // Place and Dead may be nil.
 type Options struct {
-	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside it.
+	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside the socket.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status

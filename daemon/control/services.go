@@ -95,7 +95,7 @@ func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
 	return ServiceTable{ServiceList: list, None: "no Service"}
 }
 
-// NewServiceList returns the list of all Services. It returns an error while there is no plan.
+// NewServiceList returns the list of all Services. NewServiceList returns an error while there is no plan.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
 	p, _, err := inForce(&in.State)
@@ -132,8 +132,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of parts of manifests that are not usable objects. It clears Object, because the place
-// of the fault already names the part.
+// documents returns the faults of parts of manifests that are not usable objects. documents clears Object, because
+// the place of the fault already names the part.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument.String() {
@@ -318,8 +318,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only returns the list with the Services of a namespace, or with the one Service "namespace/name". It returns an error
-// if that Service does not exist.
+// Only returns the list with the Services of a namespace, or with the one Service "namespace/name". Only returns an
+// error if that Service does not exist.
 func (v ServiceList) Only(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {

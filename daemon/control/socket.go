@@ -54,8 +54,8 @@ func bind(path string) (*socket, error) {
 const lockFolder = "/run/edgeway"
 
 // LockNamespace locks the network namespace of the process, because two daemons with different sockets would keep
-// repairing each other's rules. It returns ErrRunning if another daemon holds the lock. If the process cannot use
-// lockFolder, for example in a unit that the operator wrote, LockNamespace locks nothing.
+// repairing each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process
+// cannot use lockFolder, for example in a unit that the operator wrote, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -88,7 +88,7 @@ func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-// LockOut keeps daemons from starting with this socket or in this network namespace until release is called. It
+// LockOut keeps daemons from starting with this socket or in this network namespace until release is called. LockOut
 // returns ErrRunning while a daemon holds one of the locks. A daemon that is stopped or hung does not answer, but
 // holds its lock until it ends. If no daemon has ever started, there is no lock file, and LockOut creates none,
 // because the daemon's user could not lock a file that root owns.

@@ -45,7 +45,8 @@ type Status struct {
 	// Checks is absent if no endpoints are checked, and FastPath if there is no fast path.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	// Shortcut says how many connections take the backend's shortcut. It is absent if the backend has none.
+	// Shortcut says how many connections take the backend's shortcut. Shortcut is absent if the backend has no
+	// shortcut.
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
@@ -65,7 +66,7 @@ type StatusSource struct {
 type LastKnown struct {
 	// Serving reports whether the daemon serves the state on disk.
 	Serving bool `json:"serving"`
-	// SavedAt is the time when the state was written. It is absent if there is no state on disk.
+	// SavedAt is the time when the state was written. SavedAt is absent if there is no state on disk.
 	SavedAt time.Time `json:"savedAt,omitzero"`
 }
 

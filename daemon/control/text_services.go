@@ -100,7 +100,7 @@ func (p ServiceItemPort) String() string {
 	return port + "/" + p.Protocol
 }
 
-// state returns the state in words, with the first reason. It omits the reason for a single Service, because all
+// state returns the state in words, with the first reason. state omits the reason for a single Service, because all
 // reasons follow the table.
 func (t ServiceTable) state(s *ServiceItem) string {
 	out := strings.ReplaceAll(string(s.State), "-", " ")

@@ -19,8 +19,8 @@ type Host struct {
 	Config *config.Config
 	Facts
 	System
-	// Unasked is the reason why a daemon that may run did not answer. It is the zero Fault if the daemon answered or
-	// none runs.
+	// Unasked is the reason why a daemon that may run did not answer. Unasked is the zero Fault if the daemon
+	// answered or none runs.
 	Unasked fault.Fault
 	// Unprivileged reports whether this process lacks the privileges to inspect everything.
 	Unprivileged bool
@@ -32,7 +32,7 @@ type Host struct {
 	Serving proxiers.Component
 	// Contact queries the API server in the same way as the daemon.
 	Contact func(context.Context) (kube.Contact, error)
-	// Rules checks the rules of other programs. It must not be called concurrently.
+	// Rules checks the rules of other programs. Rules must not be called concurrently.
 	Rules func(context.Context, firewall.Question) []fault.Fault
 	// Lookups bounds the endpoints and the addresses of Services whose routes are looked up.
 	Lookups int

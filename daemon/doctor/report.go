@@ -10,7 +10,7 @@ import (
 
 // Report lists the findings of the doctor for operators and programs.
 type Report struct {
-	// Daemon is the process ID of the daemon that was asked. It is absent if no daemon runs.
+	// Daemon is the process ID of the daemon that was asked. Daemon is absent if no daemon runs.
 	Daemon int `json:"daemon,omitempty"`
 	// Severity is the severity of the worst fault.
 	Severity fault.Severity `json:"severity"`

@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking is locked during a look. It guards the next three fields.
+	// looking is locked during a look. looking guards the next three fields.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -54,8 +54,8 @@ func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned reports that the kernel has a plan. It does not block. The first plan causes a look soon. Later plans do
-// not, because a cluster changes constantly; the regular looks cover them.
+// Planned reports that the kernel has a plan. Planned does not block. The first plan causes a look soon. Later plans
+// do not, because a cluster changes constantly; the regular looks cover them.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
 // Faults returns the current problems and notices.

@@ -139,7 +139,7 @@ func TestRoundsArePaced(t *testing.T) {
 	}
 }
 
-// counting counts the looks. It counts the reads of a file that each look reads once.
+// counting counts the looks by counting the reads of a file that each look reads once.
 type counting struct {
 	*fake
 	looks *int
@@ -152,7 +152,8 @@ func (c *counting) Read(path string) (string, error) {
 	return c.fake.Read(path)
 }
 
-// A problem stays as it was while the checks cannot inspect the host. It is reported neither as gone nor as new.
+// A problem stays in the list while the checks cannot inspect the host. Such a problem is reported neither as gone
+// nor as new.
 func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.edit(func() { delete(f.ways, "0.0.0.0/0") })

@@ -41,7 +41,7 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 }
 
 // targets returns one target for each Service range that has a ClusterIP, and one for each address outside of the
-// ranges. It skips addresses of this host, and addresses that reject connections of this host.
+// ranges. targets skips addresses of this host, and addresses that reject connections of this host.
 func (h *Host) targets() []target {
 	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {

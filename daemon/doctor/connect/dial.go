@@ -56,8 +56,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// Unanswered connects to all addresses over TCP in parallel. It returns "" if any server answers, and otherwise
-// describes one of the failures, as in "10.244.1.11:8080 does not answer".
+// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server answers, and
+// otherwise describes one of the failures, as in "10.244.1.11:8080 does not answer".
 func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()

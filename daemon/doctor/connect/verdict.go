@@ -77,7 +77,7 @@ func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces the failed connections one by one until a trace finds something. It returns the fault and the
+// traceOne traces the failed connections one by one until a trace finds something. traceOne returns the fault and the
 // destination of that connection. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {

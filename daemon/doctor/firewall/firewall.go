@@ -2,7 +2,7 @@
 //
 // In nftables every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
 // override the table of another program. The check determines what each base chain of another table does to the
-// connections that the plan needs, and to their answers. It understands verdicts, jumps and a few conditions,
+// connections that the plan needs, and to their answers. The check understands verdicts, jumps and a few conditions,
 // including the conditions of the rules that it suggests. Any other condition may or may not match. The check has
 // three outcomes:
 //
@@ -154,7 +154,7 @@ func needsOf(q Question) (needs []need) {
 }
 
 // endpointsOf returns a ServicePort of the family with an endpoint on this host, and a ServicePort with an endpoint
-// elsewhere. Either is nil if the plan has no such ServicePort.
+// elsewhere. A result is nil if the plan has no such ServicePort.
 func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {

@@ -125,8 +125,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// FuzzRules passes arbitrary text to the readers. They must not find a drop in text that contains neither "drop" nor
-// "reject".
+// FuzzRules passes arbitrary text to the readers. The readers must not find a drop in text that contains neither
+// "drop" nor "reject".
 func FuzzRules(f *testing.F) {
 	for _, name := range []string{"docker.save", "ufw.save", "firewalld.nft", "libvirt.nft"} {
 		raw, err := os.ReadFile("testdata/" + name)

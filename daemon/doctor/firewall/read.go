@@ -129,8 +129,8 @@ func (r *reader) table(ctx context.Context, s source) *table {
 	return failed
 }
 
-// readTable reads a table of iptables with iptables-save, because nft cannot always show iptables matches. It reads
-// any other table with nft, even if that table has the name of an iptables table.
+// readTable reads a table of iptables with iptables-save, because nft cannot always show iptables matches. readTable
+// reads any other table with nft, even if that table has the name of an iptables table.
 func readTable(ctx context.Context, s source) (*table, error) {
 	if ofIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)
@@ -162,7 +162,7 @@ var (
 	priorities = map[string]int{"raw": -300, "mangle": -150, xtables.NAT: -100, xtables.Filter: 0, "security": 50}
 )
 
-// readSave reads the output of iptables-save. It returns false if the table has chains that only nft can list.
+// readSave reads the output of iptables-save. readSave returns false if the table has chains that only nft can list.
 func (t *table) readSave(text string) bool {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -180,7 +180,7 @@ func (t *table) readSave(text string) bool {
 	return true
 }
 
-// readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". It
+// readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". readNFT
 // ignores the hook of a chain of type nat, because such a chain only translates.
 func (t *table) readNFT(text string) {
 	var c *chain
@@ -208,7 +208,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain with the given name. It adds the chain if the table has none.
+// chain returns the chain with the given name. chain adds the chain if the table has none.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {

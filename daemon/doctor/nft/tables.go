@@ -20,10 +20,10 @@ func Family(number uint8) string {
 	}[number]
 }
 
-// Tables lists the tables in the network namespace of the calling thread, or none if the kernel lacks nf_tables. It
-// asks the kernel, because "nft list tables" (nft 1.0.6) reads all elements of all sets, which takes a second for
-// 200,000 elements. generation is the last 16 bits of the kernel's generation number, which changes with every change
-// of rules.
+// Tables lists the tables in the network namespace of the calling thread, or none if the kernel lacks nf_tables.
+// Tables asks the kernel, because "nft list tables" (nft 1.0.6) reads all elements of all sets, which takes a second
+// for 200,000 elements. generation is the last 16 bits of the kernel's generation number, which changes with every
+// change of rules.
 func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

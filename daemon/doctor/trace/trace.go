@@ -54,7 +54,7 @@ type Flow struct {
 
 // Verdict is the result of a trace.
 type Verdict struct {
-	// Dropped reports whether a packet was dropped. If not, only Seen, Left, Answered and To are set.
+	// Dropped reports whether a packet was dropped. Otherwise, only Seen, Left, Answered and To are set.
 	Dropped bool
 	// Reply reports whether the dropped packet was an answer.
 	Reply bool
