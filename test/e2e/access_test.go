@@ -106,8 +106,8 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands as an administrator of the cluster, in a directory with the examples. It also fills in the
-// token Secrets that the commands create in kube-system.
+// administer runs commands as an administrator of the cluster, in a directory with the examples. administer also
+// fills in the token Secrets that the commands create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")

@@ -99,7 +99,8 @@ func TestReadiness(t *testing.T) {
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
 
-// The daemon logs that its user has no rights. It keeps trying, because an administrator may grant the rights later.
+// The daemon logs that its user has no rights. The daemon keeps trying, because an administrator may grant the rights
+// later.
 func TestForbiddenIsSaid(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -112,7 +112,7 @@ func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.se
 // endpoint returns the address of endpoint j of Service i.
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create writes the objects. It returns the error of an API server that rejects them.
+// create writes the objects. create returns the error of an API server that rejects them.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)

@@ -202,8 +202,8 @@ func (d *daemon) stop() {
 	}
 }
 
-// ticks returns the processor time that the daemon has used so far, in hundredths of a second. It is the daemon's own
-// time in user and kernel mode and, with 4 fields, also the time of its programs that have ended.
+// ticks returns the processor time that the daemon has used so far, in hundredths of a second. The time includes user
+// and kernel mode and, with 4 fields, also the time of its programs that have ended.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))

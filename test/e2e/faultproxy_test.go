@@ -23,7 +23,7 @@ import (
 )
 
 // faultProxy is an HTTP proxy between a daemon and the API server that simulates the faults of a server or of a proxy
-// before it. It speaks HTTP/2 and answers pings during every fault.
+// before it. faultProxy speaks HTTP/2 and answers pings during every fault.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server

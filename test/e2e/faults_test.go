@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// faultRow is one row of the table of faults. It holds a fault, and the expected behavior of the daemon during the
-// fault and afterwards.
+// faultRow is one row of the table of faults. The row holds a fault, and the expected behavior of the daemon during
+// the fault and afterwards.
 type faultRow struct {
 	name string
 	fault
@@ -116,8 +116,8 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// The test simulates faults of an API server, or of a proxy before it. It checks how the daemon behaves during each
-// fault and how soon it recovers. All faults happen at the same time, each on a different host.
+// The test simulates faults of an API server, or of a proxy before it. The test checks how the daemon behaves during
+// each fault and how soon the daemon recovers. All faults happen at the same time, each on a different host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()

@@ -64,8 +64,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// waitFor calls ready every 50 ms until ready returns nil. It returns an error if the program ends first, and the
-// last error of ready if ctx ends first.
+// waitFor calls ready every 50 ms until ready returns nil. waitFor returns an error if the program ends first, and
+// the last error of ready if ctx ends first.
 func (p *process) waitFor(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Programs returns the directory that contains etcd and kube-apiserver. This is $EDGEWAY_CONTROLPLANE_BIN, or else
-// the directory of scripts/controlplane in the repository around the working directory. That script builds missing
-// programs, which takes some minutes.
+// Programs returns the directory that contains etcd and kube-apiserver. The directory is $EDGEWAY_CONTROLPLANE_BIN,
+// or else the directory of scripts/controlplane in the repository around the working directory. That script builds
+// missing programs, which takes some minutes.
 func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		return dir, nil
