@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// because adds the cause in the objects to the reason, and sets the fix.
+// because adds to the reason how the objects cause the verdict, and sets the fix.
 func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
 		if d.Verdict == plan.OtherPort {

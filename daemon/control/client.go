@@ -24,7 +24,7 @@ var ErrNotRunning = errors.New("the edgeway daemon is not running")
 // ErrDenied reports that the user may not connect to the socket.
 var ErrDenied = errors.New("no permission")
 
-// Client talks to the daemon.
+// Client sends requests to the daemon.
 type Client struct {
 	socket string
 	http   http.Client
@@ -85,7 +85,7 @@ func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }
 
-// retryBusy is the pause before Client repeats a request because the daemon was busy.
+// retryBusy is the time to wait before repeating a request to a busy daemon.
 const retryBusy = 250 * time.Millisecond
 
 // call repeats a request until the daemon is no longer busy or ctx ends.

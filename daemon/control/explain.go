@@ -26,7 +26,8 @@ type Explanation struct {
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Fix is what to do. Fix is empty if nothing needs to be done, or if the fix is not known.
+	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if no fix is
+	// known.
 	Fix string `json:"fix,omitempty"`
 	// Way is the kernel's route from this host to the destination, or "" if another host sends the packet.
 	Way string `json:"way,omitempty"`
@@ -50,7 +51,7 @@ type Explanation struct {
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut names the mechanism by which a connection reaches its endpoint, or is "" if only rules do so.
+	// Shortcut names the mechanism that replaces the rules for a connection, or is "" if there is none.
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
@@ -65,7 +66,7 @@ type ExplainedEndpoint struct {
 	proxiers.Chosen        // weight and connections at the virtual server
 }
 
-// Forwarded reports whether the connection reaches an endpoint as far as this host decides.
+// Forwarded reports whether this host forwards the connection to an endpoint.
 func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
 
 // Fail adds a fault that keeps the connection from an endpoint.

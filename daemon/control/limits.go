@@ -11,8 +11,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// limits bound the memory and the connections that clients of the socket can make the daemon hold. Every member of
-// the socket's group can connect: 200 connections that requested the plan without reading it took 1 GB.
+// limits bounds the memory and the connections that clients of the socket can occupy. Every member of the socket's
+// group can connect: 200 connections that requested the plan without reading it took 1 GB.
 type limits struct {
 	// connections bounds the open connections. When another client connects, the server closes the oldest connection
 	// of the user with the most connections.

@@ -102,7 +102,7 @@ func open(t *testing.T, clients []*net.UnixConn) (n int) {
 	return n
 }
 
-// eventually waits until at most that many clients have open connections.
+// eventually waits until at most the given number of clients have open connections.
 func eventually(t *testing.T, clients []*net.UnixConn, most int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); open(t, clients) > most; time.Sleep(10 * time.Millisecond) {
@@ -139,7 +139,7 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond)      // for answers that must not exist
+	time.Sleep(200 * time.Millisecond)      // time for answers that must not exist
 	if all := live() - empty; all > 6*one { // the growing answer and the rest of the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
@@ -161,7 +161,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // for the rest of the buffer
+	time.Sleep(100 * time.Millisecond) // time for the rest of the buffer
 }
 
 // The server closes the connections of clients that do not read, and a command that had to wait gets its answer.

@@ -1,5 +1,6 @@
-// Package control connects the commands to the daemon, with JSON over HTTP over a Unix socket that only the socket's
-// owner and group can use. Members of the group can query the daemon. Only root and the owner can reload it.
+// Package control connects the commands to the daemon with JSON over HTTP, through a Unix socket that only the
+// socket's owner and group can use. Members of the group can query the daemon. Only root and the owner can reload the
+// daemon.
 //
 //	GET  /v1/status
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
@@ -64,7 +65,7 @@ type Server struct {
 	socket *socket
 	limits limits
 
-	// ownerTurn and groupTurn each have room for one request, whose large answer exists at the moment.
+	// ownerTurn and groupTurn each admit one request for a large answer at a time.
 	ownerTurn, groupTurn chan struct{}
 }
 

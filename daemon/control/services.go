@@ -33,8 +33,7 @@ type ServiceItem struct {
 	Type string `json:"type,omitempty"`
 	// Source is "file:line" of a manifest, "manifest" if the file cannot be read now, or "API server".
 	Source string `json:"source,omitempty"`
-	// Addresses and Ports hold the addresses and ports in force. If the Service is not served, they hold the
-	// requested ones.
+	// Addresses and Ports hold the addresses and ports in force or, if the Service is not served, the requested ones.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
 	// All is the number of distinct addresses of the Service's endpoints, and Ready is the number of these addresses

@@ -28,7 +28,7 @@ type Status struct {
 	Health  health.State `json:"state"`
 	Summary string       `json:"summary"`
 	health.Report
-	// Problems are the faults of objects.
+	// Problems holds the faults of objects.
 	Problems StatusProblems `json:"problems"`
 	// Ignored holds the IDs of the notices that are omitted from Faults.
 	Ignored []string `json:"ignored,omitempty"`
@@ -79,7 +79,7 @@ type StatusChecks struct {
 // StatusFastPath holds the connections that take the fast path instead of the rules.
 type StatusFastPath struct {
 	proxiers.Offloading
-	// Err is the reason why the connections are not known.
+	// Err is the reason why the connections could not be read.
 	Err string `json:"error,omitempty"`
 }
 

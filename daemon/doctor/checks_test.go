@@ -49,7 +49,7 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
 	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
-	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // not that no daemon runs
+	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // and not "no daemon answers"
 	h.Unasked = fault.Fault{}
 	h.PID = 7
 	wants(t, h, "daemon", "problem: ")

@@ -48,7 +48,7 @@ func set(key string, value any) string {
 // plain matches a word that needs no quotes in a shell.
 var plain = regexp.MustCompile(`^[\w./,=:@+-]+$`)
 
-// quoted returns the word as one word for a shell, because an interface may have a name such as "a;reboot".
+// quoted quotes a word for a shell if necessary, because an interface may have a name such as "a;reboot".
 func quoted(word string) string {
 	if plain.MatchString(word) {
 		return word
@@ -60,7 +60,7 @@ func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwarding6 checks IPv6 forwarding. Its fix also sets accept_ra to 2 where needed: with accept_ra=1, a router
+// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed: with accept_ra=1, a router
 // ignores router advertisements and would lose its default route if an advertisement added that route (Linux,
 // ip-sysctl).
 func forwarding6(_ context.Context, h *Host) []fault.Fault {

@@ -28,7 +28,7 @@ type Host struct {
 	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that serves, or would serve: Backend or its fallback.
+	// Serving is the backend that programs the kernel, or would: Backend or its fallback.
 	Serving proxiers.Component
 	// Contact queries the API server in the same way as the daemon.
 	Contact func(context.Context) (kube.Contact, error)

@@ -143,7 +143,7 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 }
 
 // All endpoints behind the default router cause one notice, because that router may or may not know them. Endpoints
-// with a more specific route cause none.
+// with a more specific route cause no notice.
 func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
 		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))

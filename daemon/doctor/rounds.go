@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking is locked during a look. looking guards the next three fields.
+	// looking is locked during a look. looking guards looked and filter.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -42,8 +42,8 @@ const (
 	afterMove    = 5 * time.Second // the minimum time between two looks
 	// filterPeriod is the minimum time for which drops of the reverse path filter are reported.
 	filterPeriod = 2 * roundsPeriod
-	// faultPeriod is the time between two looks while there is a problem. An operator who fixes the problem waits for
-	// its end.
+	// faultPeriod is the time between two looks while there is a problem, because an operator who fixes the problem
+	// waits for the result.
 	faultPeriod = 10 * time.Second
 	// confirmed is the time after which a new problem is checked again, which is before health.FaultLog logs it.
 	confirmed = 5 * time.Second
@@ -55,7 +55,7 @@ func NewRounds(o RoundsOptions) *Rounds {
 }
 
 // Planned reports that the kernel has a plan. Planned does not block. The first plan causes a look soon. Later plans
-// do not, because a cluster changes constantly; the regular looks cover them.
+// cause no extra look, because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
 // Faults returns the current problems and notices.

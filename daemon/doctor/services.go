@@ -37,7 +37,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// unchecked returns a hint how to find out whether the endpoints answer, because this check makes no connections.
+// unchecked returns a hint on how to find out whether the endpoints answer, because this check makes no connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()
 	if setting == "" {

@@ -17,8 +17,9 @@ const (
 	loose          = 2 // applies to all interfaces, because the larger value counts (Linux, ip-sysctl)
 )
 
-// rpFilter reports packets that the reverse path filter dropped because they arrived on another interface than the
-// one for the answer, as on a host with two networks. A daemon counts the packets of the last minutes.
+// rpFilter reports packets that the reverse path filter dropped because they arrived on a different interface from
+// the one that leads back to their sender, as on a host with two networks. A daemon counts the packets of the last
+// minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {
@@ -40,7 +41,7 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 // filtered returns the number of packets that the reverse path filter has dropped.
 func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }
 
-// counter reads a file like /proc/net/netstat, where a line of names and a line of numbers follow each other.
+// counter reads a counter from a file like /proc/net/netstat, in which a line of names precedes a line of numbers.
 func (h *Host) counter(file, heading, name string) int {
 	text, _ := h.Read(netFiles + file) // without the file, the counter is 0
 	var names []string

@@ -37,7 +37,7 @@ type bulk struct {
 }
 
 // Several Services together are huge, although a limit for a single Service need not catch any of them. The API
-// server admits all of them.
+// server admits all these Services.
 func TestBigServicesHarmNobodyElse(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},

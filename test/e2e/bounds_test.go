@@ -155,8 +155,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which of the inputs of these tests the API server (v1.36) admits. Only Edgeway itself can reject
-// the others, because manifests and other versions of the API server may contain them.
+// The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the other inputs,
+// because manifests and other versions of the API server may contain them.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()

@@ -123,7 +123,7 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	d.replaceUser(&api.AuthInfo{TokenFile: tokenFile})
 	follows("token file")
 	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
-	l.within(2*pickedUp, func() error { // until a request follows client-go's reading of the file
+	l.within(2*pickedUp, func() error { // client-go must read the file before a request fails
 		d.link.cut()
 		d.link.mend()
 		time.Sleep(3 * time.Second)

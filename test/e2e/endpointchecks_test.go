@@ -36,8 +36,8 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// The two ways in which an endpoint dies: its program ends, and its host resets connections, or its host stops
-// answering.
+// The rules that simulate a dead endpoint. With programDies, the host resets connections, because the program has
+// ended. With hostDies, the host no longer answers.
 const (
 	programDies = "tcp dport 8080 reject with tcp reset"
 	hostDies    = "drop"

@@ -23,7 +23,7 @@ import (
 )
 
 // faultProxy is an HTTP proxy between a daemon and the API server that simulates the faults of a server or of a proxy
-// before it. faultProxy speaks HTTP/2 and answers pings during every fault.
+// in front of the API server. faultProxy speaks HTTP/2 and answers pings during every fault.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server
@@ -35,7 +35,7 @@ type faultProxy struct {
 	turn  chan struct{} // closed when the fault begins or ends
 }
 
-// fault describes what goes wrong. The zero value means that nothing does.
+// fault describes what goes wrong. The zero value is no fault.
 type fault struct {
 	// answer replaces the answer of the API server, and may call pass to get that answer. If answer is nil, the API
 	// server answers.

@@ -19,7 +19,7 @@ type faultRow struct {
 	name string
 	fault
 	fresh  bool          // the API server still reaches the daemon
-	limit  time.Duration // the time, in addition to healing, until the daemon asks again
+	limit  time.Duration // the additional time until the daemon sends its next request
 	reason string        // the reason that the daemon logs
 	most   int64         // the maximum number of requests, or 0 for five a second
 
@@ -116,8 +116,9 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// The test simulates faults of an API server, or of a proxy before it. The test checks how the daemon behaves during
-// each fault and how soon the daemon recovers. All faults happen at the same time, each on a different host.
+// The test simulates faults of an API server, or of a proxy in front of the API server. The test checks how the
+// daemon behaves during each fault and how soon the daemon recovers. All faults happen at the same time, each on a
+// different host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()

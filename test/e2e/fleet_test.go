@@ -17,7 +17,7 @@ import (
 )
 
 // The commands in fleet.md create the identity of a host. The daemon can then read the objects that it needs, and the
-// API server counts its requests against the priority level of hosts instead of the one of other controllers.
+// API server counts its requests against the priority level of hosts instead of the level of other controllers.
 func TestHostsHaveAPriorityLevelOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

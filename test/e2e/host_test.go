@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// When a firewall reloads, all rules disappear, and no event of the API reports that.
+// When a firewall reloads, all rules disappear, and no event of the API server reports the loss.
 func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

@@ -52,7 +52,7 @@ func (d *daemon) sockets(port uint16) int {
 	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
 }
 
-// openToAll makes the daemon listen on all addresses instead of one after its next start.
+// openToAll makes the daemon listen on all addresses, from the daemon's next start on.
 func (d *daemon) openToAll(listener string) {
 	d.t.Helper()
 	config, err := os.ReadFile(d.config)

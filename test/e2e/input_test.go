@@ -17,7 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A damaged last-known state is not used. The daemon renames its files, logs that, and waits for the API server.
+// A damaged last-known state is not used. The daemon renames the damaged files, logs a message, and waits for the API
+// server.
 func TestDamagedStateOnDisk(t *testing.T) {
 	l, d := running(t)
 	n, _, nodePort := d.shop()

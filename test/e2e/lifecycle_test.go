@@ -160,7 +160,7 @@ func (l *lab) settled() string {
 func (l *lab) traces() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
-	// iptables-save shows the chains and rules of each table in use. Its comments and counters are removed here.
+	// The output of iptables-save, without comments and counters, shows the chains and rules of each table in use.
 	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+l.onNode(program, "-t", "nat"), "")
 	}

@@ -21,7 +21,7 @@ import (
 type link struct {
 	listener net.Listener
 	target   string
-	// name is the host name of the link's beginning in the kubeconfig, or "" for its address.
+	// name is the host name of the link in the kubeconfig, or "" if the kubeconfig uses the link's address.
 	name string
 	// proxy makes the link begin at an HTTP proxy, which the kubeconfig names in addition to the server.
 	proxy bool
@@ -34,7 +34,7 @@ type link struct {
 // pair is one connection through the link.
 type pair struct {
 	near, far net.Conn
-	mu        sync.Mutex // stall locks it forever
+	mu        sync.Mutex // stall locks mu forever
 }
 
 // newLink opens a link that begins at the gateway.

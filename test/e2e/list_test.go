@@ -34,7 +34,8 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// As soon as the daemon is ready, an operator sees each Service with its endpoints, and the reason if it has none.
+// As soon as the daemon is ready, an operator sees each Service with its endpoints, and the reason if a Service has
+// none.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

@@ -102,7 +102,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks requires that programs of the node get an answer from a name server, which is want.
+// asks requires that a name server answers programs of the node with the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -142,9 +142,9 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service takes the address of the name server that a stub resolver on the host queries, and returns its
-// own address for the API server's name. The host still reaches the API server, even after a restart from a
-// last-known state with that Service. After the Service is removed, the host uses the name server again.
+// A tenant's Service takes the address of the name server that a stub resolver on the host queries, and its endpoint
+// returns a false address for the API server's name. The host still reaches the API server, even after a restart from
+// a last-known state with that Service. After the Service is removed, the host uses the name server again.
 func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

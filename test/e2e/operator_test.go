@@ -85,7 +85,7 @@ func (l *lab) answersHost(addr, server string) func() error {
 }
 
 // The trace names a rule of this host that refuses connections or drops their answers, instead of blaming the
-// endpoint. After its fix, the doctor reports no problem.
+// endpoint. After the fix of the trace, the doctor reports no problem.
 func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

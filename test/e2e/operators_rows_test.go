@@ -45,8 +45,7 @@ func setting(r *operatorRow, f found) {
 	r.set(f.Fix)
 }
 
-// shows returns a function that runs a fix which shows that another host is at fault, and then does what is necessary
-// there.
+// shows returns a function that runs a fix whose output shows a fault of another host, and then corrects this fault.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()
@@ -112,7 +111,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes the answers of ep1 arrive on another link than the one by which the host reaches ep1.
+// answersElsewhere makes the answers of ep1 arrive on a different link from the one by which the host reaches ep1.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
@@ -294,7 +293,7 @@ func apiServerRows() []*operatorRow {
 				r.proxy.kubeconfig(r.kubeconfigFile())
 			},
 			breaks: func(r *operatorRow) { r.proxy.begin(&fault{answer: hourAgo}) },
-			heals: func(r *operatorRow, f found) { // a namespace has no clock of its own
+			heals: func(r *operatorRow, f found) { // network namespaces share the clock
 				if f.Fix != "timedatectl set-ntp true" {
 					r.wrongly("the fix is %q", f.Fix)
 				}

@@ -22,8 +22,8 @@ type operatorRow struct {
 	// id, severity and words describe the fault in the status. Without an id, the status cannot report the fault.
 	id, severity string
 	words        []string
-	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault there if it
-	// is not id.
+	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault in the
+	// doctor, or "" if that is id.
 	doctor   []string
 	doctorID string
 	// host reports whether the connection is the host's own and goes to the ClusterIP. Otherwise, a client connects
@@ -50,9 +50,9 @@ type operatorRow struct {
 // The time in which the status must report a fault, and must be healthy again after the fix.
 const operatorLimit = time.Minute
 
-// The status reports each fault of a host within a minute, and the doctor reports it immediately. explain never
-// claims that a failing connection is forwarded. The printed fix removes the fault within a minute, or shows that
-// another host is at fault.
+// The status reports each fault of a host within a minute, and the doctor reports each fault immediately. explain
+// never claims that a failing connection is forwarded. The printed fix removes the fault within a minute, or shows
+// that another host is at fault.
 func TestOperatorsTable(t *testing.T) {
 	rows := operatorRows()
 	for _, r := range rows {

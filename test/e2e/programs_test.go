@@ -121,8 +121,8 @@ func TestStateThatIsNoFile(t *testing.T) {
 	}
 }
 
-// A host whose nft is too old uses iptables, reports that, and switches back at a reload. Configuration keys that a
-// new version removed do not prevent the start, and a warning names them.
+// A host whose nft is too old uses iptables, reports the fallback, and switches back at a reload. Configuration keys
+// that a new version removed do not prevent the start, and a warning names them.
 func TestAnOldNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

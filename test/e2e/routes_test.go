@@ -25,8 +25,8 @@ const (
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest contains a dual-stack Service that far1 or far2 serves. Its arguments are the name of the Service
-// and the number of that host.
+// islandManifest contains a dual-stack Service that far1 or far2 serves. The arguments of the format are the name of
+// the Service and the number of that host.
 const islandManifest = `---
 apiVersion: v1
 kind: Service

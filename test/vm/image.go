@@ -59,7 +59,7 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cache folder: %w", err)
 	}
-	// The number stands for the code below. Increase it when the same packages result in another image.
+	// The number stands for the code below. Increase the number when the same packages result in another image.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }

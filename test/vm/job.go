@@ -38,7 +38,7 @@ type Job struct {
 	// CPU is QEMU's model of the processor, with flags. The default is DefaultCPU.
 	CPU string
 	// SMP is the number of processors of the machine. The default is one, because a second processor costs the
-	// emulation a quarter more, and there are other machines to use the host.
+	// emulation a quarter more, and other machines can use the host's processors.
 	SMP int
 	// Counted makes the machine's clock count instructions, of which MIPS million are a second. Measured times then
 	// do not depend on other work of the host. Counted is for one processor, and not for programs that wait for

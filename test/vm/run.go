@@ -59,7 +59,7 @@ func (j *Job) setDefaults() {
 	}
 }
 
-// run boots the machine until the job was started.
+// run boots the machine again until the job has started.
 func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	for n := 1; ; n++ {
 		exit, err = j.boot(ctx, img)
@@ -119,7 +119,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	return exit, nil
 }
 
-// qemu runs the emulator until it ends, and returns how it ended.
+// qemu runs the emulator until the emulator ends, and returns an error that describes the end.
 func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) error {
 	flavour := "minimal"
 	if m.job.Systemd {

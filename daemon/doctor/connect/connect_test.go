@@ -37,7 +37,7 @@ func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...neti
 	return svc
 }
 
-// In these tests, the frontends are servers themselves, because no rule translates connections.
+// In these tests, each frontend is itself a server, because no rule translates connections.
 func TestOnWhichSideTheFaultLies(t *testing.T) {
 	up, down := listening(t), closed(1)
 	for name, c := range map[string]struct {

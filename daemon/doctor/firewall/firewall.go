@@ -184,7 +184,7 @@ type hit struct {
 	links []string
 }
 
-// ask adds the places of a base chain that drop packets to the hits. Each place is added once, with the need of the
+// ask adds to hits the places of a base chain that drop packets. Each place is added once, with the need of the
 // greatest weight.
 func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	if of := weak.Make(q.Plan); of != c.plan {

@@ -111,8 +111,8 @@ func TestEndpointsOnThisHost(t *testing.T) {
 	}
 }
 
-// A rule causes only a warning if it drops connections that reach this host only by a route of other hosts. A rule
-// that drops no connection to a Service causes no finding.
+// A rule causes only a warning if it drops connections that arrive only if other hosts have a route through this
+// host. A rule that drops no connection to a Service causes no finding.
 func TestWhatIsNotNeeded(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
@@ -161,7 +161,7 @@ func TestTooManyRules(t *testing.T) {
 	}
 }
 
-// A look reads the tables only if they changed since the previous look, and it notices every change.
+// A look reads the tables only if they changed since the previous look, and detects every change.
 func TestOnlyChangesAreRead(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "accept"))

@@ -173,7 +173,7 @@ func (t *table) hasEdgeway() bool {
 	})
 }
 
-// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if it has none.
+// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table has none.
 func (t *table) kubeProxy() string {
 	const comment = "  # after kube-proxy was stopped on this host, or it writes them again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
@@ -203,7 +203,7 @@ type Drop struct {
 	Direct bool
 }
 
-// place returns the place of the drop. Its table contains only the chain of the drop.
+// place returns the place of the drop, in a table that contains only the chain of the drop.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
 	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {

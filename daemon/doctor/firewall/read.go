@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxTable bounds the text of a table. Some 20,000 rules fit.
+	// maxTable bounds the text of a table to the size of some 20,000 rules.
 	maxTable = 2 << 20
 	// timeBound bounds one look, and tableBound bounds the reading of one table, which takes some 10 ms, or seconds
 	// on a busy board.
@@ -74,7 +74,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
 // tables reads the tables one by one, and the iptables tables named nat last. A nat table matters only if another
-// program translates connections, and it may be huge if Edgeway does.
+// program translates connections, and it may be huge if Edgeway translates connections.
 func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
 	for _, l := range listed {
@@ -144,7 +144,7 @@ func readTable(ctx context.Context, s source) (*table, error) {
 		}
 	}
 	t := newTable(s.Family, s.Name)
-	text, err := nft.Run(ctx, maxTable, "", "-s", "-y", "list", "table", s.Family, s.Name) // without counters
+	text, err := nft.Run(ctx, maxTable, "", "-s", "-y", "list", "table", s.Family, s.Name) // -s omits counters
 	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
 		return t, nil // the table was deleted
 	}

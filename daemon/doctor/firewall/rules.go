@@ -34,7 +34,8 @@ type rule struct {
 	text    string
 	verdict verdict
 	target  string // the chain that jump and jumpAway lead to
-	// fresh says whether the rule matches a new connection to a Service. answers says whether it matches the answers.
+	// fresh says whether the rule matches a new connection to a Service. answers says whether the rule matches the
+	// answers.
 	fresh, answers answer
 	// translated reports whether the rule matches a connection because the connection is translated.
 	translated bool

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Options specify where and how a control plane runs. The zero value runs it on the loopback interface of this
-// process's network namespace.
+// Options specify where and how a control plane runs. The zero value runs a control plane on the loopback interface
+// of this process's network namespace.
 type Options struct {
 	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this
 	// process. The loopback interface of this namespace must be up.
@@ -22,7 +22,7 @@ type Options struct {
 	Addr netip.Addr
 	// Restore is a directory that Snapshot wrote, or "" to start with an empty etcd.
 	Restore string
-	// Programs is the directory of the programs. If it is "", the function Programs finds the directory.
+	// Programs is the directory of the programs. If Programs is "", the function Programs finds the directory.
 	Programs string
 	// Fairness makes the API server limit and queue requests as it does by default.
 	Fairness bool
@@ -50,7 +50,8 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until it serves requests and the users have their rights. Stop ends it.
+// Start runs a control plane and waits until it serves requests and the users have their rights. Stop ends the
+// control plane.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
 		opts.Addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -117,7 +118,7 @@ func (c *Cluster) Server() string {
 	return "https://" + netip.AddrPortFrom(c.opts.Addr, uint16(c.apiPort)).String()
 }
 
-// StartAPIServer starts the API server and waits until it is ready. Tests call it after StopAPIServer.
+// StartAPIServer starts the API server and waits until it is ready. Tests call StartAPIServer after StopAPIServer.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer
@@ -144,7 +145,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// ServiceAccount would require accounts that a controller-manager creates, but nothing here runs pods.
+		// The plugin ServiceAccount needs accounts that a controller-manager creates, and nothing here runs pods.
 		"--disable-admission-plugins=ServiceAccount",
 		// This option keeps the API server from writing its own endpoint, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",

@@ -42,7 +42,7 @@ func count(ctx context.Context, t *testing.T, c *cluster.Cluster, user string) (
 }
 
 // A cluster keeps loaded objects across a restart, a compaction and a snapshot. The user Edgeway can read but not
-// write them, and the user Stranger cannot even read them.
+// write objects, and the user Stranger cannot even read objects.
 func TestCluster(t *testing.T) {
 	ctx := t.Context()
 	c := start(t, cluster.Options{})

@@ -17,7 +17,7 @@ const maxTxnOps = 1024
 
 func (c *Cluster) etcdData() string { return filepath.Join(c.dir, "etcd") }
 
-// StartEtcd starts etcd and waits until it is healthy. Tests call it after StopEtcd.
+// StartEtcd starts etcd and waits until it is healthy. Tests call StartEtcd after StopEtcd.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	var err error
 	c.etcd, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "etcd"),

@@ -48,8 +48,8 @@ func newMachines(t *testing.T) machines {
 // upgradedHost returns a job with the files of a host that an earlier version (commit 6e0ca90) served: its last-known
 // state, its rules, and a configuration that sets every key that was removed since. The files are in testdata,
 // because building a package from that commit would need its history and its toolchain for as long as this test
-// exists. EDGEWAY_UPGRADE_FROM can name such a package, of version 0.9.0. The test then starts the earlier version
-// itself.
+// exists. EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the
+// earlier version itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"

@@ -8,7 +8,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// besides are the packages of the programs for which the guides have recipes.
+// besides lists the packages of the programs for which the guides have recipes.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
 // TestNightlyRecipes follows the guides' recipes with the programs of each suite, and installs the package on a host

@@ -26,7 +26,8 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse returns the cases in order. A case that did not end, as after a panic, has no PASS or FAIL of its own.
+// parse returns the cases in order. A case that did not end, as after a panic, gets neither PASS nor FAIL as its
+// verdict.
 func parse(output string) []*result {
 	var all []*result
 	byName := map[string]*result{}

@@ -106,7 +106,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// reload returns an error if edgeway reload fails, because the command may time out on a busy machine.
+// reload returns an error if edgeway reload fails, so that a test can try again on a busy machine.
 func (s *site) reload() error {
 	if out, code := s.edgeway("reload"); code != 0 {
 		return errors.New(out)

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialer connects from an address and port that may have been used a moment ago.
+// dialer returns a Dialer for a source address and port that may have been used a moment ago.
 func dialer(from netip.AddrPort) *net.Dialer {
 	return &net.Dialer{
 		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),

@@ -34,12 +34,12 @@ var proved = []proof{
 
 // leftOut matches the parts that need no special feature of a kernel. Tests without emulation check the rules that
 // follow from a plan, with the matrix of all pairs of routes, faults and random walks. These tests also check that
-// the suite finds planted bugs. Of several damages that the kernel reports with the same kind of message, only one
-// stays.
+// the suite finds planted bugs. Some damages are left out because the kernel reports them with the same kind of
+// message as a damage that is tested.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
-// ofTable matches the damages that the nft table reports in the same way as for the backend nftables.
+// ofTable matches the damages to the nft table that are detected in the same way as with the backend nftables.
 const ofTable = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
 
 // ofHost matches the tests of a backend's writes, which do not depend on the kernel and are counted without

@@ -17,8 +17,8 @@ var netlinkTests = []struct{ pkg, run string }{
 	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|FirstSyncNames|ElementsName|Restart|NoSeal)"},
 }
 
-// TestNightlyNetlink makes every kernel accept transactions over netlink, beside those of other programs, in
-// sequences of random changes. The suite of the backend uses the same transactions in every run.
+// TestNightlyNetlink tests transactions over netlink on every kernel, beside those of other programs, in sequences of
+// random changes. The suite of the backend uses the same transactions in every run.
 func TestNightlyNetlink(t *testing.T) {
 	files, command := map[string]string{}, "set -e"
 	for _, p := range netlinkTests {

@@ -15,8 +15,8 @@ func TestIPTablesAlone(t *testing.T) {
 	})
 }
 
-// withoutNFTables gives apt an archive with nftables. apt installs nftables, which is recommended, unless it gets
-// --no-install-recommends.
+// withoutNFTables offers apt an archive with nftables. apt installs nftables, which is recommended, unless
+// --no-install-recommends is set.
 func withoutNFTables(h *host) {
 	offer(h, "nftables")
 	h.run("dpkg", "--purge", "nftables")
@@ -79,7 +79,7 @@ func saysWhatIsMissing(h *host) {
 	}
 	h.eventually(missing, "journalctl", "-u", "edgeway", "-o", "cat")
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "or set proxy.backend")
-	// systemd retries the start, because an operator may install nftables.
+	// systemd retries the start, because an operator may install nftables later.
 	h.becomes("edgeway", "activating")
 }
 

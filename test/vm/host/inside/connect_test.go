@@ -38,9 +38,9 @@ func ask(addr string) (string, error) {
 // ownAddr6 is an address of the machine that is a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service. To an IPv6 ClusterIP it connects from ownAddr6: Linux 6.1 (but not 6.12) passes the
-// answer to a wrong socket if the machine has used the same port for a connection to the endpoint itself, as the
-// relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// dial connects to a Service, and uses the source address ownAddr6 for an IPv6 ClusterIP: Linux 6.1 (but not 6.12)
+// passes the answer to a wrong socket if the machine has used the same port for a connection to the endpoint itself,
+// as the relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -123,7 +123,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 			}
 			start := time.Now()
 			err := c.once(start)
-			took = 0 // after a failure, the next attempt follows immediately
+			took = 0 // after a failure, only pause delays the next attempt
 			if err == nil {
 				took = time.Since(start)
 				if !down.IsZero() {

@@ -46,8 +46,8 @@ func ebpf(h *host) {
 	}
 }
 
-// tcProgram turns the tc program on and off. Until the loader has the capability, edgeway status names the drop-in
-// that adds the capability.
+// tcProgram turns the tc program on and off. Until the loader has the necessary capability, edgeway status names the
+// drop-in that adds the capability.
 func (h *host) tcProgram() {
 	h.Helper()
 	h.Cleanup(func() {

@@ -51,7 +51,7 @@ type host struct {
 	*network
 }
 
-// patience is the time that anything without a promised time may take, because the machine is slow.
+// patience is the time that an event without a promised time may take, because the machine is slow.
 const patience = 10 * time.Minute
 
 // run runs a program that must succeed and returns its output.

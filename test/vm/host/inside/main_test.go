@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 type scenario struct {
 	name string
 	run  func(*host)
-	// vital says that later scenarios mean nothing if this one fails.
+	// vital reports whether the test skips the later scenarios if this scenario fails.
 	vital bool
 }
 

@@ -50,7 +50,8 @@ const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/moun
 	rm "$dir/own"
 done`
 
-// programOutOfMemory tests that the memory limit kills only the program of the daemon that exceeds it, as nft may.
+// programOutOfMemory tests that the memory limit kills only the daemon's child program that exceeds the limit, such
+// as nft.
 func programOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
