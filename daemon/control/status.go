@@ -42,7 +42,7 @@ type Status struct {
 
 	Sources   []StatusSource `json:"sources"`
 	LastKnown LastKnown      `json:"lastKnown"`
-	// Checks is absent if no endpoints are checked, and FastPath if there is no fast path.
+	// Checks is absent if no endpoints are checked, and FastPath is absent if there is no fast path.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
 	// Shortcut says how many connections take the backend's shortcut. Shortcut is absent if the backend has no

@@ -43,7 +43,7 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// mends requires that a check reports the problems, and that it reports none after the test ran the printed fixes.
+// mends verifies that a check reports the problems, and that it reports none after the test ran the printed fixes.
 func (l *lab) mends(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })

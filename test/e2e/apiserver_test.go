@@ -111,7 +111,7 @@ func TestForbiddenIsSaid(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale requires that the daemon's last contact with the API server is at least age ago, and that the status as
+// saysStale verifies that the daemon's last contact with the API server is at least age ago, and that the status as
 // text and the answer of /healthz also report this.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
@@ -133,7 +133,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 	}
 }
 
-// hasStored requires that the last-known state on disk contains a namespace.
+// hasStored verifies that the last-known state on disk contains a namespace.
 func (d *daemon) hasStored(namespace string) func() error {
 	return func() error {
 		return d.node.Command(d.t.Context(), "grep", "-rqa", namespace, d.stateDir()).Run()

@@ -74,7 +74,7 @@ func (l *lab) traceOf() map[string]bool {
 	return traces
 }
 
-// onlyRulesOf requires that the kernel has rules of one backend and of no other backend.
+// onlyRulesOf verifies that the kernel has rules of one backend and of no other backend.
 func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
@@ -229,7 +229,7 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining requires that the log contains no warnings and no errors.
+// uncomplaining verifies that the log contains no warnings and no errors.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {

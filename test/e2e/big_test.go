@@ -198,7 +198,7 @@ func (d *daemon) memoryGroup(limit int) (procs string) {
 	return ""
 }
 
-// alive requires that the daemon has not ended.
+// alive verifies that the daemon has not ended.
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:
@@ -208,7 +208,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// fullSyncs requires that the log reports that many full syncs of the backend.
+// fullSyncs verifies that the log reports that many full syncs of the backend.
 func (d *daemon) fullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())

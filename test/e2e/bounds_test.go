@@ -132,7 +132,7 @@ func TestExternalIPsNeedConsent(t *testing.T) {
 }
 
 // An operator can restrict the load-balancer addresses and the endpoints of Services. By default, a host without a
-// Node object is no endpoint.
+// Node object cannot be an endpoint.
 func TestFencesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

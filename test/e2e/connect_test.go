@@ -22,7 +22,7 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// outcome requires that each new connection from h to addr ends in the way that right accepts; see the functions
+// outcome verifies that each new connection from h to addr ends in the way that right accepts; see the functions
 // below.
 func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)

@@ -47,7 +47,7 @@ func (l *lab) certificate(user string) *api.AuthInfo {
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
 
-// hasMetric requires that a line of the metrics begins with the words.
+// hasMetric verifies that a line of the metrics begins with the words.
 func (d *daemon) hasMetric(want string) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -58,7 +58,7 @@ func (d *daemon) hasMetric(want string) func() error {
 	}
 }
 
-// hasNoFault requires that the daemon reports no fault of the API server.
+// hasNoFault verifies that the daemon reports no fault of the API server.
 func (d *daemon) hasNoFault() error {
 	s, err := d.status()
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition requires that a healthy host has a condition with the words.
+// hasCondition verifies that a healthy host has a condition with the words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()

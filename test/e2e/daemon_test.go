@@ -34,7 +34,7 @@ func contextOfCleanup() context.Context {
 type daemon struct {
 	*lab
 	dir, config string
-	user        string   // the user of the cluster
+	user        string   // the cluster's user in the kubeconfig
 	manager     *manager // nil if there is none
 	env         []string // in addition to the test's own
 	group       string   // the list of processes of a control group, or "" for the test's own group
@@ -156,7 +156,7 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// program returns a command that runs edgeway. on returns a command on the node.
+// program returns a command that runs edgeway. on creates a command on the node.
 func (d *daemon) program(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
@@ -203,7 +203,7 @@ func (d *daemon) stop() {
 }
 
 // ticks returns the processor time that the daemon has used so far, in hundredths of a second. The time includes user
-// and kernel mode and, with 4 fields, also the time of its programs that have ended.
+// and kernel mode and, with 4 fields, also the time of the daemon's programs that have ended.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
@@ -336,7 +336,7 @@ func (d *daemon) status() (status, error) {
 	return s, nil
 }
 
-// says requires that `edgeway status` succeeds and that its text contains all the words.
+// says verifies that `edgeway status` succeeds and that its text contains all the words.
 func (d *daemon) says(words ...string) func() error {
 	return func() error {
 		out, errs, code := d.edgeway("status")

@@ -126,7 +126,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches requires that the new connections after a time have reached all the endpoints.
+// reaches verifies that the new connections after a time have reached all the endpoints.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()

@@ -94,7 +94,7 @@ func TestTheMetricsPortUnderAttack(t *testing.T) {
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack requires that a listener of the daemon, opened to all addresses, survives attacks with requests for the
+// attack verifies that a listener of the daemon, opened to all addresses, survives attacks with requests for the
 // path.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
@@ -179,8 +179,8 @@ func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 	}
 }
 
-// The certificate of an impostor on the path to the API server cannot write control characters to the terminal of an
-// operator who looks for the cause of the failure.
+// An impostor on the path to the API server cannot use a certificate to write control characters to the terminal of
+// an operator who looks for the cause of the failure.
 func TestCertificateThatWritesToTheTerminal(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -91,7 +91,7 @@ func TestBadObjectsHarmNobodyElse(t *testing.T) {
 	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
 }
 
-// names requires that a problem in `edgeway status` contains all the words.
+// names verifies that a problem in `edgeway status` contains all the words.
 func (d *daemon) names(words ...string) func() error {
 	return func() error {
 		s, err := d.status()

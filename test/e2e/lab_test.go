@@ -92,7 +92,7 @@ func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// throughout requires that check returns nil for the whole span.
+// throughout verifies that check returns nil for the whole span.
 func (l *lab) throughout(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {

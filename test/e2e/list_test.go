@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lists requires that `edgeway services` prints a line for a Service with these columns, whose state contains the
+// lists verifies that `edgeway services` prints a line for a Service with these columns, whose state contains the
 // words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {

@@ -25,7 +25,7 @@ func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// loopback requires that TCP connections of the node to itself get an answer from the endpoint, or a reset if
+// loopback verifies that TCP connections of the node to itself get an answer from the endpoint, or a reset if
 // endpoint is "".
 func (l *lab) loopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
@@ -38,7 +38,7 @@ func (l *lab) loopback(addr, endpoint string) func() error {
 	}
 }
 
-// metric requires that a line of /metrics has at least this value.
+// metric verifies that a line of /metrics has at least this value.
 func (d *daemon) metric(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")

@@ -94,7 +94,7 @@ func (m *manager) command(on *netlab.Host) func(context.Context, string, ...stri
 	}
 }
 
-// keeps requires that the store contains a number of sockets.
+// keeps verifies that the store contains a number of sockets.
 func (m *manager) keeps(want int) func() error {
 	return func() error {
 		m.mu.Lock()

@@ -65,7 +65,7 @@ endpoints: [{addresses: [%[5]s]}]
 `, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
 }
 
-// open requires that the Services answer.
+// open verifies that the Services answer.
 func (s *shop) open(services ...int) func() error {
 	return func() error {
 		for _, i := range services {
@@ -83,7 +83,7 @@ func (s *shop) closed(service int) func() error {
 	return unanswered(s.client, at(nodeAddr, 30080+service))
 }
 
-// stored requires that the state on disk contains all Services.
+// stored verifies that the state on disk contains all Services.
 func (s *shop) stored() error {
 	for i := range shopFiles {
 		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
@@ -93,7 +93,7 @@ func (s *shop) stored() error {
 	return nil
 }
 
-// readyIs requires that /readyz returns the code, and that edgeway status exits with 4 unless the code is 200.
+// readyIs verifies that /readyz returns the code, and that edgeway status exits with 4 unless the code is 200.
 func (s *shop) readyIs(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")
@@ -107,7 +107,7 @@ func (s *shop) readyIs(want int) func() error {
 	}
 }
 
-// tells requires that the status as text, the status as JSON and the log contain the words.
+// tells verifies that the status as text, the status as JSON and the log contain the words.
 func (s *shop) tells(synced bool, words ...string) func() error {
 	return func() error {
 		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"nothing is removed"}, words...)...)()); err != nil {
@@ -139,7 +139,7 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 	}
 }
 
-// content requires that the daemon reports no fault of the manifests.
+// content verifies that the daemon reports no fault of the manifests.
 func (s *shop) content() error {
 	st, err := s.status()
 	for _, c := range st.Faults {
@@ -244,7 +244,7 @@ func TestManifestsDamagedBeforeTheStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// A Service that an operator removed while the daemon was down is removed at the start.
+	// A Service whose manifest an operator removed while the daemon was down is removed at the start.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()
@@ -280,8 +280,8 @@ func TestManifestsThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// The daemon keeps all Services if the manifests are damaged while it runs. The daemon removes a Service that an
-// operator removes.
+// The daemon keeps all Services if the manifests are damaged while the daemon runs. The daemon removes a Service
+// whose manifest an operator removes.
 func TestManifestsDamagedWhileTheDaemonRuns(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

@@ -102,7 +102,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks requires that a name server answers programs of the node with the address want.
+// asks verifies that a name server answers programs of the node with the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -120,7 +120,7 @@ func (l *lab) asks(server, want string) func() error {
 	}
 }
 
-// cutOff breaks the daemon's connections to the API server, and requires that a change still arrives in time.
+// cutOff breaks the daemon's connections to the API server, and verifies that a change still arrives in time.
 func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -131,7 +131,7 @@ func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
 }
 
-// restart restarts the daemon from its last-known state, and requires that a change arrives in time.
+// restart restarts the daemon from its last-known state, and verifies that a change arrives in time.
 func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)

@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault requires that the status reports a fault with the severity and the words, and returns this fault.
+// fault verifies that the status reports a fault with the severity and the words, and returns this fault.
 func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -32,7 +32,7 @@ func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	return f
 }
 
-// without requires that the status reports no fault with the ID.
+// without verifies that the status reports no fault with the ID.
 func (d *daemon) without(id string) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -72,7 +72,7 @@ func (l *lab) neighbor() string {
 	return to.String()
 }
 
-// answersHost requires that the server answers connections of the node itself, whose source address the kernel
+// answersHost verifies that the server answers connections of the node itself, whose source address the kernel
 // chooses.
 func (l *lab) answersHost(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}

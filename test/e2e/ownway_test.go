@@ -86,7 +86,7 @@ func (n *namespace) thieves(port int) (remove func()) {
 	}
 }
 
-// follows requires that changes in the cluster arrive at the host.
+// follows verifies that changes in the cluster arrive at the host.
 func (n *namespace) follows(nodePort string) {
 	n.t.Helper()
 	for name, addr := range map[string]string{"ep1": ep1Addr, "ep2": ep2Addr} {
@@ -177,7 +177,7 @@ func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
 	l.within(patience, d.says("thief: spec.externalIPs: "+moved+" "))
 }
 
-// marked requires that all connections of the daemon to the API server have the mark.
+// marked verifies that all connections of the daemon to the API server have the mark.
 func (d *daemon) marked() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {

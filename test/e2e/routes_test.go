@@ -109,7 +109,7 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// fromNode requires that the server answers a connection of the host itself, whose source address the kernel chooses.
+// fromNode verifies that the server answers a connection of the host itself, whose source address the kernel chooses.
 func (i *island) fromNode(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -126,7 +126,7 @@ func (i *island) tables() string {
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own requires that the daemon's routes have these destinations, in the order of ip-route(8).
+// own verifies that the daemon's routes have these destinations, in the order of ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -234,7 +234,7 @@ func TestRoutesToServicesAreKept(t *testing.T) {
 	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-// reload requires that the daemon accepts its configuration.
+// reload verifies that the daemon accepts its configuration.
 func (i *island) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {

@@ -19,7 +19,7 @@ const waitDelay = 2 * time.Second
 const (
 	// maxMessage bounds the part of an error message that is kept, because nft quotes its input.
 	maxMessage = 200
-	// maxRule bounds the text of a rule, and maxChain that of a chain.
+	// maxRule bounds the text of a rule, and maxChain bounds the text of a chain.
 	maxRule  = 200
 	maxChain = 4 << 20
 )

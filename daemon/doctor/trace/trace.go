@@ -33,7 +33,8 @@ const (
 )
 
 const (
-	// maxOutput bounds the output of nft, which prints nothing here, and maxMessages the messages of the kernel.
+	// maxOutput bounds the output of nft, which prints nothing here, and maxMessages bounds the messages of the
+	// kernel.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
 	// rest is the time to wait for another message of the kernel. The kernel has sent all messages when the packet has

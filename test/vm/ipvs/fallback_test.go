@@ -114,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only requires that the kernel has no state of any other backend.
+// only verifies that the kernel has no state of any other backend.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

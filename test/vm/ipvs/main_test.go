@@ -42,7 +42,7 @@ type site struct {
 	lab          *netlab.Lab
 	node, client *netlab.Host
 	pods         []*netlab.Host
-	visitor      *netlab.Host // a pod that is no endpoint
+	visitor      *netlab.Host // a pod that is not an endpoint
 	dir          string
 	cmd          *exec.Cmd
 	log          bytes.Buffer // read it only after the daemon has ended
@@ -215,7 +215,7 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// serves requires that a backend is in force, and that the status reports exactly the expected faults.
+// serves verifies that a backend is in force, and that the status reports exactly the expected faults.
 func (s *site) serves(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
@@ -253,7 +253,7 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// answers requires that a connection is served.
+// answers verifies that a connection is served.
 func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {

@@ -17,7 +17,7 @@ const nodeAddr = "192.0.2.10"
 // shop is a Service that no fault of a test concerns.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
-// open requires that the shop answers all clients.
+// open verifies that the shop answers all clients.
 func (s *site) open() error {
 	return errors.Join(
 		answers(s.client, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),

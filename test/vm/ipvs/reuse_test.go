@@ -104,7 +104,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// endpoints requires that the virtual server of the shop's TCP port has that many endpoints.
+// endpoints verifies that the virtual server of the shop's TCP port has that many endpoints.
 func (s *site) endpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

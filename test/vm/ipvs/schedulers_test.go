@@ -26,7 +26,7 @@ type scheduled struct {
 	promises func(scheduling) string // returns "" if the promise is kept
 }
 
-// even requires that the parts are in proportion to the weights, except for a few connections.
+// even verifies that the parts are in proportion to the weights, except for a few connections.
 func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
 	return func(s scheduling) string {
 		have := parts(s)
@@ -43,7 +43,7 @@ func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) f
 func got(s scheduling) [3]int  { return s.got }
 func open(s scheduling) [3]int { return s.open }
 
-// hashed requires that each source address has one endpoint, but that not all addresses have the same endpoint.
+// hashed verifies that each source address has one endpoint, but that not all addresses have the same endpoint.
 func hashed(s scheduling) string {
 	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
 		return "all go to one endpoint"
@@ -66,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly requires that one endpoint has at least this share.
+// mostly verifies that one endpoint has at least this share.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -76,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each requires that every endpoint has at least this share.
+// each verifies that every endpoint has at least this share.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -149,7 +149,7 @@ func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// server requires that the kernel has a virtual server with all pods.
+// server verifies that the kernel has a virtual server with all pods.
 func (s *site) server(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
@@ -235,7 +235,7 @@ func finish(conn net.Conn) error {
 	return err
 }
 
-// explains requires that explain and plan report the scheduler, the weights and the connections.
+// explains verifies that explain and plan report the scheduler, the weights and the connections.
 func (s *site) explains(svc service, r scheduling) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")

@@ -19,7 +19,7 @@ var versions = map[vm.Suite][3]string{
 	vm.Newest:   {"7.", "nftables v1.", "systemd 2"},
 }
 
-// TestNightlyBoot boots every suite with systemd and requires that systemd reports no problem. The tests of the
+// TestNightlyBoot boots every suite with systemd and verifies that systemd reports no problem. The tests of the
 // package, which are part of every run, check the same on two of the suites.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {

@@ -18,7 +18,7 @@ func servicesFromLastKnown(h *host) {
 	h.tellsAge()
 }
 
-// tellsAge requires that the status text of the unit and edgeway status report the age of the state and that the API
+// tellsAge verifies that the status text of the unit and edgeway status report the age of the state and that the API
 // server is unreachable.
 func (h *host) tellsAge() {
 	h.Helper()

@@ -62,7 +62,7 @@ func askOn(conn net.Conn, wait time.Duration) (string, error) {
 	return name, nil
 }
 
-// answers requires that each address is served for the machine itself, without a retry.
+// answers verifies that each address is served for the machine itself, without a retry.
 func (h *host) answers(addrs ...string) {
 	h.Helper()
 	for _, addr := range addrs {
@@ -72,7 +72,7 @@ func (h *host) answers(addrs ...string) {
 	}
 }
 
-// answersOutside requires that an address is served for the client outside.
+// answersOutside verifies that an address is served for the client outside.
 func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
@@ -189,7 +189,7 @@ func (h *host) end(c *traffic) {
 	}
 }
 
-// undisturbed ends a client and requires that none of its connections failed.
+// undisturbed ends a client and verifies that none of its connections failed.
 func (h *host) undisturbed(c *traffic) {
 	h.Helper()
 	h.end(c)

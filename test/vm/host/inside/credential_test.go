@@ -33,7 +33,7 @@ func replaceToken(h *host, expired time.Time) {
 	}
 }
 
-// usesToken requires that the daemon uses the token that expired at the given time.
+// usesToken verifies that the daemon uses the token that expired at the given time.
 func (h *host) usesToken(expired time.Time) {
 	h.Helper()
 	h.eventually("The token has expired: it was valid until "+expired.UTC().Format(time.RFC3339), "edgeway", "status")

@@ -79,7 +79,7 @@ func (h *host) tcProgram() {
 	h.taken()
 }
 
-// taken requires that connections of this host take the shortcut.
+// taken verifies that connections of this host take the shortcut.
 func (h *host) taken() {
 	h.Helper()
 	if _, err := os.Stat(pins); err != nil {

@@ -26,7 +26,7 @@ const (
 // found holds the parts of a finding of "edgeway doctor --json" that a test reads.
 type found struct{ ID, Severity, Message, Fix string }
 
-// dropped requires that connections from outside fail, and that the doctor and the status name the owner of the rules
+// dropped verifies that connections from outside fail, and that the doctor and the status name the owner of the rules
 // that drop them. dropped returns the fixes of the doctor.
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
@@ -63,7 +63,7 @@ func (h *host) dropped(whose string) (fix []string) {
 	return fix
 }
 
-// works requires that all connections are served and that the doctor reports no problem.
+// works verifies that all connections are served and that the doctor reports no problem.
 func (h *host) works() {
 	h.Helper()
 	h.served()
@@ -72,7 +72,7 @@ func (h *host) works() {
 	}
 }
 
-// served requires that all connections are served and that the status is healthy. The doctor may still warn about
+// served verifies that all connections are served and that the status is healthy. The doctor may still warn about
 // forwarded connections to a ClusterIP, for which clients seldom have a route.
 func (h *host) served() {
 	h.Helper()

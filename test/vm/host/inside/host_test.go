@@ -146,7 +146,7 @@ func (h *host) eventually(text, name string, args ...string) {
 	})
 }
 
-// contains requires that the output of a program contains the text.
+// contains verifies that the output of a program contains the text.
 func (h *host) contains(out, text string) {
 	h.Helper()
 	if !strings.Contains(out, text) {

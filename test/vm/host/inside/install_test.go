@@ -101,7 +101,7 @@ func enableAndStart(h *host) {
 	h.run("edgeway", "status")
 }
 
-// privileged requires that a process has the user edgeway and exactly these capabilities.
+// privileged verifies that a process has the user edgeway and exactly these capabilities.
 func (h *host) privileged(pid, caps string) {
 	h.Helper()
 	status, err := os.ReadFile("/proc/" + pid + "/status")
@@ -129,7 +129,7 @@ func (h *host) privileged(pid, caps string) {
 	}
 }
 
-// quiet requires that there are no warnings so far, that systemd accepts the units, and that systemd keeps the two
+// quiet verifies that there are no warnings so far, that systemd accepts the units, and that systemd keeps the two
 // listeners.
 func quiet(h *host) {
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {

@@ -77,7 +77,7 @@ func iptablesWithoutRights(h *host) {
 	}
 }
 
-// switches changes the backend by a reload or a restart and requires that no client notices the change.
+// switches changes the backend by a reload or a restart and verifies that no client notices the change.
 func (h *host) switches(backend string, by func()) {
 	h.Helper()
 	h.Cleanup(func() { h.remove(backendFile) })
@@ -121,7 +121,7 @@ func (h *host) rules() map[string]bool {
 	return rules
 }
 
-// repaired requires that the daemon notices and repairs a loss of rules.
+// repaired verifies that the daemon notices and repairs a loss of rules.
 func (h *host) repaired(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()

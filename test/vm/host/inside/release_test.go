@@ -36,7 +36,7 @@ func installFromRepository(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 }
 
-// changedRepository requires that apt refuses a repository whose index was modified.
+// changedRepository verifies that apt refuses a repository whose index was modified.
 func changedRepository(h *host) {
 	const changed = "/var/tmp/changed"
 	h.run("cp", "-r", repository, changed)

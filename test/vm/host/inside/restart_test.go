@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// unnoticed requires that no client notices that the daemon stops or restarts:
+// unnoticed verifies that no client notices that the daemon stops or restarts:
 //   - All new connections to a ClusterIP are served, because the kernel does that.
 //   - No new connection to a NodePort on loopback is refused, because systemd holds the listener.
 //   - An established connection to a ClusterIP survives.
@@ -99,7 +99,7 @@ func upgrade(h *host) {
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
 }
 
-// watchdog stops the daemon's process and requires that systemd notices this and starts another process.
+// watchdog stops the daemon's process and verifies that systemd notices this and starts another process.
 func watchdog(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=20s\nTimeoutAbortSec=10s\n")

@@ -34,7 +34,7 @@ func socketStartsDaemon(h *host) {
 	h.becomes("edgeway", "active")
 }
 
-// socketOfNoNodePort tests a socket unit for a port that is no NodePort.
+// socketOfNoNodePort tests a socket unit for a port that is not a NodePort.
 func socketOfNoNodePort(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "start", "edgeway-nodeport@30999.socket")

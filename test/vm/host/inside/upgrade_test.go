@@ -30,7 +30,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed requires that config check, the status and a warning in the journal name the place of each
+// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the place of each
 // removed key.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
@@ -68,7 +68,7 @@ func removedKeysAreNamed(h *host) {
 	}
 }
 
-// externalIPsNeedConsent requires that the status names an external IP that the earlier version served, with a fix
+// externalIPsNeedConsent verifies that the status names an external IP that the earlier version served, with a fix
 // that works.
 func externalIPsNeedConsent(h *host) {
 	const fix, file = `proxy.allow_external_ips = ["198.51.100.99/32"]`, "/etc/edgeway/conf.d/external.toml"
