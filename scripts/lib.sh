@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034
-# Shared by the scripts of this folder; sourced, not run.
+# Shared by the scripts in this directory, which source this file.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# How a tool is built that no debugger will look at: it takes a sixth less time.
+# Flags to build a tool without debugging information, which takes a sixth less time.
 lean=(-gcflags=all=-dwarf=false "-ldflags=-s -w")
 
 say() { printf '\n== %s\n' "$*"; }
@@ -12,19 +12,19 @@ die() {
 	exit 1
 }
 
-# need_root ARGUMENTS...: starts the script again as root, by sudo, with these arguments. What the environment says to Go, to the
-# tests and to downloads is kept; sudo itself would set PATH anew.
+# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. It keeps the variables for Go, for
+# the tests and for downloads, and PATH, which sudo would otherwise replace.
 need_root() {
 	local kept
 	[ "$(id -u)" != 0 ] || return 0
 	command -v sudo >/dev/null || die "root is needed, for network namespaces and nftables, and there is no sudo here: run it as root"
 	kept=$(compgen -e | grep -E '^(CI$|GO|CGO_|EDGEWAY_|CONFORMANCE_|SOURCE_DATE_EPOCH$|(https?|no)_proxy$|(HTTPS?|NO)_PROXY$)' | paste -sd, -) || :
-	mkdir -p "$repo/bin" # root's files in it can be replaced, a folder of root's could not be written to
+	mkdir -p "$repo/bin" # an ordinary user can replace root's files here, but could not write to root's directory
 	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
 }
 
-# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ...: installs the packages of the commands that are missing. A command can
-# also be the path of any file.
+# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ... installs the packages of missing commands. A command
+# can also be the path of any file.
 install_commands() {
 	local spec command deb rpm debs=() rpms=()
 	for spec in "$@"; do
@@ -46,19 +46,19 @@ install_commands() {
 	fi
 }
 
-# need_vm installs what builds and runs the virtual machines of test/vm.
+# need_vm installs the programs that build and run the virtual machines of test/vm.
 need_vm() {
 	[ "$(uname -m)" = x86_64 ] || die "the virtual machines are for x86_64"
 	command -v apt-get >/dev/null || die "the virtual machines are built by apt-get: a Debian host is needed"
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
-# need_release installs what scripts/release needs.
+# need_release installs the programs that scripts/release needs.
 need_release() {
 	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c
 }
 
-# find_go puts a Go toolchain on PATH that is new enough for go.mod.
+# find_go adds a Go toolchain to PATH that is new enough for go.mod.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
 	install_commands go=golang-go=golang /etc/ssl/certs/ca-certificates.crt=ca-certificates
@@ -67,17 +67,19 @@ find_go() {
 	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
 	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "go does not run"
 	if ! at_least "$least" "$have"; then
-		# Since 1.21 Go fetches another version by itself. Unasked it would fetch two, as not every go.mod of this tree names a toolchain.
+		# Since 1.21, Go downloads other versions itself. Without GOTOOLCHAIN it would download two, because not every
+		# go.mod in this tree names a toolchain.
 		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
 	fi
 	export PATH
 }
 
-# at_least VERSION OTHER: reports whether OTHER is VERSION or newer.
+# at_least VERSION OTHER reports whether OTHER is VERSION or newer.
 at_least() { printf '%s\n' "$1" "$2" | sort -CV; }
 
-# fetch_go VERSION puts that toolchain on PATH. It does what Go does since 1.21: the archive is a module, and Go's module proxy has it.
-# An older Go fetches it like any module, but does not know how to check it: toolchain.sum has the lines of Go's checksum database.
+# fetch_go VERSION adds that toolchain to PATH. It does the same as Go since 1.21: the archive is a module in Go's
+# module proxy. An older Go downloads the toolchain like any module but cannot verify it, so toolchain.sum holds the
+# lines of Go's checksum database.
 fetch_go() {
 	local module=golang.org/toolchain version dir got
 	version=v0.0.1-$1.linux-$(go env GOHOSTARCH)
@@ -88,7 +90,7 @@ fetch_go() {
 		die "$module $version has the digest $(field Sum), which scripts/toolchain.sum does not know"
 	dir=$(field Dir)
 	if [ ! -x "$dir/bin/go" ]; then
-		# A module has neither files that can be run nor another go.mod.
+		# A module contains neither executable files nor a second go.mod.
 		find "$dir/src" -name _go.mod -execdir cp {} go.mod ';'
 		chmod -R +x "$dir/pkg/tool" "$dir/bin"
 	fi
@@ -96,8 +98,9 @@ fetch_go() {
 	PATH=$dir/bin:$PATH
 }
 
-# version prints what this tree is: a release, like 1.2.3, one before it, 1.2.3~rc.1 (tag v1.2.3-rc.1), or one with the commits since,
-# 1.2.3+5.gabcdef0; 0.0.0 came before all. Debian and rpm order them rightly.
+# version prints the version of this tree: a release such as 1.2.3, a release candidate such as 1.2.3~rc.1 (tag
+# v1.2.3-rc.1), or a release with the commits since, such as 1.2.3+5.gabcdef0. The version before the first tag is
+# 0.0.0. Debian and rpm sort these versions correctly.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then

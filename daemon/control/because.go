@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// because adds to the reason what the objects say, and what to do.
+// because adds to the reason how the objects cause the verdict, and sets the fix.
 func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
 		if d.Verdict == plan.OtherPort {
@@ -40,7 +40,7 @@ func (s *Subject) absent(sp *plan.ServicePort) (fault.Fault, bool) {
 	return planner.Absent(svc, sp.Name, sp.Family)
 }
 
-// find gives the objects of a ServicePort; nil: they are not known yet, or gone.
+// find returns the objects of a ServicePort, or nil if they are gone or not known yet.
 func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
 	if s.State.Snapshot == nil {
 		return nil
@@ -48,7 +48,7 @@ func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
 	return s.State.Snapshot.Find(tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
 }
 
-// fixLocal is what to do where a Local traffic policy drops.
+// fixLocal returns the fix for a connection that a Local traffic policy drops.
 func (s *Subject) fixLocal() string {
 	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
 		return "have an endpoint on this host, or use an address that has the traffic policy Cluster"
@@ -56,7 +56,7 @@ func (s *Subject) fixLocal() string {
 	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
 }
 
-// fixNoWay is what to do where the kernel has no route to the destination.
+// fixNoWay returns the fix for a destination to which the kernel has no route.
 func fixNoWay(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
@@ -64,7 +64,8 @@ func fixNoWay(d plan.Decision) string {
 	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter. With routes.services = \"auto\" the daemon keeps one"
 }
 
-// objectFaults returns the faults of the Service that has the destination, and of Services that ask for it in vain.
+// objectFaults returns the faults of the Service that owns the destination, and of Services that request the
+// destination without getting it.
 func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil
@@ -90,7 +91,7 @@ func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out 
 	return out
 }
 
-// claims reports whether a Service asks for an address and port.
+// claims reports whether a Service requests an address and port.
 func claims(svc *source.Service, at netip.AddrPort) bool {
 	listed := slices.Contains(svc.ClusterIPs, at.Addr()) || slices.Contains(svc.ExternalIPs, at.Addr()) ||
 		slices.Contains(svc.LoadBalancerIPs, at.Addr())

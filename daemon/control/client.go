@@ -24,13 +24,13 @@ var ErrNotRunning = errors.New("the edgeway daemon is not running")
 // ErrDenied reports that the user may not connect to the socket.
 var ErrDenied = errors.New("no permission")
 
-// Client talks to the daemon.
+// Client sends requests to the daemon.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// NewClient returns a Client that connects anew for each call.
+// NewClient returns a Client that opens a new connection for each call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{
@@ -49,25 +49,26 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
 }
 
-// Facts returns the facts that the doctor needs of the daemon.
+// Facts returns the daemon's facts that the doctor needs.
 func (c *Client) Facts(ctx context.Context) (doctor.Facts, error) {
 	var f doctor.Facts
 	return f, c.call(ctx, http.MethodGet, "facts", nil, &f)
 }
 
-// Plan returns the plan, or with a name ("namespace/name") the part of that Service.
+// Plan returns the plan of all Services if name is "", or else the part of the Service "namespace/name".
 func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Services returns the Services of a namespace, the one of "namespace/name", or all if the filter is "".
+// Services returns all Services if filter is "", or else the Services of a namespace or the one Service
+// "namespace/name".
 func (c *Client) Services(ctx context.Context, filter string) (ServiceList, error) {
 	var list ServiceList
 	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)
 }
 
-// Names returns the names of all Services: "namespace/name".
+// Names returns the names of all Services in the form "namespace/name".
 func (c *Client) Names(ctx context.Context) ([]string, error) {
 	var names []string
 	return names, c.call(ctx, http.MethodGet, "names", nil, &names)
@@ -79,15 +80,15 @@ func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanati
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
 }
 
-// Reload makes the daemon read its configuration again and returns the reason if it refuses.
+// Reload makes the daemon read its configuration again. Reload returns the daemon's reason for a refusal.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }
 
-// retryBusy is the pause before a request that the daemon had no turn for is sent again.
+// retryBusy is the time to wait before repeating a request to a busy daemon.
 const retryBusy = 250 * time.Millisecond
 
-// call asks until the daemon has a turn for the request, or ctx ends.
+// call repeats a request until the daemon is no longer busy or ctx ends.
 func (c *Client) call(ctx context.Context, method, what string, query url.Values, into any) error {
 	for {
 		err := c.once(ctx, method, what, query, into)
@@ -147,7 +148,7 @@ func (c *Client) explainFailure(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// orAsMember names the socket's group, whose members may ask, unless it is root's.
+// orAsMember names the socket's group, whose members may connect, unless this group is root's.
 func orAsMember(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {

@@ -33,8 +33,8 @@ func addrPorts(list ...string) []plan.Endpoint {
 	return out
 }
 
-// testPlan has default/web over both families: a ClusterIP, a NodePort with policy Local and
-// a load-balancer address with a source range; and default/idle without endpoints.
+// testPlan returns a plan with default/web and default/idle. default/web has both families, a ClusterIP, a NodePort
+// with the policy Local, and a load-balancer address with a source range. default/idle has no endpoints.
 func testPlan() *plan.Plan {
 	forward := func(pool plan.Pool, snat bool) plan.Route { return plan.Route{Pool: pool, SNAT: snat} }
 	all := func(r plan.Route) [3]plan.Route { return [3]plan.Route{r, r, r} }
@@ -95,7 +95,7 @@ type daemon struct {
 	reloadErr error
 }
 
-// start runs a server on a socket of its own; stop ends it.
+// start runs a server, and stop ends the server.
 func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	t.Helper()
 	if d.Socket == "" {
@@ -161,7 +161,7 @@ func TestClientAndServerAgree(t *testing.T) {
 	if err := c.Reload(ctx); err == nil || err.Error() != d.reloadErr.Error() {
 		t.Errorf("Reload of a bad configuration: %v", err)
 	}
-	d.state.Snapshot = nil // which has no Services in this test
+	d.state.Snapshot = nil // in this test, the snapshot has no Services
 	if names, err := c.Names(ctx); err != nil || !slices.Equal(names, []string{"default/idle", "default/web"}) {
 		t.Errorf("Names: %q %v", names, err)
 	}
@@ -196,7 +196,7 @@ func TestNobodyAnswersWithoutADaemon(t *testing.T) {
 	}
 }
 
-// stale leaves a socket that nobody listens at.
+// stale leaves a socket on which no process listens.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -220,10 +220,10 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 		t.Errorf("the first daemon after a second one tried: %v", err)
 	}
 	stop()
-	_, stop = start(t, d) // again, in the same process: a reload
+	_, stop = start(t, d) // again in the same process, as after a reload
 	stop()
 
-	other, err := net.Listen("unix", path) // one that knows nothing of the lock
+	other, err := net.Listen("unix", path) // this listener takes no lock
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 	}
 }
 
-// A daemon that is stopped or hung holds its lock although it does not answer.
+// A daemon that is stopped or hung does not answer, but holds its lock.
 func TestTheLockTellsOfADaemonThatDoesNotAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "edgeway.sock")
 	release, err := LockOut(path)
@@ -280,7 +280,7 @@ func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// The group may ask, and change nothing.
+// Members of the socket's group can query the daemon, but they cannot reload it.
 func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
 	reloads := 0
 	s := newServer(Options{Reload: func(context.Context) error { reloads++; return nil }}, nil)
@@ -299,7 +299,7 @@ func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
 	}
 }
 
-// Whoever may not connect is told which group may.
+// An error for a user who may not connect names the group whose members may connect.
 func TestTheGroupOfTheSocketIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -12,43 +12,46 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Explanation says what happens to a new connection, and why.
+// Explanation describes what happens to a new connection, and why.
 type Explanation struct {
-	// InForce is false when it is about a plan that is not in the kernel.
+	// InForce is false if the explanation is based on a plan that is not in the kernel.
 	InForce     bool   `json:"inForce"`
 	Source      string `json:"source"`
 	Interface   string `json:"interface,omitempty"`
 	Destination string `json:"destination"`
 	Protocol    string `json:"protocol"`
-	// Origin is "pod", "host" or "outside"; Verdict "forward", "reject", "drop", "pass", "unreachable" (the kernel has no
-	// way there, or to no endpoint) or "fail" (the rules forward it, but a fault keeps it from working: see Faults).
+	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
+	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
+	// rules forward the connection, but one of Faults breaks it.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Fix is what to do. It is empty if nothing needs to be done, or if the fix is not known.
+	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if no fix is
+	// known.
 	Fix string `json:"fix,omitempty"`
-	// Way is the kernel's way from this host to the destination; empty: the packet does not come from it.
+	// Way is the kernel's route from this host to the destination, or "" if another host sends the packet.
 	Way string `json:"way,omitempty"`
-	// Service and Frontend are empty when no Service has the destination.
+	// Service and Frontend are "" if no Service has the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
-	// Affinity is how long the client keeps its endpoint.
+	// Affinity is the time for which the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
-	// Faults are those of the daemon that concern the connection, and then those of the Services that have, or claim,
-	// the destination.
+	// Faults holds the daemon's faults that concern the connection, and then the faults of the Services that own, or
+	// request, the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
-	// Out has a line for each dead endpoint of the Service, which says how the endpoint fails. A dead endpoint is in no
-	// pool while another one answers.
+	// Out describes the failure of each dead endpoint of the Service. A dead endpoint is in no pool while another
+	// endpoint answers.
 	Out []string `json:"out,omitempty"`
-	// Gaps has a sentence for each thing that the backend or a follower does differently.
+	// Gaps has a sentence for each feature that the backend or a follower implements differently.
 	Gaps []string `json:"gaps,omitempty"`
-	// Scheduler chooses the endpoint, at the virtual server Server; empty: the backend has none.
+	// Scheduler chooses the endpoint at the virtual server Server. Scheduler and Server are "" if the backend has no
+	// scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
-	// FastPath is "yes" or "no", and why; empty: neither the host nor the Service asks for it.
+	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut says by what a connection gets to its endpoint; empty: by rules alone.
+	// Shortcut names the mechanism that replaces the rules for a connection, or is "" if there is none.
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
@@ -56,44 +59,44 @@ type Explanation struct {
 type ExplainedEndpoint struct {
 	Address string `json:"address"`
 	Local   bool   `json:"local,omitempty"`
-	// SNAT says that the endpoint sees this host's address instead of the client's.
+	// SNAT reports whether the endpoint sees this host's address instead of the client's.
 	SNAT bool `json:"snat"`
-	// Way is the kernel's, or "no route to …".
+	// Way is the kernel's route to the endpoint, or "no route to …".
 	Way             string `json:"way"`
-	proxiers.Chosen        // by the scheduler
+	proxiers.Chosen        // weight and connections at the virtual server
 }
 
-// Forwarded says that the connection gets to an endpoint, as far as this host decides it.
+// Forwarded reports whether this host forwards the connection to an endpoint.
 func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
 
-// Fail notes a fault that keeps the connection from an endpoint.
+// Fail adds a fault that keeps the connection from an endpoint.
 func (e *Explanation) Fail(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
 
-// Verdicts that are no plan's.
+// Verdicts that do not come from the plan.
 const (
 	unreachable = "unreachable" // the kernel has no route
 	fails       = "fail"        // a fault of the daemon or its host concerns the connection
 )
 
-// Subject is what questions are answered from.
+// Subject holds the state from which questions are answered.
 type Subject struct {
 	State pipeline.State
 	// Gaps returns the declared differences of all Components for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// Way asks the kernel for its way to an address; see nodeinfo.WayTo. Never nil.
+	// Way returns the kernel's route to an address; see nodeinfo.WayTo. Way must not be nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
-	// Out names the dead endpoints of a ServicePort, and says how they fail; nil: nobody checks them.
+	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
 	Out      func(*plan.ServicePort) []string
-	FastPath FastPath // nil: nobody knows
-	// Faults returns the daemon's faults. It may be nil.
+	FastPath FastPath // may be nil
+	// Faults returns the daemon's faults. Faults may be nil.
 	Faults func() []fault.Fault
-	// Path asks the backend; see proxiers.Explainer. It may be nil.
+	// Path returns the backend's path of a connection; see proxiers.Explainer. Path may be nil.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
-// Explain says what happens to a connection. src is an address, followed by "@INTERFACE" when pods are detected by
-// their interface, or "host"; dst is "ADDR:PORT", "localhost:PORT" or "NAMESPACE/NAME[:PORT]" and may end in
-// "/PROTOCOL"; proto is "tcp" (also when it is empty), "udp" or "sctp".
+// Explain explains what happens to a connection. src is "host", or an address that may be followed by "@INTERFACE" if
+// pods are detected by their interface. dst is "ADDR:PORT", "localhost:PORT" or "NAMESPACE/NAME[:PORT]", and may end
+// in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
 func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	p, current, err := inForce(&s.State)
 	if err != nil {
@@ -118,7 +121,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	if q.noWay != nil {
 		e.Verdict, e.Reason, e.Fix = unreachable, q.noWay.Error(), fixNoWay(d)
 		if src == "host" {
-			e.Source = src // the kernel chose none
+			e.Source = src // the kernel chose no source address
 		}
 		return e, nil
 	}
@@ -130,7 +133,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	return e, nil
 }
 
-// faults adds the problems that concern a connection which the rules forward.
+// faults adds the problems that concern a connection that the rules forward.
 func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	if s.Faults == nil || !e.Forwarded() {
 		return
@@ -151,7 +154,7 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation is what the packet and the decision say by themselves.
+// explanation returns the part of the Explanation that follows from the packet and the decision alone.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),
@@ -177,7 +180,8 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	return e
 }
 
-// ways adds the endpoints and the kernel's ways to them. Where there is none to any, the connection goes nowhere.
+// ways adds the endpoints and the kernel's routes to them. If the kernel has a route to none of the endpoints, the
+// verdict becomes unreachable.
 func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort
@@ -201,7 +205,7 @@ func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	}
 }
 
-// path adds what the backend knows about the path of a connection.
+// path adds the backend's information about the path of a connection.
 func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool) {
 	if s.Path == nil || d.Service == nil || d.Verdict != plan.Forward {
 		return
@@ -223,7 +227,7 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 }
 
-// Services gives the names of all Services, sorted: "namespace/name".
+// Services returns the sorted names of all Services in the form "namespace/name".
 func (s *Subject) Services() []string {
 	out := []string{}
 	if snap := s.State.Snapshot; snap != nil {

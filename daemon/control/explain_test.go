@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// testWay is the kernel of the host of testPlan: one link, and no IPv6.
+// testWay returns the kernel's routes on the host of testPlan, which has one link and no IPv6.
 func testWay(to netip.Addr) (nodeinfo.Way, error) {
 	own := netip.MustParseAddr("192.0.2.7")
 	switch {
@@ -38,7 +38,7 @@ func subjectOf(p *plan.Plan) *Subject {
 	return &Subject{State: pipeline.State{InForce: p}, Gaps: noGaps, Way: testWay}
 }
 
-// explained gives the answer, and how it is printed.
+// explained returns the explanation and its printed text.
 func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, string) {
 	t.Helper()
 	e, err := s.Explain(src, dst, proto)
@@ -57,7 +57,7 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 	for _, tt := range []struct {
 		src, dst, proto string
 		origin, verdict string
-		says            string // in the text
+		says            string // in the printed text
 	}{
 		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "via 192.0.2.1 on eth0"},
 		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
@@ -79,8 +79,8 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", ""},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
 		{"192.0.2.7", "10.96.0.1:80", "", "host", "forward", "10.96.0.1:80/TCP, via 192.0.2.1 on eth0"},
-		// A Service: a client outside takes the load balancer's address, where it may not connect; all others the
-		// ClusterIP.
+		// A client outside gets the load balancer's address of a Service, although the client may not connect there.
+		// All other clients get the ClusterIP.
 		{"host", "default/web", "", "host", "forward", "to         10.96.0.1:80/TCP"},
 		{"10.1.0.9@cni0", "default/web:80", "", "pod", "forward", "to         10.96.0.1:80/TCP"},
 		{"192.0.2.99", "default/web:http/tcp", "", "outside", "drop", "to         203.0.113.1:80/TCP"},
@@ -128,7 +128,8 @@ func TestExplainRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// On a host with two links the source depends on where the connection goes, and the source decides.
+// On a host with two links, the source address depends on the destination, and the verdict depends on the source
+// address.
 func TestExplainAsksTheKernelForTheSource(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.State.InForce.Node.HostAddrs = append(s.State.InForce.Node.HostAddrs, netip.MustParseAddr("198.51.100.9"))
@@ -166,7 +167,7 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 	}
 }
 
-// withObjects is a Subject of testPlan that knows the objects, too.
+// withObjects returns a Subject of testPlan that also has a snapshot of objects.
 func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
 	addrs := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
 	s := subjectOf(testPlan())
@@ -264,7 +265,7 @@ func TestGapsAreShown(t *testing.T) {
 	}
 }
 
-// The way to the client and those to the endpoints decide whether a connection leaves the rules.
+// The routes to the client and to the endpoints decide whether a connection takes the fast path.
 func TestExplainTellsOfTheFastPath(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.FastPath = func(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
@@ -279,7 +280,7 @@ func TestExplainTellsOfTheFastPath(t *testing.T) {
 	}
 }
 
-// What the daemon knows to be broken is not said to be forwarded: a fault that concerns the connection is its verdict.
+// The verdict is "fail" rather than "forward" if a fault of the daemon concerns the connection.
 func TestExplainAgreesWithTheFaults(t *testing.T) {
 	s := withObjects(nil)
 	const client, dst = "192.0.2.99", "10.96.0.1:80"

@@ -10,10 +10,10 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// escapes would take over a terminal, and forge a line.
+// escapes is a text that would take over a terminal and forge a line.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// spoil writes escapes into each text that v holds, lists of one and nested ones included.
+// spoil writes escapes into each text in v, including lists of one element and nested structures.
 func spoil(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -11,35 +11,36 @@ import (
 	"edgeway/daemon/text"
 )
 
-// limits bound the memory and the connections that clients of the socket can make the daemon hold. Every member of the
-// socket's group can connect: 200 connections that requested the plan and did not read it took 1 GB.
+// limits bounds the memory and the connections that clients of the socket can occupy. Every member of the socket's
+// group can connect: 200 connections that requested the plan without reading it took 1 GB.
 type limits struct {
-	// connections bounds the open connections. For one more, the server closes the oldest connection of the user with
-	// the most connections.
+	// connections bounds the open connections. When another client connects, the server closes the oldest connection
+	// of the user with the most connections.
 	connections int
 	// header bounds the time until the header of a request has arrived.
 	header time.Duration
-	// turn bounds the time that a request for a large answer waits, because only one such answer exists at a time for
-	// the group, and one for root and the daemon's user.
+	// turn bounds the time that a request for a large answer waits. The server builds only one large answer at a time
+	// for the group, and one for root and the daemon's user.
 	turn time.Duration
-	// stall bounds the time in which a client reads one piece of the answer, and whole the time for all pieces.
+	// stall bounds the time in which a client must read one piece of the answer. whole bounds the time for all
+	// pieces.
 	stall, whole time.Duration
 }
 
-// defaultLimits suit the commands, which read at once and give up after 30 s.
+// defaultLimits suit the commands, which read immediately and give up after 30 s.
 var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, stall: 5 * time.Second, whole: 30 * time.Second,
 }
 
-// errBusy answers a request that waited for its turn in vain. The client tries again.
+// errBusy is the answer to a request that got no turn in time. The client tries again.
 var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
 
-// large is like answer, but for values that grow with the plan. Only one of them exists at a time.
+// large is like answer, but for values that grow with the plan. Only one large answer exists at a time.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
 		turn := s.groupTurn
-		if isOwner(r.Context()) { // members of the group must not keep root from asking
+		if isOwner(r.Context()) { // members of the group must not keep root waiting
 			turn = s.ownerTurn
 		}
 		wait, cancel := context.WithTimeout(r.Context(), s.limits.turn)
@@ -71,7 +72,7 @@ func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	}
 }
 
-// pieces is a writer that gives each piece of a text a deadline of its own.
+// pieces is a writer that sets a new deadline for each piece of a text.
 type pieces struct {
 	w       http.ResponseWriter
 	control *http.ResponseController

@@ -21,7 +21,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bigState has a plan whose answer is about a megabyte, more than the kernel buffers for a Unix socket.
+// bigState returns a state whose plan needs an answer of about a megabyte, more than the kernel buffers for a Unix
+// socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -33,7 +34,7 @@ func bigState() pipeline.State {
 	return pipeline.State{Plan: p, InForce: p}
 }
 
-// serveLimited runs a server with these limits until the test ends.
+// serveLimited runs a server with the limits until the test ends.
 func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -69,13 +70,13 @@ func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		_, _ = io.WriteString(c, "GET /v1/plan HTTP/1.1\r\nHost: edgeway\r\n\r\n") // it may be closed by now
+		_, _ = io.WriteString(c, "GET /v1/plan HTTP/1.1\r\nHost: edgeway\r\n\r\n") // fails if the server closed c
 		clients = append(clients, c)
 	}
 	return clients
 }
 
-// open returns the number of clients that the server has not hung up on.
+// open returns the number of clients whose connections the server has not closed.
 func open(t *testing.T, clients []*net.UnixConn) (n int) {
 	t.Helper()
 	for _, c := range clients {
@@ -101,7 +102,7 @@ func open(t *testing.T, clients []*net.UnixConn) (n int) {
 	return n
 }
 
-// eventually waits until at most this many clients are open.
+// eventually waits until at most the given number of clients have open connections.
 func eventually(t *testing.T, clients []*net.UnixConn, most int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); open(t, clients) > most; time.Sleep(10 * time.Millisecond) {
@@ -121,7 +122,7 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two hundred clients that do not read hold 16 connections and one answer, and nobody else waits for them.
+// Two hundred clients that do not read hold only 16 connections and one answer, and no other client waits for them.
 func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
@@ -138,8 +139,8 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond)      // for answers that should not be made
-	if all := live() - empty; all > 6*one { // one, while it grows, and what is left of the one before
+	time.Sleep(200 * time.Millisecond)      // time for answers that must not exist
+	if all := live() - empty; all > 6*one { // the growing answer and the rest of the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
 	if s, err := c.Status(t.Context()); err != nil || s.Version != "1.2.3" {
@@ -147,7 +148,7 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	}
 }
 
-// awaitAnswer waits until the answer has begun, of which it takes nothing.
+// awaitAnswer waits for the beginning of the answer without reading any data.
 func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -160,10 +161,10 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // the rest of the buffer
+	time.Sleep(100 * time.Millisecond) // time for the rest of the buffer
 }
 
-// Nobody waits for ever for clients that do not read, and a command that has no turn now gets one later.
+// The server closes the connections of clients that do not read, and a command that had to wait gets its answer.
 func TestTheTimeoutsFreeTheSocket(t *testing.T) {
 	l := defaultLimits
 	l.header, l.turn, l.stall = 300*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
@@ -188,7 +189,7 @@ func TestTheTimeoutsFreeTheSocket(t *testing.T) {
 	}
 }
 
-// A client that reads a little each time is cut off, too.
+// The server also closes the connection of a client that reads a little at a time.
 func TestAnAnswerMayNotTakeForever(t *testing.T) {
 	l := defaultLimits
 	l.whole = 500 * time.Millisecond
@@ -224,7 +225,7 @@ func TestACommandThatIsCutOffSaysSo(t *testing.T) {
 	}
 }
 
-// Members of the group who take every turn keep each other waiting, but not root.
+// Members of the group who request large answers all the time delay each other, but not root.
 func TestRootHasTurnsOfItsOwn(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{

@@ -12,7 +12,7 @@ import (
 // peerKey is the context key of a connection's peer: the user ID of the program that connected.
 type peerKey struct{}
 
-// withPeer adds the peer's user ID, if the kernel knows it.
+// withPeer adds the peer's user ID if the kernel reports it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	peer, err := httpbound.Peer(conn)
 	if err != nil {
@@ -23,8 +23,8 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 
 var errNotOwner = errors.New("only root and the daemon's user may reload: run the command as root")
 
-// isOwner reports whether the peer is root or the daemon's user. Members of the socket's group and unknown peers are
-// not: they may ask, and change nothing.
+// isOwner reports whether the peer is root or the daemon's user. Members of the socket's group and unknown peers can
+// query the daemon, but cannot change anything.
 func isOwner(ctx context.Context) bool {
 	uid, known := ctx.Value(peerKey{}).(uint32)
 	return known && (uid == 0 || int(uid) == os.Geteuid())

@@ -10,23 +10,24 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Plan is the plan of a daemon, for programs.
+// Plan is the JSON form of a daemon's plan, for other programs.
 type Plan struct {
 	// InForce reports whether the plan is in the kernel.
 	InForce bool `json:"inForce"`
 	*plan.Plan
-	// Problems are the faults of the objects that the plan is made from.
+	// Problems holds the faults of the objects from which the plan was made.
 	Problems []fault.Fault `json:"problems,omitempty"`
 }
 
-// NewPlan returns a Plan whose JSON has a list of Services, if only an empty one.
+// NewPlan returns a Plan whose JSON always has a list of Services, even if the list is empty.
 func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	list := *p
 	list.Services = append([]*plan.ServicePort{}, p.Services...)
 	return Plan{inForce, &list, problems}
 }
 
-// Only returns the plan of one Service ("namespace/name"), with its problems. It returns an error if there are neither.
+// Only returns the plan of one Service ("namespace/name") with its problems. Only returns an error if the Service has
+// neither ServicePorts nor problems.
 func (v Plan) Only(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok || strings.Contains(short, "/") {

@@ -17,16 +17,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// question is a connection that somebody asks about.
+// question is a connection to explain.
 type question struct {
 	packet plan.Packet
-	// way is the kernel's to the destination, where this host sends the packet; noWay says that there is none.
+	// way is the kernel's route to the destination if this host sends the packet. noWay is the error if there is no
+	// route.
 	way   *nodeinfo.Way
 	noWay error
 }
 
-// elsewhere is the interface of a packet from another host when no interface was given. No pattern
-// for pods' interfaces should match it.
+// elsewhere is the interface of a packet from another host if the user named no interface. No pattern for pod
+// interfaces should match this name.
 const elsewhere = "?"
 
 // ask parses a question; see Explain.
@@ -53,8 +54,8 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	return q, err
 }
 
-// find asks the kernel for the way of a packet that this host sends, and for its source unless one was given. Where
-// there is no way the source does not matter: it is any of the family.
+// find looks up the route of a packet that this host sends, and its source address if the user named none. Without a
+// route, find chooses any source address of the family, because the address does not matter.
 func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)) error {
 	found, err := way(q.packet.Dst.Addr())
 	if err != nil {
@@ -80,8 +81,8 @@ func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)
 	return nil
 }
 
-// origin is where a connection comes from. Without an interface it is this host; without an address the kernel
-// chooses one.
+// origin is the source of a connection. If iface is "", this host is the source. If addr is not valid, the kernel
+// chooses the source address.
 type origin struct {
 	addr  netip.Addr
 	iface string
@@ -103,13 +104,13 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 	return origin{a, iface}, nil
 }
 
-// target is where a connection goes: to an address, to a port of this host's loopback, or to a Service.
+// target is the destination of a connection: an address, a port on this host's loopback interface, or a Service.
 type target struct {
-	protocol plan.Protocol  // 0: it was not said
-	addr     netip.AddrPort // without a port: the one that a Service has there
-	loopback bool           // addr has the port only
-	service  tracker.Name   // without a namespace: of any
-	port     string         // of the Service, a number or a name; empty: it was not said
+	protocol plan.Protocol  // 0 if not specified
+	addr     netip.AddrPort // without a port, the only port of Services at the address
+	loopback bool           // addr holds only a port
+	service  tracker.Name   // without a namespace, the only Service of that name
+	port     string         // of the Service, as a number or a name, or "" if not specified
 }
 
 func parseTarget(dst, proto string) (to target, err error) {
@@ -152,7 +153,7 @@ func parseTarget(dst, proto string) (to target, err error) {
 	return to, nil
 }
 
-// parseAddr parses an address with or without a port, which is 0 then.
+// parseAddr parses an address with or without a port. Without a port, the returned port is 0.
 func parseAddr(s string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
@@ -166,7 +167,7 @@ func isAddr(s string) bool {
 	return err == nil
 }
 
-// locate gives the address and port of a target, for a client there.
+// locate returns the protocol, address and port of a target for a client at from.
 func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	switch protocol := cmp.Or(to.protocol, plan.TCP); {
 	case to.service.Name != "":
@@ -188,7 +189,7 @@ func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, n
 	}
 }
 
-// findService returns the only Service of a name.
+// findService returns the Service with the name, or an error unless exactly one Service has that name.
 func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	known := s.Services()
 	var of []string
@@ -207,7 +208,8 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
 }
 
-// locatePort returns the only port of Services at an address, over TCP if there is a choice.
+// locatePort returns the only port of Services at an address. locatePort prefers TCP if several protocols have a
+// port.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -234,8 +236,8 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 		to.addr.Addr())}
 }
 
-// locateService takes the port that was asked for, or the only one, over TCP if there is a choice. A client outside
-// takes the address that is meant for it; this host and its pods, the ClusterIP.
+// locateService returns the requested port of a Service, or else its only port, and prefers TCP if several protocols
+// have a port. A client outside gets an address for outside clients. This host and its pods get the ClusterIP.
 func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort
@@ -272,7 +274,7 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 	return fit[0].Name.Protocol, at, nil
 }
 
-// unserved is the error for a Service that is not in the plan.
+// unserved returns the error for a Service that is not in the plan.
 func (s *Subject) unserved(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
 		return fmt.Errorf("Service %s/%s is served at no address: see edgeway services %s/%s", name.Namespace, name.Name,
@@ -281,7 +283,7 @@ func (s *Subject) unserved(name tracker.Name) error {
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())
 }
 
-// unknownService proposes the one that was meant.
+// unknownService returns an error that suggests the Service with the most similar name.
 func unknownService(name string, known []string) error {
 	message := fmt.Sprintf("Service %s does not exist, or has no ClusterIP", name)
 	if near, ok := text.Nearest(name, known); ok {
@@ -290,7 +292,7 @@ func unknownService(name string, known []string) error {
 	return errors.New(message)
 }
 
-// portsAt names the Services that have a ClusterIP, and their ports.
+// portsAt names the Services whose ClusterIP is addr, and their ports.
 func portsAt(p *plan.Plan, addr netip.Addr) string {
 	var names, ports []string
 	for _, sp := range p.Services {
@@ -303,7 +305,7 @@ func portsAt(p *plan.Plan, addr netip.Addr) string {
 	return strings.Join(slices.Compact(names), ", ") + " has " + strings.Join(ports, ", ")
 }
 
-// fits reports whether the ServicePort is one that was asked for.
+// fits reports whether the ServicePort has the protocol and the port of the target.
 func (t target) fits(sp *plan.ServicePort) bool {
 	if t.protocol != 0 && t.protocol != sp.Name.Protocol {
 		return false
@@ -312,9 +314,9 @@ func (t target) fits(sp *plan.ServicePort) bool {
 		slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return t.port == strconv.Itoa(int(f.Port)) })
 }
 
-// choose gives the address of the ServicePort that such a client uses.
+// choose returns the address of the ServicePort that a client at from uses.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
-	// Indexed by kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
+	// ranks has a rank for each kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
 	ranks := [...]int{0, 2, 1, 3}
 	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
 		ranks = [...]int{3, 1, 0, 2}
@@ -331,8 +333,8 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText is "80/TCP", or "80/TCP (web)" for a port that has a name. The port is that of the first frontend, which is
-// never a NodePort if there is another.
+// portText returns "80/TCP", or "80/TCP (web)" for a port that has a name. portText takes the port of the first
+// frontend, which is a NodePort only if the ServicePort has no other frontend.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {

@@ -1,5 +1,6 @@
-// Package control lets the commands talk to the daemon: JSON over HTTP over a Unix socket that only
-// its owner and its group can use. The group may ask; only root and the owner may reload.
+// Package control connects the commands to the daemon with JSON over HTTP, through a Unix socket that only the
+// socket's owner and group can use. Members of the group can query the daemon. Only root and the owner can reload the
+// daemon.
 //
 //	GET  /v1/status
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
@@ -9,8 +10,8 @@
 //	GET  /v1/facts    the facts that edgeway doctor needs
 //	POST /v1/reload
 //
-// A failure is {"error": "..."} with a status of 400 or more; after 503 the client tries again. The commands print
-// the same values as text (text_*.go), the verdict first.
+// The answer to a failed request is {"error": "..."} with a status of 400 or more. After 503 the client tries again.
+// The commands print the same values as text (text_*.go), beginning with the verdict.
 package control
 
 import (
@@ -34,10 +35,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options hold the functions that answer. The server calls them from any goroutine. Path, Place and Dead may
-// be nil.
+// Options hold the functions that compute the answers. The server calls these functions from any goroutine. Path,
+// Place and Dead may be nil.
 type Options struct {
-	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside it.
+	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside the socket.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status
@@ -54,7 +55,7 @@ type Options struct {
 	// Place and Dead are described at ServiceInput.
 	Place func(source.Key) string
 	Dead  func() *endpointcheck.Dead
-	// Reload returns nil once the new configuration is known to be good, or else the reason.
+	// Reload returns nil when the new configuration is known to be good, or else the reason why it is not.
 	Reload func(context.Context) error
 }
 
@@ -64,12 +65,13 @@ type Server struct {
 	socket *socket
 	limits limits
 
-	// ownerTurn and groupTurn have room for one request: the one whose large answer exists.
+	// ownerTurn and groupTurn each admit one request for a large answer at a time.
 	ownerTurn, groupTurn chan struct{}
 }
 
-// Listen takes the socket, or fails with ErrRunning when another daemon owns it. It keeps a second daemon from
-// programming the host, so it comes before anything that changes the host. The caller then calls Run or Close.
+// Listen takes the socket, or fails with ErrRunning if another daemon owns the socket. Listen keeps a second daemon
+// from programming the host, so it must be called before anything changes the host. The caller then calls Run or
+// Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {
@@ -85,14 +87,14 @@ func newServer(opts Options, s *socket) *Server {
 	}
 }
 
-// Close releases the socket without answering.
+// Close releases the socket without answering requests.
 func (s *Server) Close() error { return s.socket.Close() }
 
-// Run answers until ctx ends, lets running answers finish, and releases the socket.
+// Run answers requests until ctx ends, waits for unfinished answers, and releases the socket.
 func (s *Server) Run(ctx context.Context) error {
 	server := httpbound.Server(s.handler(), s.opts.Logger)
 	server.ConnContext = withPeer
-	// A reload takes minutes on a slow board. Go (1.26) would end its context after ReadTimeout.
+	// A reload takes minutes on a slow board. With a ReadTimeout, Go (1.26) would end the context of a reload.
 	server.ReadTimeout, server.WriteTimeout = 0, 0
 	server.ReadHeaderTimeout = s.limits.header
 	server.SetKeepAlivesEnabled(false)

@@ -20,8 +20,8 @@ import (
 // them.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults holds the faults of parts of manifests that cannot be used. Such a part may be a Service that is missing
-	// from Items.
+	// Faults holds the faults of parts of manifests that cannot be used. One of these parts may be a Service that is
+	// missing from Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
@@ -33,15 +33,14 @@ type ServiceItem struct {
 	Type string `json:"type,omitempty"`
 	// Source is "file:line" of a manifest, "manifest" if the file cannot be read now, or "API server".
 	Source string `json:"source,omitempty"`
-	// Addresses and Ports hold the addresses and ports in force or, if the Service is not served, those that it asks
-	// for.
+	// Addresses and Ports hold the addresses and ports in force or, if the Service is not served, the requested ones.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
 	// All is the number of distinct addresses of the Service's endpoints, and Ready is the number of these addresses
 	// that get connections and answer.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// ServicePorts and Endpoints are counted as in Status.
+	// ServicePorts and Endpoints are counted in the same way as in Status.
 	ServicePorts int           `json:"servicePorts"`
 	Endpoints    int           `json:"endpoints"`
 	State        ServiceState  `json:"state"`
@@ -80,8 +79,8 @@ type ServiceInput struct {
 	Place func(source.Key) string
 }
 
-// lister indexes the faults by object: refused holds those of ServicePorts that the kernel refuses, idle those of ports
-// without an endpoint, and others those of the snapshot and the plan.
+// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel refuses, idle the
+// faults of ports without an endpoint, and others the faults of the snapshot and the plan.
 type lister struct {
 	ServiceInput
 	snapshot              *tracker.Snapshot // empty until the sources have listed all objects
@@ -95,7 +94,7 @@ func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
 	return ServiceTable{ServiceList: list, None: "no Service"}
 }
 
-// NewServiceList returns the list of all Services. It returns an error while there is no plan.
+// NewServiceList returns the list of all Services. NewServiceList returns an error while there is no plan.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
 	p, _, err := inForce(&in.State)
@@ -132,8 +131,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of parts of manifests that are not usable objects. It clears Object, because the place
-// of the fault already names the part.
+// documents returns the faults of parts of manifests that are not usable objects. documents clears Object, because
+// the place of the fault already names the part.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument.String() {
@@ -318,8 +317,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only returns the list with the Services of a namespace, or with the one Service "namespace/name". It returns an error
-// if that Service does not exist.
+// Only returns the list with the Services of a namespace, or with the one Service "namespace/name". Only returns an
+// error if that Service does not exist.
 func (v ServiceList) Only(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {

@@ -49,19 +49,20 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockFolder holds the lock file of each network namespace. Only the folder's owner and root can write to the folder.
-// An abstract socket cannot replace the lock file, because any user could bind that socket.
+// lockFolder is the directory of the lock files, one for each network namespace. Only root and the owner of this
+// directory can write to it. An abstract socket cannot replace the lock file, because any user could bind that
+// socket.
 const lockFolder = "/run/edgeway"
 
 // LockNamespace locks the network namespace of the process, because two daemons with different sockets would keep
-// repairing each other's rules. It returns ErrRunning if another daemon holds the lock. If the process cannot use the
-// folder, for example in a unit that the operator wrote, LockNamespace locks nothing.
+// repairing each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process
+// cannot use lockFolder, for example in a unit that the operator wrote, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
 	var ns unix.Stat_t
 	_ = unix.Stat("/proc/self/ns/net", &ns)
-	if ns.Ino == 0 { // without /proc, as in a chroot
+	if ns.Ino == 0 { // /proc is not mounted, as in a chroot
 		return io.NopCloser(nil), nil
 	}
 	if flags&os.O_CREATE != 0 {
@@ -76,22 +77,22 @@ func lockNamespace(flags int) (io.Closer, error) {
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t
-	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the service's user must be able to open the file
+	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the daemon's user must be able to open the file
 		_ = lock.Chown(int(folder.Uid), int(folder.Gid))
 	}
 	return lock, nil
 }
 
-// Close removes the socket and releases the lock. The lock file stays: without it, two daemons could lock two files of
-// the same name.
+// Close removes the socket and releases the lock. The lock file stays, because otherwise two daemons could lock two
+// different files of the same name.
 func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-// LockOut keeps daemons from starting with this socket or in this network namespace until release is called. It returns
-// ErrRunning while a daemon holds one of the locks: a daemon that is stopped or hung does not answer, but holds the
-// lock until it ends. If no daemon has ever started, there is no lock file, and LockOut creates none, because the
-// daemon's user could not lock a file that root owns.
+// LockOut keeps daemons from starting with this socket or in this network namespace until release is called. LockOut
+// returns ErrRunning while a daemon holds one of the locks. A daemon that is stopped or hung does not answer, but
+// holds its lock until it ends. If no daemon has ever started, there is no lock file, and LockOut creates none,
+// because the daemon's user could not lock a file that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
@@ -132,7 +133,7 @@ func listenerOf(path string) int {
 }
 
 func acquire(path string, flags int) (*os.File, error) {
-	// Root must not follow a link that the user of the service has made.
+	// Root must not follow a link that the daemon's user created.
 	f, err := os.OpenFile(path, flags|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxProblems bounds the list in a Status. Their number is always complete.
+// maxProblems bounds the list of problems in a Status. The number of problems is always complete.
 const maxProblems = 50
 
 // Status is the state of the daemon at one moment. A client gets only the fields of State that have JSON names.
@@ -28,13 +28,13 @@ type Status struct {
 	Health  health.State `json:"state"`
 	Summary string       `json:"summary"`
 	health.Report
-	// Problems are the faults of objects.
+	// Problems holds the faults of objects.
 	Problems StatusProblems `json:"problems"`
-	// Ignored has the IDs whose notices Faults leaves out.
+	// Ignored holds the IDs of the notices that are omitted from Faults.
 	Ignored []string `json:"ignored,omitempty"`
 
 	pipeline.State
-	Counts pipeline.Counts `json:"counts"` // in the kernel
+	Counts pipeline.Counts `json:"counts"` // of the plan in the kernel
 	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node for the host.
 	Node       *plan.Node `json:"node,omitempty"`
 	Zone       string     `json:"zone,omitempty"`
@@ -42,14 +42,15 @@ type Status struct {
 
 	Sources   []StatusSource `json:"sources"`
 	LastKnown LastKnown      `json:"lastKnown"`
-	// Checks is absent if no endpoints are checked, and FastPath if there is no fast path.
+	// Checks is absent if no endpoints are checked, and FastPath is absent if there is no fast path.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	// Shortcut says how many connections take the backend's shortcut. It is absent if the backend has none.
+	// Shortcut says how many connections take the backend's shortcut. Shortcut is absent if the backend has no
+	// shortcut.
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the faults of objects.
+// StatusProblems holds the number of faults of objects, and the first of these faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
 	First []fault.Fault `json:"first"` // at most 50
@@ -61,11 +62,11 @@ type StatusSource struct {
 	source.Status
 }
 
-// LastKnown is the state on disk.
+// LastKnown is the state of the sources that is saved on disk.
 type LastKnown struct {
-	// Serving reports whether the state on disk is served.
+	// Serving reports whether the daemon serves the state on disk.
 	Serving bool `json:"serving"`
-	// SavedAt is the time when the state was written. It is absent if there is none.
+	// SavedAt is the time when the state was written. SavedAt is absent if there is no state on disk.
 	SavedAt time.Time `json:"savedAt,omitzero"`
 }
 
@@ -75,14 +76,14 @@ type StatusChecks struct {
 	Dead      int `json:"dead"` // the endpoints that do not answer
 }
 
-// StatusFastPath holds the connections that do not take the rules.
+// StatusFastPath holds the connections that take the fast path instead of the rules.
 type StatusFastPath struct {
 	proxiers.Offloading
-	// Err says why the connections are not known.
+	// Err is the reason why the connections could not be read.
 	Err string `json:"error,omitempty"`
 }
 
-// NewStatus returns the part of a Status that the pipeline and the health report know.
+// NewStatus returns the part of a Status that follows from the pipeline and the health report.
 func NewStatus(state pipeline.State, report health.Report) Status {
 	problems := state.Problems()
 	s := Status{
@@ -93,7 +94,7 @@ func NewStatus(state pipeline.State, report health.Report) Status {
 		},
 	}
 	s.Faults = append([]fault.Fault{}, s.Faults...)
-	// Right after a reload there is no plan but the one in force.
+	// Right after a reload, the plan in force is the only plan.
 	if p := cmp.Or(state.Plan, state.InForce); p != nil {
 		s.Node = p.Node
 	}

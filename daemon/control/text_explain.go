@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Print prints the verdict, then why.
+// Print prints the verdict and then the reasons.
 func (e Explanation) Print(p *text.Screen) {
 	p.Verdict(e.severity(), e.Verdict+":", e.Reason)
 	p.Fix(e.Fix)
@@ -38,7 +38,7 @@ func (e Explanation) Print(p *text.Screen) {
 	rows(p, "fast path", e.FastPath)
 }
 
-// severity returns what the verdict means for the client.
+// severity returns the severity of the verdict for the client.
 func (e Explanation) severity() fault.Severity {
 	switch e.Verdict {
 	case plan.Forward.String():

@@ -56,7 +56,7 @@ func (t ServiceTable) Print(p *text.Screen) {
 	}
 }
 
-// verdict says how many of the Services are served without a fault.
+// verdict returns a summary with the number of Services that are served without a fault.
 func (t ServiceTable) verdict(ok int) string {
 	out := t.None
 	if n := len(t.Items); n > 0 {
@@ -100,7 +100,7 @@ func (p ServiceItemPort) String() string {
 	return port + "/" + p.Protocol
 }
 
-// state returns the state in words, with the first reason. It leaves out the reason for a single Service, because all
+// state returns the state in words, with the first reason. state omits the reason for a single Service, because all
 // reasons follow the table.
 func (t ServiceTable) state(s *ServiceItem) string {
 	out := strings.ReplaceAll(string(s.State), "-", " ")
@@ -119,7 +119,7 @@ func (t ServiceTable) state(s *ServiceItem) string {
 	return out
 }
 
-// shortList joins values up to a size, and appends the number of the values left out: "10.96.0.10,+2".
+// shortList joins values up to a size and appends the number of the omitted values, as in "10.96.0.10,+2".
 func shortList[T any](values []T, size int) string {
 	var out strings.Builder
 	for i, v := range values {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Print prints the verdict, the faults and then what is served.
+// Print prints the verdict, the faults, and then the served Services and the state of each part.
 func (s Status) Print(p *text.Screen) {
 	worst, verdict, reason := s.verdict()
 	p.Verdict(worst, fmt.Sprintf("edgeway %s: %s", s.Version, verdict), reason)
@@ -64,13 +64,13 @@ func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
 
 func (s Status) since(f fault.Fault) string {
 	if f.Since.IsZero() || strings.HasPrefix(f.ID, "source-") {
-		return "" // the message of a source says it
+		return "" // the message of a source contains the time
 	}
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// stages prints the backend, and the repairs of rules that another program changed. The followers are a detail: if one
-// fails, there is a fault.
+// stages prints the backend, and the repairs of rules that another program changed. The followers are a detail,
+// because a failing follower also causes a fault.
 func (s Status) stages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.Running.IsZero() {

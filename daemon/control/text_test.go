@@ -60,7 +60,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The golden files are the screens of a terminal of 80 columns. Only services_wide.txt is wider.
+// The golden files show a terminal of 80 columns. Only services_wide.txt is wider.
 func TestScreensFitATerminal(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) < 8 {
@@ -143,7 +143,7 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
-// Developers find the counters of the fast path and of the shortcut with --verbose.
+// Only --verbose shows the counters of the fast path and of the shortcut.
 func TestDetailsAreForDevelopers(t *testing.T) {
 	s := statusOf(testState())
 	s.Shortcut = []string{"1 of 2 connections by socket"}
@@ -168,7 +168,7 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 	})
 }
 
-// Who answers is not unreachable.
+// A source that answers with an error is not reported as unreachable.
 func TestASourceThatRefuses(t *testing.T) {
 	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}}), 0, false)
 	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: answers"} {
@@ -188,7 +188,8 @@ func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 	}
 }
 
-// Right after a reload there are no objects and no plan of the new configuration yet: what is in force has the names.
+// Right after a reload, there are neither objects nor a plan of the new configuration, so Status takes the names from
+// the plan in force.
 func TestStatusHasTheNamesRightAfterAReload(t *testing.T) {
 	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

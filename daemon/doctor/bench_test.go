@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// BenchmarkCheapChecks is one of the daemon's rounds, on a host that nothing is wrong with. It runs once a minute where
-// nothing changes; "cpu-ms/op" has the kernel's part, too.
+// BenchmarkCheapChecks measures one of the daemon's rounds on a host without faults. The daemon runs about one such
+// round a minute if nothing changes. The metric "cpu-ms/op" includes the time spent in the kernel.
 func BenchmarkCheapChecks(b *testing.B) {
 	for _, c := range []struct{ services, endpoints, networks int }{{10, 3, 3}, {1000, 10, 100}, {10_000, 10, 500}} {
 		b.Run(fmt.Sprintf("services=%d,networks=%d", c.services, c.networks), func(b *testing.B) {
@@ -32,7 +32,7 @@ func BenchmarkCheapChecks(b *testing.B) {
 	}
 }
 
-// benchHost has Services whose endpoints are spread over networks.
+// benchHost returns a host with Services whose endpoints are spread over several networks.
 func benchHost(services, endpoints, networks int) *Host {
 	var list []*plan.ServicePort
 	for s := range services {
@@ -49,7 +49,8 @@ func benchHost(services, endpoints, networks int) *Host {
 	return h
 }
 
-// cpuTime is this process's processor time: with what the runtime spends on other threads while a socket is waited for.
+// cpuTime returns the processor time of this process, including the time that the runtime spends on other threads
+// while this thread waits for a socket.
 func cpuTime(b testing.TB) time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

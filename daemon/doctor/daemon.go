@@ -13,12 +13,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// daemon returns the faults that the daemon knows, except for those of the other checks. Without a daemon they are the
-// faults that the sources have on this host.
+// daemon returns the faults that the daemon reports, without those of the other checks. If no daemon runs, daemon
+// returns the faults that the sources report on this host.
 func daemon(_ context.Context, h *Host) []fault.Fault {
 	const details = "edgeway status"
 	var out []fault.Fault
-	others := []string{kube.ClockID, kube.RangesID} // which the API server was asked for just now
+	others := []string{kube.ClockID, kube.RangesID} // the check api-server reports these
 	for _, c := range Checks() {
 		others = append(others, c.Name)
 	}
@@ -51,7 +51,7 @@ func orElse(text, instead string) string {
 	return text
 }
 
-// AsRoot is the fix for what only root may read.
+// AsRoot is the fix for a check that needs root's permissions.
 const AsRoot = "sudo edgeway doctor"
 
 func backend(ctx context.Context, h *Host) []fault.Fault {
@@ -82,14 +82,14 @@ func backend(ctx context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// The folders of systemd's units, and of the package's examples.
+// The systemd unit, the administrator's directory of units, and the package's directory of examples.
 const (
 	unitName   = "edgeway.service"
 	ownUnits   = "/etc/systemd/system"
 	shareFiles = "/usr/share/edgeway"
 )
 
-// dropIn looks whether the unit, if there is one, has the drop-in that the backend needs.
+// dropIn reports a problem if the unit is installed without the drop-in that the backend needs.
 func dropIn(_ context.Context, h *Host) []fault.Fault {
 	folders := []string{ownUnits, "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 	has := func(name string) bool {

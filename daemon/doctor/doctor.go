@@ -1,8 +1,8 @@
-// Package doctor looks at this host for what keeps connections to Services from working although the rules are right.
+// Package doctor finds out why connections to Services fail on this host although Edgeway's rules are right.
 //
-// A Check looks at one thing and gives findings: what was seen, and what mends it. "edgeway doctor" runs all of them,
-// beside a daemon or without one. The daemon runs the cheap ones itself, again and again (Rounds): what they find are
-// its conditions.
+// A Check inspects one aspect of the host and returns findings with their fixes. "edgeway doctor" runs all checks,
+// with or without a running daemon. The daemon repeats the cheap checks (Rounds) and reports their findings as its
+// conditions.
 package doctor
 
 import (
@@ -14,17 +14,17 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Check looks at one thing.
+// Check inspects one aspect of the host.
 type Check struct {
-	// Name is that of its findings, and of the daemon's condition, in kebab-case.
+	// Name is the ID of the check's findings and of the daemon's condition, in kebab-case.
 	Name string
-	// Cheap says that it takes some milliseconds and asks nobody but the kernel.
+	// Cheap reports whether the check takes only some milliseconds and queries only the kernel.
 	Cheap bool
-	// Run gives no finding where there is nothing to look at. A finding may have a name of its own.
+	// Run returns no finding if there is nothing to inspect. A finding may have an ID other than Name.
 	Run func(context.Context, *Host) []fault.Fault
 }
 
-// Checks lists all; edgeway(8) says what each looks at.
+// Checks returns all checks. The manual page edgeway(8) describes each of them.
 func Checks() []Check {
 	return []Check{
 		{Name: "daemon", Run: daemon},
@@ -42,15 +42,16 @@ func Checks() []Check {
 	}
 }
 
-// Cheap lists those that the daemon runs itself.
+// Cheap returns the checks that the daemon runs itself.
 func Cheap() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime bounds one check: what it has not found by then, as an answer of the API server, counts as missing.
+// checkTime bounds one check. Information that has not arrived by then, such as an answer of the API server, counts
+// as missing.
 const checkTime = 20 * time.Second
 
-// Look runs the checks and gives their findings, the worst first.
+// Look runs the checks and returns their findings, the worst first.
 func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	var all []fault.Fault
 	for _, c := range checks {
@@ -64,7 +65,7 @@ func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	return all
 }
 
-// look runs the check. The error is why it could not look, and then what it found means nothing.
+// look runs the check. If the check could not inspect the host, look returns an error, and the findings mean nothing.
 func (c Check) look(ctx context.Context, h *Host) ([]fault.Fault, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -12,15 +12,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// network is a range of endpoints of the size that a node mostly has for its pods. The route to one of the endpoints
-// mostly holds for all.
+// network is an address range of endpoints, as large as the range that a node usually has for its pods. All endpoints
+// of a network usually share one route.
 type network struct {
 	to   netip.Prefix // a single address if only one endpoint is known
 	addr netip.Addr
 	svc  plan.ServicePortName
 }
 
-// The sizes of such ranges, and how many of them a notice names.
+// The prefix lengths of networks, and the number of networks that a notice names.
 const (
 	bits4, bits6 = 24, 64
 	maxNamed     = 3
@@ -50,7 +50,8 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// behindRouter is a notice, because in many networks the default router has the routes to the pods.
+// behindRouter returns a notice rather than a problem, because in many networks the default router has the routes to
+// the pods.
 func behindRouter(networks []network, router nodeinfo.Way) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
@@ -98,7 +99,8 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// lost returns the fault of a network without a route (why), or whose link is down.
+// lost returns the fault of a network that has no route or whose link is down. why is the reason for the missing
+// route, or "" if the link is down.
 func (h *Host) lost(n network, r nodeinfo.Way, why string) fault.Fault {
 	if why == "" {
 		why = "the link of " + r.Interface + " is down"

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// What a daemon knows passes its socket unchanged, with all that makes a difference to a plan.
+// Facts that the daemon sends through its socket arrive unchanged, including every detail of the plan.
 func TestFactsPassTheSocket(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, AllowFrom: []netip.Prefix{}, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Pool: plan.LocalPool, SNAT: true}, {}}}
 	svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), nodePort}, "10.244.1.11:8080")
@@ -58,7 +58,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestChecksHaveNames, and the manual has them, with an asterisk if the daemon runs the check itself.
+// Every check has a name, and edgeway(8) lists this name, with an asterisk if the daemon runs the check itself.
 func TestChecksHaveNames(t *testing.T) {
 	manual := inTheManual(t)
 	seen := map[string]bool{}
@@ -81,7 +81,7 @@ func TestChecksHaveNames(t *testing.T) {
 	}
 }
 
-// inTheManual gives the names that edgeway(8) lists, and which have an asterisk.
+// inTheManual returns the checks that edgeway(8) lists, and whether each name has an asterisk.
 func inTheManual(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
@@ -102,7 +102,7 @@ func inTheManual(t *testing.T) map[string]bool {
 	return names
 }
 
-// A host of which nothing is known, as before the first plan, has no problem.
+// If nothing is known about a host, as before the first plan, no check reports a problem.
 func TestNothingKnownIsNoProblem(t *testing.T) {
 	h, _ := testHost()
 	h.Facts = Facts{}

@@ -16,14 +16,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fake is a System in memory. Beside Rounds it is changed by edit.
+// fake is a System in memory. While Rounds run, a test must call edit to change the fake.
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
-	ways              map[string]nodeinfo.Way // by prefix, the longest counts
+	ways              map[string]nodeinfo.Way // by prefix; the longest match wins
 	links, advertised []string
-	asked             int   // for ways
-	wayErr            error // of each question for a way
+	asked             int   // the number of route lookups
+	wayErr            error // the error that each route lookup returns
 }
 
 func (f *fake) Read(path string) (string, error) {
@@ -88,7 +88,7 @@ func frontend(kind plan.FrontendKind, a string) plan.Frontend {
 	return plan.Frontend{Kind: kind, Addr: addr(a), Port: 80, Routes: forward(plan.ClusterPool)}
 }
 
-// servicePort has these endpoints, which its frontends lead to.
+// servicePort returns a ServicePort whose frontends lead to the endpoints.
 func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4, Frontends: frontends}
 	for _, e := range endpoints {
@@ -100,7 +100,7 @@ func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *p
 	return svc
 }
 
-// testHost is a host with one network, a default route, and a Service that nothing is wrong with.
+// testHost returns a host without faults that has one network, a default route and the Services.
 func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	f := &fake{
 		files: map[string]string{},
@@ -128,7 +128,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run gives the findings of the check of this name as lines: the level, what was seen, and after " | " what mends it.
+// run runs the check with this name and returns its findings as lines: the severity, the message and, after " | ",
+// the fix.
 func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })
@@ -148,7 +149,8 @@ func run(t testing.TB, h *Host, name string) (lines []string) {
 	return lines
 }
 
-// wants compares the findings of a check, in any order, each with the words of one line.
+// wants compares the findings of a check with the wanted lines in any order. A finding matches a line if it contains
+// all parts of the line between " … ".
 func wants(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
 	got := run(t, h, name)

@@ -13,17 +13,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The settings that make a router of a host.
+// The sysctls that turn a host into a router.
 const (
 	forward4    = "net.ipv4.ip_forward"
 	forward6    = "net.ipv6.conf.all.forwarding"
 	interfaces6 = "net.ipv6.conf."
 )
 
-// sysctlPath gives the file of a setting. The name of an interface may have dots: it comes alone.
+// sysctlPath returns the file of a sysctl. The key must not name an interface, because such a name may contain dots.
 func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
-// interfaceSetting returns the file and the name, for sysctl(8), of an interface's setting.
+// interfaceSetting returns the file of an interface's sysctl, and its name for sysctl(8).
 func interfaceSetting(device, key string) (path, name string) {
 	path = sysctlPath(interfaces6) + device + "/" + key
 	if name = interfaces6 + device + "." + key; strings.Contains(device, ".") {
@@ -32,7 +32,7 @@ func interfaceSetting(device, key string) (path, name string) {
 	return path, name
 }
 
-// number reads a setting.
+// number reads a file that holds one number.
 func (h *Host) number(path string) (int, error) {
 	text, err := h.Read(path)
 	if err != nil {
@@ -45,10 +45,10 @@ func set(key string, value any) string {
 	return "sysctl -w " + quoted(fmt.Sprintf("%s=%v", key, value))
 }
 
-// plain is a word that a shell takes as it is.
+// plain matches a word that needs no quotes in a shell.
 var plain = regexp.MustCompile(`^[\w./,=:@+-]+$`)
 
-// quoted makes one word for a shell. Whoever may change the host's network may name interfaces: "a;reboot" is a name.
+// quoted quotes a word for a shell if necessary, because an interface may have a name such as "a;reboot".
 func quoted(word string) string {
 	if plain.MatchString(word) {
 		return word
@@ -60,12 +60,13 @@ func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwarding6: a router does not obey the advertisements of others, and would so lose a default route that it has from
-// one, unless accept_ra is 2 (Linux, ip-sysctl).
+// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed: with accept_ra=1, a router
+// ignores router advertisements and would lose its default route if an advertisement added that route (Linux,
+// ip-sysctl).
 func forwarding6(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
-		links, _ := h.Advertised() // then the operator learns nothing of them
+		links, _ := h.Advertised() // if this fails, the fix does not set accept_ra
 		for _, device := range links {
 			path, name := interfaceSetting(device, "accept_ra")
 			if n, err := h.number(path); err == nil && n == 1 {
@@ -88,7 +89,7 @@ func everything(family plan.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// forwarding says whether the kernel forwards what the plan needs.
+// forwarding checks whether the kernel forwards the connections that the plan needs.
 func (h *Host) forwarding(family plan.Family, key string, fix func() string) []fault.Fault {
 	if !h.serves(family) {
 		return nil
@@ -113,8 +114,8 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded names a frontend whose connections this host has to forward: needed, of one that others reach it by;
-// useful, of one that others have to have a route by this host for.
+// forwarded names a frontend whose connections this host must forward. needed is set if clients reach the frontend
+// only through this host, and useful if other hosts may have a route to the frontend through this host.
 func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {
@@ -133,8 +134,8 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	return "", useful
 }
 
-// clients says in words who reaches endpoints that are not on this host by a frontend; empty: nobody. must says that
-// they have no other way.
+// clients names the clients that reach endpoints on other hosts through a frontend, or returns "" if there are none.
+// must reports whether these clients always come through this host.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
@@ -154,7 +155,7 @@ func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, mus
 	return " from outside", h.held(f.Addr)
 }
 
-// describe gives "NodePort 30080" or "ClusterIP 10.96.0.10:80".
+// describe returns a text such as "NodePort 30080" or "ClusterIP 10.96.0.10:80".
 func describe(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return fmt.Sprintf("%s %d", f.Kind, f.Port)

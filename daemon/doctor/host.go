@@ -14,56 +14,59 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Host is what the checks look at. What a nil function would tell does not exist here.
+// Host is the state that the checks inspect. A nil function means that this host lacks what the function would query.
 type Host struct {
 	Config *config.Config
 	Facts
 	System
-	// Unasked says why a daemon that runs, or may run, was not asked; zero: it was, or none runs.
+	// Unasked is the reason why a daemon that may run did not answer. Unasked is the zero Fault if the daemon
+	// answered or none runs.
 	Unasked fault.Fault
-	// Unprivileged says that this process may not look at everything.
+	// Unprivileged reports whether this process lacks the privileges to inspect everything.
 	Unprivileged bool
-	// Backend is the configured one, as it is on this host; BackendErr says why it cannot be told.
+	// Backend is the configured backend on this host. BackendErr is the reason why the backend could not be
+	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that serves, or would: Backend, or the one that stands in for it.
+	// Serving is the backend that programs the kernel, or would: Backend or its fallback.
 	Serving proxiers.Component
-	// Contact asks the API server as the daemon does.
+	// Contact queries the API server in the same way as the daemon.
 	Contact func(context.Context) (kube.Contact, error)
-	// Rules asks the rules of other programs, never twice at once.
+	// Rules checks the rules of other programs. Rules must not be called concurrently.
 	Rules func(context.Context, firewall.Question) []fault.Fault
-	// Lookups bounds the endpoints, and the addresses of Services, whose route is looked up.
+	// Lookups bounds the endpoints and the addresses of Services whose routes are looked up.
 	Lookups int
 	// filteredBefore is the number of packets that the reverse path filter had dropped some minutes ago, or 0.
 	filteredBefore int
 }
 
-// Facts are what a daemon knows; without one, what its sources say.
+// Facts are the state that a daemon reports, or the state of its sources if no daemon runs.
 type Facts struct {
-	PID int `json:"pid,omitempty"` // 0: no daemon runs
-	// Plan is the one in the kernel, or else the one to come; nil: there is none.
+	PID int `json:"pid,omitempty"` // 0 if no daemon runs
+	// Plan is the plan in the kernel, or else the next plan, or nil if there is none.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
-	// NodeObject says that the cluster has a Node for this host, which endpoints may be on.
+	// NodeObject reports whether the cluster has a Node for this host, to which endpoints may belong.
 	NodeObject bool `json:"nodeObject,omitempty"`
-	// Faults are those that the daemon reports, or else those of the sources.
+	// Faults holds the faults that the daemon reports, or else the faults of the sources.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// System is the kernel that is looked at.
+// System is the kernel that the checks inspect.
 type System interface {
-	// Read gives the content of a file without the white space around it.
+	// Read returns the content of a file without surrounding white space.
 	Read(path string) (string, error)
-	// Way looks up the way of packets that this host sends to an address. The error wraps the kernel's: ENETUNREACH
-	// without a route; EHOSTUNREACH, EINVAL or EACCES for routes of the types unreachable, blackhole and prohibit.
+	// Way returns the route of packets that this host sends to an address. The error wraps the kernel's error:
+	// ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for routes of the types unreachable,
+	// blackhole and prohibit.
 	Way(to netip.Addr) (nodeinfo.Way, error)
-	// Links are the names of the interfaces that are up, but for the loopback interface.
+	// Links returns the names of the interfaces that are up, except for the loopback interface.
 	Links() ([]string, error)
-	// Advertised are the interfaces by which the kernel has a default route of IPv6 from a router's advertisement.
+	// Advertised returns the interfaces of the IPv6 default routes that came from router advertisements.
 	Advertised() ([]string, error)
 }
 
-// node is the plan's; empty without a plan.
+// node returns the plan's node, or an empty node without a plan.
 func (h *Host) node() *plan.Node {
 	if h.Plan == nil || h.Plan.Node == nil {
 		return &plan.Node{}
@@ -71,7 +74,7 @@ func (h *Host) node() *plan.Node {
 	return h.Plan.Node
 }
 
-// servicePorts are the plan's.
+// servicePorts returns the plan's ServicePorts.
 func (h *Host) servicePorts() []*plan.ServicePort {
 	if h.Plan == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace of the test's own, which ends with the test's thread. v0 and v1 are the ends of one cable.
+// lab is a network namespace that ends with the test's thread. v0 and v1 are the ends of a veth pair.
 type lab struct {
 	testing.TB
 	*Host
@@ -35,7 +35,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	return l
 }
 
-// sh runs a command line in the lab: the child starts in the namespace of this thread.
+// sh runs a command line in the lab, because a child process starts in the namespace of this thread.
 func (l *lab) sh(line string) {
 	l.Helper()
 	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
@@ -43,7 +43,7 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// mends wants a check to find these problems, in words, and none any more after its own commands.
+// mends verifies that a check reports the problems, and that it reports none after the test ran the printed fixes.
 func (l *lab) mends(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
@@ -72,7 +72,7 @@ func (l *lab) mends(check string, words ...string) {
 	}
 }
 
-// Each fault of a real kernel is found, and mended by the command as it is printed.
+// The checks find faults of a real kernel, and the printed commands fix them.
 func TestCommandsMend(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	l := newLab(t,
@@ -97,7 +97,8 @@ func TestCommandsMend(t *testing.T) {
 	}
 }
 
-// Where a route rejects, another one to the same range cannot be added.
+// The fix replaces a blackhole, unreachable or prohibit route, because the kernel adds no second route to the same
+// range.
 func TestRoutesThatRejectAreReplaced(t *testing.T) {
 	l := newLab(t, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "192.0.2.21:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))
@@ -119,7 +120,7 @@ func TestAForbiddenWayAndALinkThatIsDownAreFound(t *testing.T) {
 	}
 }
 
-// mendless wants one problem of a check.
+// mendless requires exactly one problem of a check. The test does not run the fix.
 func (l *lab) mendless(check, words string) {
 	l.Helper()
 	wants(l.TB, l.Host, check, "problem: … "+words)

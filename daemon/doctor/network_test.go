@@ -42,7 +42,8 @@ func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
 	}
 }
 
-// A host that becomes a router of IPv6 no longer obeys the advertisement that it has its default route from.
+// A host that becomes an IPv6 router ignores router advertisements and would lose its default route, so the fix also
+// sets accept_ra to 2.
 func TestForwardingOfIPv6KeepsTheDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
 	h, f := testHost(svc)
@@ -60,7 +61,7 @@ func TestRoutesToServices(t *testing.T) {
 	h, f := testHost(
 		servicePort("web", []plan.Frontend{
 			frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "198.51.100.7"), frontend(plan.ExternalIP, "198.51.100.8"),
-			frontend(plan.LoadBalancerIP, "192.0.2.10"), // the host's own
+			frontend(plan.LoadBalancerIP, "192.0.2.10"), // an address of the host
 			{Kind: plan.LoadBalancerIP, Addr: addr("203.0.113.1"), Port: 80, Routes: [3]plan.Route{{}, {Verdict: plan.Reject}, {}}},
 		}, "192.0.2.50:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),
@@ -82,7 +83,7 @@ func TestRoutesToServices(t *testing.T) {
 	wants(t, h, "route-services", "problem: … ExternalIP", "problem: … ExternalIP", "problem: … fd00:96::")
 }
 
-// The source of the route is that of the route to the endpoint.
+// The suggested route to Services has the same source address as the route to the endpoint.
 func TestTheRouteToServicesHasTheSourceForTheEndpoint(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.77.0.5:8080"))
 	f.ways["10.77.0.0/16"] = on("eth1", "10.77.0.1")
@@ -111,7 +112,8 @@ func TestRoutesToEndpoints(t *testing.T) {
 	wants(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
-// A cluster decides how many endpoints there are. Each look asks the kernel for at most Lookups routes, and names few.
+// The cluster determines the number of endpoints, so each look requests at most Lookups routes from the kernel and
+// reports only a few findings.
 func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {
@@ -130,7 +132,7 @@ func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
 	}
 }
 
-// What mends is run as it is printed: no name of an interface is a command.
+// Operators run a printed fix unchanged, so the fix must quote the names of interfaces.
 func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
@@ -140,8 +142,8 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	wants(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
 }
 
-// Endpoints behind the default router, which may know them or not, are one notice. Those with a route of their own are
-// none.
+// All endpoints behind the default router cause one notice, because that router may or may not know them. Endpoints
+// with a more specific route cause no notice.
 func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
 		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))

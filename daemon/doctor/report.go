@@ -8,17 +8,17 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Report is what was found, for people and for programs.
+// Report lists the findings of the doctor for operators and programs.
 type Report struct {
-	// Daemon is the process id of the daemon that was asked; absent: none runs.
+	// Daemon is the process ID of the daemon that was asked. Daemon is absent if no daemon runs.
 	Daemon int `json:"daemon,omitempty"`
-	// Severity is that of the worst fault.
+	// Severity is the severity of the worst fault.
 	Severity fault.Severity `json:"severity"`
-	// Faults has the worst first. What is in order has the severity OK.
+	// Faults lists the worst fault first. A check that found nothing wrong adds a fault of the severity OK.
 	Faults []fault.Fault `json:"faults"`
 }
 
-// NewReport sorts the faults, and leaves out the notices that the configuration ignores.
+// NewReport sorts the faults and omits the notices that the configuration ignores.
 func NewReport(h *Host, found []fault.Fault) Report {
 	found = slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Ignored(h.Config.Doctor.Ignore) })
 	fault.Sort(found)

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Rounds is the daemon's own look at the host, again and again.
+// Rounds runs the daemon's cheap checks repeatedly.
 type Rounds struct {
 	o       RoundsOptions
 	planned chan struct{}
@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking is held during a look. It guards the next fields.
+	// looking is locked during a look. looking guards looked and filter.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -26,47 +26,49 @@ type Rounds struct {
 	found []fault.Fault
 }
 
-// RoundsOptions are what Rounds need. All are required.
+// RoundsOptions are the dependencies of Rounds. All fields are required.
 type RoundsOptions struct {
-	// Host gives what to look at now.
+	// Host returns the current state of the host.
 	Host func() *Host
-	// Moved receives after a change of the host's network.
+	// Moved receives a value after a change of the host's network.
 	Moved <-chan struct{}
 }
 
-// When to look. What one change brings about, as DHCP, comes in several steps; a router may see changes all the time.
+// The times between looks. One event, such as a new DHCP lease, changes the network in several steps, and a router
+// may see changes all the time.
 const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second // the least time between two looks
-	// filterPeriod is the least time for which drops of the reverse path filter are shown.
+	afterMove    = 5 * time.Second // the minimum time between two looks
+	// filterPeriod is the minimum time for which drops of the reverse path filter are reported.
 	filterPeriod = 2 * roundsPeriod
-	// faultPeriod is the time between two looks while there is a problem. The operator who fixes it waits for its end.
+	// faultPeriod is the time between two looks while there is a problem, because an operator who fixes the problem
+	// waits for the result.
 	faultPeriod = 10 * time.Second
-	// confirmed is when a new problem is looked at again: before health.FaultLog looks.
+	// confirmed is the time after which a new problem is checked again, which is before health.FaultLog logs it.
 	confirmed = 5 * time.Second
 )
 
-// NewRounds makes Rounds that have looked at nothing yet.
+// NewRounds returns Rounds that have not run any check yet.
 func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned says that there is a plan in the kernel. It does not block. The first one is looked at soon, others each
-// minute: the changes of a cluster never end.
+// Planned reports that the kernel has a plan. Planned does not block. The first plan causes a look soon. Later plans
+// cause no extra look, because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
-// Faults returns the problems and notices of now.
+// Faults returns the current problems and notices.
 func (r *Rounds) Faults() []fault.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found
 }
 
-// atOnce is the age of a look that Now takes for a new one.
+// atOnce is the maximum age of a look that Now does not repeat.
 const atOnce = time.Second
 
-// Now looks at the host, unless that happened a moment ago.
+// Now checks the host unless a look ended a moment ago.
 func (r *Rounds) Now(ctx context.Context) {
 	r.looking.Lock()
 	recent := time.Since(r.looked) < atOnce
@@ -80,7 +82,8 @@ func (r *Rounds) Now(ctx context.Context) {
 	}
 }
 
-// Run looks until ctx ends, for the first time soon after the first Planned, or after a minute.
+// Run checks the host until ctx ends. The first look follows soon after the first call of Planned, or after
+// roundsPeriod.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
 	due := time.Now().Add(roundsPeriod)
@@ -123,13 +126,13 @@ func (r *Rounds) pause(fresh bool) time.Duration {
 	return roundsPeriod
 }
 
-// dropCount follows a counter of dropped packets.
+// dropCount tracks a counter of dropped packets.
 type dropCount struct {
 	base, last int
-	since      time.Time // when base was taken
+	since      time.Time // the time when base was taken
 }
 
-// before returns the count of one to two periods ago.
+// before returns the count from one to two periods ago.
 func (d *dropCount) before(now int) int {
 	if d.since.IsZero() {
 		d.last = now
@@ -154,7 +157,7 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	}
 	now := r.find(ctx, h)
 	if ctx.Err() != nil {
-		return false // what was asked for was cut off
+		return false // the look was interrupted
 	}
 	for i := range now {
 		f := &now[i]
@@ -174,7 +177,7 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	for _, c := range r.checks {
 		found, err := c.look(ctx, h)
-		if err != nil { // an earlier problem may still be there
+		if err != nil { // an earlier problem may still exist
 			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
 		}
 		for _, f := range found {
@@ -186,5 +189,5 @@ func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// key identifies a problem. The message may have other figures each time.
+// key identifies a problem. The figures in its message may change with each look.
 func key(f fault.Fault) string { return f.ID + " " + f.Fix }

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onRounds runs Rounds in a bubble, on a host that can be changed while they sleep.
+// onRounds runs Rounds in a synctest bubble. The test can change the host while Rounds sleep.
 func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{})) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
@@ -76,8 +76,8 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 	})
 }
 
-// What nothing announces, as the filling of a table, is found within a minute. What is gone at once, as while a lease
-// is renewed, is no problem a moment later, so that it is not logged.
+// Rounds find a fault that no event announces, such as a full table of connections, within a minute. A fault that
+// ends immediately, as during the renewal of a lease, is gone after the second look and is not logged.
 func TestRoundsLookEachMinuteAndAgainSoon(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
 		r.Planned()
@@ -108,7 +108,7 @@ func TestRoundsLookEachMinuteAndAgainSoon(t *testing.T) {
 	})
 }
 
-// A router whose routes change all the time, and a cluster that does, cost little.
+// Constant changes of routes or plans do not cause constant looks.
 func TestRoundsArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		poke func(*Rounds, chan struct{})
@@ -139,7 +139,7 @@ func TestRoundsArePaced(t *testing.T) {
 	}
 }
 
-// counting counts the looks by a file that each reads once.
+// counting counts the looks by counting the reads of a file that each look reads once.
 type counting struct {
 	*fake
 	looks *int
@@ -152,7 +152,8 @@ func (c *counting) Read(path string) (string, error) {
 	return c.fake.Read(path)
 }
 
-// A problem has not ended because the daemon cannot look: it is told neither as gone nor as new.
+// A problem stays in the list while the checks cannot inspect the host. Such a problem is reported neither as gone
+// nor as new.
 func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
@@ -181,7 +182,7 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 	})
 }
 
-// A notice is kept and logged, but not as a problem.
+// Rounds report a notice as a notice, not as a problem.
 func TestRoundsHaveNotices(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		byDefault := f.ways["0.0.0.0/0"]
@@ -196,13 +197,13 @@ func TestRoundsHaveNotices(t *testing.T) {
 	})
 }
 
-// An operator who has fixed a problem that nothing announces sees its end soon.
+// A problem that no event announces disappears soon after an operator fixed it.
 func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
 		r.Planned()
-		time.Sleep(time.Hour + faultPeriod) // a look of each minute would be 50 s away
+		time.Sleep(time.Hour + faultPeriod) // with roundsPeriod, the next look would be 50 s away
 		synctest.Wait()
 		if names(r.Faults()) != "conntrack" {
 			t.Fatalf("problems %q", names(r.Faults()))
@@ -216,7 +217,7 @@ func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 	})
 }
 
-// A look that is asked for finds what nothing announced, and is followed by another one that confirms it.
+// Now finds a fault that no event announced, and a second look confirms the fault soon.
 func TestRoundsLookWhenAsked(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
@@ -237,7 +238,7 @@ func TestRoundsLookWhenAsked(t *testing.T) {
 	})
 }
 
-// What the reverse path filter dropped is shown for some minutes.
+// Drops of the reverse path filter are reported for some minutes.
 func TestRoundsForgetWhatTheReversePathFilterDropped(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")

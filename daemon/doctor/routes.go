@@ -15,17 +15,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// target is what packets of this host to Services need a route to: the kernel looks one up before the rules see a
-// packet.
+// target is a range or an address of Services that needs a route, because the kernel looks up a route before any rule
+// sees a packet of this host.
 type target struct {
 	name string // "the Service range"
 	to   netip.Prefix
-	// addr is one that svc has, and endpoint one that connections to it go to.
+	// addr is an address of svc, and endpoint is an endpoint to which connections to addr go.
 	addr, endpoint netip.Addr
 	svc            plan.ServicePortName
 }
 
-// serviceRoutes looks up the ranges of Services, and the addresses outside of them.
+// serviceRoutes looks up the routes to the Service ranges, and to the Service addresses outside of these ranges.
 func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	targets := h.targets()
@@ -40,8 +40,8 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// targets returns one for each Service range that has a ClusterIP, and one for each address outside of them. Addresses
-// of this host, and those that reject its connections, are none.
+// targets returns one target for each Service range that has a ClusterIP, and one for each address outside of the
+// ranges. targets skips addresses of this host, and addresses that reject connections of this host.
 func (h *Host) targets() []target {
 	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {
@@ -67,10 +67,10 @@ func (h *Host) targets() []target {
 	return slices.SortedFunc(maps.Values(found), func(a, b target) int { return a.to.Compare(b.to) })
 }
 
-// String gives "the Service range 10.96.0.0/12".
+// String returns a text such as "the Service range 10.96.0.0/12".
 func (t target) String() string { return t.name + " " + short(t.to) }
 
-// judge says whether packets to the target have a way.
+// judge checks whether the kernel has a route for packets to the target.
 func (h *Host) judge(t target) fault.Fault {
 	r, why := h.way(t.addr)
 	if why == "" {
@@ -87,9 +87,10 @@ func (h *Host) judge(t target) fault.Fault {
 		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
-// routeFor gives the command that adds a route, or replaces one that rejects; empty: this host has no address to send
-// from. Rules replace the destination before a packet leaves, so any device does that is up. With lo, routes of IPv6 reject
-// (ip6_route_info_create), and a forwarded packet that no rule translates goes round.
+// routeFor returns the command that adds a route or replaces a route that rejects, or "" if this host has no source
+// address. Rules replace the destination before a packet leaves, so any device that is up will do. lo is the last
+// resort: IPv6 routes through lo reject packets (ip6_route_info_create), and a forwarded packet that no rule
+// translates loops.
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
 	source := endpoint.Source
@@ -117,7 +118,7 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr gives an address by which others can know this host; invalid: it has none of the family.
+// ownAddr returns an address of the family by which others can reach this host, or the zero Addr if there is none.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
@@ -127,8 +128,8 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// way looks up the route of an address. why says in words why the kernel sends no packet there; empty: it does. Whether
-// the link is up is another question: it does not matter where rules replace the destination.
+// way looks up the route to an address. why is the reason why the kernel sends no packet there, or "" if the kernel
+// does. way does not check whether the link is up, because that does not matter where rules replace the destination.
 func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	r, err := h.Way(to)
 	switch {
@@ -146,7 +147,7 @@ func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	return r, ""
 }
 
-// rejecting are the kernel's answers for routes that reject; see System.Way.
+// rejecting maps the kernel's errors for routes that reject to the types of these routes; see System.Way.
 var rejecting = map[syscall.Errno]string{
 	syscall.EINVAL:       "a route of type blackhole",
 	syscall.EHOSTUNREACH: "a route of type unreachable",
@@ -158,7 +159,7 @@ func errno(err error) (number syscall.Errno) {
 	return number
 }
 
-// short leaves out the length of a prefix that is one address.
+// short omits the length of a prefix that contains only one address.
 func short(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

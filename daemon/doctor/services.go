@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// services names the ServicePorts that drop connections because no endpoint is on this host.
+// services reports the ServicePorts that drop connections because no endpoint is on this host.
 func services(_ context.Context, h *Host) (out []fault.Fault) {
 	if h.Plan == nil {
 		return nil
@@ -37,7 +37,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// unchecked says how to know whether the endpoints answer. This check connects to nothing.
+// unchecked returns a hint on how to find out whether the endpoints answer, because this check makes no connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()
 	if setting == "" {
@@ -46,8 +46,8 @@ func (h *Host) unchecked() string {
 	return "; edgeway doctor --connect tries whether they answer, and with " + setting + " the daemon always does"
 }
 
-// Unchecked returns the setting with which a daemon checks the endpoints that it does not check, or "" if there are
-// none.
+// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the daemon already
+// does.
 func (h *Host) Unchecked() string {
 	var used []string
 	if len(h.Config.Source.File.Paths) > 0 {

@@ -9,16 +9,17 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The files of the network namespace that the thread is in.
+// Files and sysctls of the network namespace of the current thread.
 const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
 	filterKey      = "net.ipv4.conf.all.rp_filter"
-	loose          = 2 // counts for all interfaces: the larger value does (Linux, ip-sysctl)
+	loose          = 2 // applies to all interfaces, because the larger value counts (Linux, ip-sysctl)
 )
 
-// rpFilter tells of packets that the reverse path filter dropped: those that came in by another interface than the one
-// by which this host would answer, as on a host with two networks. A daemon counts those of the last minutes.
+// rpFilter reports packets that the reverse path filter dropped because they arrived on a different interface from
+// the one that leads back to their sender, as on a host with two networks. A daemon counts the packets of the last
+// minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {
@@ -37,12 +38,12 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 			"answers of endpoints among them are lost", n)}
 }
 
-// filtered is the number of packets that the reverse path filter has dropped.
+// filtered returns the number of packets that the reverse path filter has dropped.
 func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }
 
-// counter reads a file like proc_net_netstat: a line with the names after the heading, then one with the numbers.
+// counter reads a counter from a file like /proc/net/netstat, in which a line of names precedes a line of numbers.
 func (h *Host) counter(file, heading, name string) int {
-	text, _ := h.Read(netFiles + file) // without it nothing was counted
+	text, _ := h.Read(netFiles + file) // without the file, the counter is 0
 	var names []string
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -58,18 +59,19 @@ func (h *Host) counter(file, heading, name string) int {
 	return 0
 }
 
-// How full the table of connections may be, in percent. New connections are dropped when it is full.
+// The fill levels of the table of connections, in percent, that cause a warning and a problem. The kernel drops new
+// connections when the table is full.
 const (
 	muchUsed   = 75
 	nearlyFull = 95
 )
 
-// conntrack looks how full the table of connections is.
+// conntrack checks the fill level of the table of connections.
 func conntrack(_ context.Context, h *Host) []fault.Fault {
 	count, err := h.number(conntrackFiles + "count")
 	limit, limitErr := h.number(conntrackFiles + "max")
 	if err != nil || limitErr != nil || limit == 0 {
-		return nil // not loaded, and so empty: the rules load it
+		return nil // conntrack is not loaded until a rule needs it
 	}
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
 		"  # to keep it, see hosts.md in the package's documentation"

@@ -21,7 +21,7 @@ type watched struct {
 // exhausted lists the errors of a process, or a system, without free descriptors or memory.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS}
 
-// routeAnswers lists the kernel's answers that there is no route; see System.Way.
+// routeAnswers lists the kernel's errors for an address without a route; see System.Way.
 var routeAnswers = []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES}
 
 func isOneOf(err error, list []error) bool {
@@ -37,7 +37,7 @@ func (w *watched) Read(path string) (string, error) {
 	return text, err
 }
 
-// Way implements System. Only the kernel's answers say that there is no route.
+// Way implements System. Only the errors in routeAnswers mean that there is no route.
 func (w *watched) Way(to netip.Addr) (nodeinfo.Way, error) {
 	found, err := w.System.Way(to)
 	if w.err == nil && err != nil && !isOneOf(err, routeAnswers) {
@@ -46,7 +46,7 @@ func (w *watched) Way(to netip.Addr) (nodeinfo.Way, error) {
 	return found, err
 }
 
-// unknown returns the fault of a check that could not look.
+// unknown returns the fault of a check that could not inspect the host.
 func unknown(check Check, err error) fault.Fault {
 	return fault.New(check.Name, fault.Warning, "edgeway doctor  # again, when the cause is gone", "cannot tell: %v", err)
 }

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// withoutDescriptors runs f while this process can open no file.
+// withoutDescriptors runs f while this process cannot open any file.
 func withoutDescriptors(t *testing.T, f func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -36,7 +36,7 @@ func withoutDescriptors(t *testing.T, f func()) {
 	f()
 }
 
-// Without free descriptors the doctor can tell nothing, and gives no advice about routes or drop-ins.
+// Without free descriptors, each check reports that it cannot tell, and suggests neither routes nor drop-ins.
 func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	h, _ := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
 	h.System = Kernel{}
@@ -60,7 +60,8 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	}
 }
 
-// The kernel's answer is a finding; that it was not asked is none.
+// Only an answer of the kernel means that there is no route. After any other error the check reports that it cannot
+// tell.
 func TestOnlyTheKernelsAnswerIsNoRoute(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands of the README lead from a cluster to a host that serves. cluster.md explains them, and has other commands
-// for a token that does not expire.
+// The commands of the README set up a host that serves the Services of a cluster. cluster.md explains these commands,
+// and has other commands for a token that does not expire.
 func TestTheGuidesWaysToAKubeconfig(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -53,7 +53,7 @@ func TestTheGuidesWaysToAKubeconfig(t *testing.T) {
 	n.endpoints("shop", ep2Addr)
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 	l.must(d.hasNoFault())
-	// The ranges come from the cluster's ServiceCIDR.
+	// The Service ranges in the plan come from the cluster's ServiceCIDR object.
 	l.within(patience, func() error {
 		out, errs, _ := d.edgeway("plan", "--json")
 		if want := cluster.ServiceCIDRs()[0].String(); !strings.Contains(out, want) {
@@ -63,8 +63,8 @@ func TestTheGuidesWaysToAKubeconfig(t *testing.T) {
 	})
 }
 
-// hasOnlyTheRights checks that a kubeconfig gives the rights that a host needs, and no others: everybody may ask for the
-// own ones.
+// hasOnlyTheRights checks that a kubeconfig grants the rights that a host needs, and no others. Every user may query
+// their own rights.
 func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -83,15 +83,16 @@ func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	}
 }
 
-// asOperator runs commands on the host, in a folder with the kubeconfig that was made, which goes by the link here. The
-// daemon's folder stands for that of the package, which also makes the group; here is no sudo.
+// asOperator runs commands on the host, in a directory with the new kubeconfig, whose server is the link. The
+// daemon's directory replaces /etc/edgeway, the group root replaces the package's group, and a shell function
+// replaces sudo.
 func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
 	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
 	main, err := os.ReadFile(d.config)
 	d.must(err)
-	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the commands name it
+	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the commands configure the kubeconfig
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(main), own, "", 1)), 0o600))
 	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
@@ -105,8 +106,8 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands with the rights of an administrator of the cluster, in a folder with the examples, and fills in
-// the Secrets for tokens that they create in kube-system.
+// administer runs commands as an administrator of the cluster, in a directory with the examples. administer also
+// fills in the token Secrets that the commands create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
@@ -131,7 +132,7 @@ func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	return dir
 }
 
-// programs is the folder with kubectl.
+// programs returns the directory that contains kubectl.
 func programs(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "../../scripts/controlplane", "kubectl").Output()
@@ -141,7 +142,7 @@ func programs(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commands gives the blocks of commands in a section of a file in Markdown.
+// commands returns the blocks of commands in a section of a Markdown file.
 func (l *lab) commands(file, heading string) (blocks []string) {
 	l.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", file))
@@ -161,8 +162,8 @@ func (l *lab) commands(file, heading string) (blocks []string) {
 	return blocks
 }
 
-// issueToken does what the token controller does, which runs in each cluster but this: it fills in the Secret of a
-// service account, once there is one.
+// issueToken does the work of the token controller, which runs in every other cluster: it fills in the Secret of a
+// service account as soon as the Secret exists.
 func issueToken(ctx context.Context, namespace, name string) error {
 	secrets := shared.admin.Core.Secrets(namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})

@@ -9,8 +9,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The API server goes away and comes back. Nothing that works stops working, and what changed
-// meanwhile arrives, even when the API server has forgotten the way there (410 Gone).
+// After the API server stops and starts again, connections still work, and a change that the daemon missed arrives,
+// even if the API server has dropped its history (410 Gone).
 func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
@@ -37,11 +37,11 @@ func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 }
 
-// The reboot of a host whose API server is unreachable: no rules, only the state on disk.
+// A host that reboots while the API server is unreachable has no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
-	began := time.Now().Truncate(time.Second) // as the file tells time
+	began := time.Now().Truncate(time.Second) // the file stores whole seconds
 	clusterIP, nodePort := n.web("shop")
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	l.within(patience, d.hasStored(n.name))
@@ -67,8 +67,8 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 }
 
-// The connections to the API server go silent without being closed, as after a NAT gateway lost its
-// state; nothing but the daemon's own doubts can tell.
+// The connections to the API server go silent without being closed, as after a NAT gateway lost its state. Only the
+// daemon's own timeouts can detect such a fault.
 func TestStalledWatchIsNoticed(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -95,11 +95,12 @@ func TestReadiness(t *testing.T) {
 	l.must(unanswered(l.node, clusterIP)())
 	d.link.mend()
 	l.within(patience, d.healthy)
-	// Healthy means that Services work: no grace.
+	// A healthy daemon already serves the Services, so the connection must work immediately.
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
 
-// A user without rights is told so; the daemon keeps trying, as the rights may be granted later.
+// The daemon logs that its user has no rights. The daemon keeps trying, because an administrator may grant the rights
+// later.
 func TestForbiddenIsSaid(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -110,8 +111,8 @@ func TestForbiddenIsSaid(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale wants the daemon to say that it heard of the API server at least age ago: in numbers, in
-// words, and in the answer of /healthz.
+// saysStale verifies that the daemon's last contact with the API server is at least age ago, and that the status as
+// text and the answer of /healthz also report this.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
 		s, err := d.status()
@@ -132,7 +133,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 	}
 }
 
-// hasStored wants the last-known state on disk to know of a namespace.
+// hasStored verifies that the last-known state on disk contains a namespace.
 func (d *daemon) hasStored(namespace string) func() error {
 	return func() error {
 		return d.node.Command(d.t.Context(), "grep", "-rqa", namespace, d.stateDir()).Run()

@@ -19,7 +19,7 @@ import (
 
 func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
 
-// load is clients that do the same again and again, each as fast as it is answered.
+// load is a set of clients that repeat their requests, each as fast as it gets answers.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -42,7 +42,7 @@ func (w *load) repeat(client func() error) {
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(time.Millisecond): // leave the daemon a processor
+		case <-time.After(time.Millisecond): // leave processor time for the daemon
 		}
 		err := client()
 		w.mu.Lock()
@@ -54,7 +54,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar gives what happened since the last call.
+// soFar returns the number of requests and the failures since the last call.
 func (w *load) soFar() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,7 +63,7 @@ func (w *load) soFar() (count int, failures []string) {
 	return count, failures
 }
 
-// traceOf says whether the kernel has rules of each backend.
+// traceOf reports which backends have rules in the kernel.
 func (l *lab) traceOf() map[string]bool {
 	l.t.Helper()
 	traces := map[string]bool{"nftables": strings.Contains(l.onNode("nft", "list", "tables"), "edgeway")}
@@ -74,7 +74,7 @@ func (l *lab) traceOf() map[string]bool {
 	return traces
 }
 
-// onlyRulesOf wants the kernel to have rules of one backend, and none of any other.
+// onlyRulesOf verifies that the kernel has rules of one backend and of no other backend.
 func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
@@ -86,11 +86,12 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 	}
 }
 
-// switched wants the daemon to say that a backend is in force and that no other is left.
+// switched requires the status to report that the backend is in force and that no other backend has left rules
+// behind.
 func (d *daemon) switched(backend string) func() error {
 	return func() error {
 		s, err := d.status()
-		ofOthers := func(f statusFault) bool { return f.ID == "no-endpoint" } // Services of other tests
+		ofOthers := func(f statusFault) bool { return f.ID == "no-endpoint" } // faults of other tests' Services
 		s.Faults = slices.DeleteFunc(s.Faults, ofOthers)
 		switch {
 		case err != nil:
@@ -102,7 +103,7 @@ func (d *daemon) switched(backend string) func() error {
 	}
 }
 
-// Whoever connects while the backend is switched finds the rules of the one or of the other.
+// While the backend is switched, a new connection finds the rules of the old backend or of the new backend.
 func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -141,7 +142,7 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 
 	for _, to := range []struct{ backend, actual string }{
 		{"iptables-nft", "iptables-nft"},
-		{"iptables", "iptables-nft"}, // as the program iptables of this host
+		{"iptables", "iptables-nft"}, // the variant of this host's program iptables
 		{"iptables-legacy", "iptables-legacy"},
 		{"iptables", "iptables-nft"},
 		{"nftables", "nftables"},
@@ -174,7 +175,8 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 	l.must(d.uncomplaining())
 }
 
-// A first sync of many Services has several steps; none of them may take away what is still to come.
+// The first sync of many Services has several steps. No step may remove the old rules of Services that a later step
+// programs.
 func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -196,7 +198,7 @@ func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
 		took := l.within(6*patience, d.switched(backend))
-		time.Sleep(dialTimeout) // who waits in vain has to be heard
+		time.Sleep(dialTimeout) // a connection without an answer must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
@@ -206,7 +208,7 @@ func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices is a manifest of Services that come before those of other tests in the order of names.
+// manyServices returns a manifest of Services whose names sort before those of other tests' Services.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -227,7 +229,7 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining wants no warning in the log.
+// uncomplaining verifies that the log contains no warnings and no errors.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {
@@ -241,7 +243,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// The configuration can change while no daemon runs; and a daemon can end in the middle of a switch.
+// A daemon that starts removes the rules of another backend. The configuration may have changed while no daemon ran,
+// or a daemon may have ended during a switch.
 func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -257,11 +260,11 @@ func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
 	}
 }
 
-// What could not be removed stays in sight, and is removed later.
+// The status names rules of another backend that could not be removed, and the daemon removes them later.
 func TestRulesOfAnotherBackendThatCannotBeRemoved(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
-	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // the host's own is for all tests
+	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // all tests share the host's own lock
 	l.must(err)
 	defer lock.Close()
 	d.env = []string{"XTABLES_LOCKFILE=" + lock.Name()}
@@ -269,7 +272,7 @@ func TestRulesOfAnotherBackendThatCannotBeRemoved(t *testing.T) {
 	d.startReady()
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a program that hangs
+	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // like a program that hangs
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
 	l.within(patience, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
@@ -282,7 +285,7 @@ func TestRulesOfAnotherBackendThatCannotBeRemoved(t *testing.T) {
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
-// The metrics of KEP-3453.
+// The daemon exports the metrics of KEP-3453.
 func TestMetricsOfIPTables(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

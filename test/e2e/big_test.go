@@ -22,21 +22,22 @@ import (
 )
 
 const (
-	// watchdogTime is the unit's, and longestSilence what is promised of the heart.
+	// watchdogTime is the watchdog timeout of the unit. longestSilence is the promised maximum time between two
+	// pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
-	// programmedWithin is for all of a case, on a machine that has other work.
+	// programmedWithin bounds the time to program all Services of a case, on a machine that is busy with other work.
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a number of Services of one kind. Their slices have endpoints that nobody asks.
+// bulk is a number of Services of one kind. No client connects to the endpoints in their slices.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Several Services, each of a size that a bound for one Service need not catch. All of it is admitted by the API
-// server.
+// Several Services together are huge, although a limit for a single Service need not catch any of them. The API
+// server admits all these Services.
 func TestBigServicesHarmNobodyElse(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -46,7 +47,7 @@ func TestBigServicesHarmNobodyElse(t *testing.T) {
 	}
 }
 
-// The sizes at which the daemon once had no heart for a minute, and nft took 3.7 GB.
+// At these sizes, the daemon once sent no watchdog ping for a minute, and nft took 3.7 GB of memory.
 func TestNightlyBigServices(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},
@@ -60,7 +61,7 @@ func TestNightlyBigServices(t *testing.T) {
 	}
 }
 
-// surroundings are limits of memory, in bytes: for each run of nft, and for the daemon with all that it starts.
+// surroundings holds memory limits in bytes, for each run of nft and for the daemon together with its programs.
 type surroundings struct{ programMemory, groupMemory int }
 
 func (c bulk) run(t *testing.T, around surroundings) {
@@ -78,13 +79,13 @@ func (c bulk) run(t *testing.T, around surroundings) {
 		return
 	}
 	meanwhile := n.soon("meanwhile")
-	for i := range c.services { // what is saved is in force, or named
+	for i := range c.services { // a Service on disk is in force, or a fault names it
 		l.within(programmedWithin, d.hasStored(c.endpoint(i, c.endpoints-1)))
 	}
 	synced := n.soon("afterwards")
 	l.must(d.alive())
 
-	// The next full sync has to look at all of it.
+	// The next full sync has to process all Services.
 	began := time.Now()
 	if out, errs, code := d.edgeway("reload"); code != 0 {
 		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
@@ -105,13 +106,13 @@ func (c bulk) run(t *testing.T, around surroundings) {
 		c.name, daemon>>20, all>>20, silence.Seconds(), meanwhile.Seconds(), synced.Seconds(), after.Seconds(), reload.Seconds())
 }
 
-// service is the name of one.
+// service returns the name of Service i.
 func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
 
-// endpoint is the address of one of a Service.
+// endpoint returns the address of endpoint j of Service i.
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create writes the objects, and gives what the API server finds wrong with them.
+// create writes the objects. create returns the error of an API server that rejects them.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -154,7 +155,7 @@ func (n *namespace) create(c bulk) error {
 	return err
 }
 
-// soon makes a Service, which must work within 5 s, and gives the time that it took.
+// soon creates a Service, which must work within 5 s, and returns the time until then.
 func (n *namespace) soon(name string) time.Duration {
 	n.t.Helper()
 	limit := n.promised(5 * time.Second)
@@ -164,7 +165,7 @@ func (n *namespace) soon(name string) time.Duration {
 	return time.Since(began)
 }
 
-// limit has the next start do with little memory.
+// limit applies the memory limits to the next start of the daemon.
 func (d *daemon) limit(around surroundings) {
 	d.t.Helper()
 	if around.programMemory > 0 {
@@ -175,7 +176,7 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup makes a control group with this much memory, of version 1 or 2.
+// memoryGroup creates a control group of version 1 or 2 with the memory limit, and returns its list of processes.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -197,7 +198,7 @@ func (d *daemon) memoryGroup(limit int) (procs string) {
 	return ""
 }
 
-// alive wants the daemon to be the process that was started.
+// alive verifies that the daemon has not ended.
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:
@@ -207,7 +208,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// fullSyncs wants that many full syncs of the backend in the log.
+// fullSyncs verifies that the log reports that many full syncs of the backend.
 func (d *daemon) fullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -218,7 +219,7 @@ func (d *daemon) fullSyncs(want int) func() error {
 	}
 }
 
-// peak is the most memory that the daemon has had, in bytes.
+// peak returns the maximum memory that the daemon has used, in bytes.
 func (d *daemon) peak() int64 {
 	d.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -234,7 +235,7 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith ends the daemon and gives the most memory that it or any program of its has had.
+// endedWith ends the daemon and returns the maximum memory that the daemon or any of its programs has used, in bytes.
 func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
@@ -242,14 +243,14 @@ func (d *daemon) endedWith() int64 {
 	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // an int32 on 32-bit ARM
 }
 
-// heart is a service manager that listens for the watchdog's pings.
+// heart receives the watchdog pings in the role of a service manager.
 type heart struct {
 	mu      sync.Mutex
 	last    time.Time
 	silence time.Duration
 }
 
-// newHeart has the next start of the daemon ping it.
+// newHeart returns a heart that gets the pings of the daemon after the daemon's next start.
 func (l *lab) newHeart(d *daemon) *heart {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")
@@ -283,7 +284,7 @@ func (h *heart) beat() {
 	h.last = now
 }
 
-// longest is the longest time without a ping since the first one.
+// longest returns the longest time without a ping since the first ping.
 func (h *heart) longest() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

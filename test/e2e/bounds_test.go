@@ -18,7 +18,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// hugePorts gives the Service n ports and no others.
+// hugePorts returns a function that replaces the ports of a Service with n ports.
 func hugePorts(n int) func(*corev1.ServiceSpec) {
 	return func(s *corev1.ServiceSpec) {
 		s.Ports = nil
@@ -36,7 +36,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// hugeSlice has the ports of hugePorts.
+// hugeSlice creates an EndpointSlice with the ports of hugePorts.
 func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -53,8 +53,8 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.must(err)
 }
 
-// Services that ask for a million elements of the kernel do not stop others, and are named. So is a Service for which
-// there is not enough memory.
+// Services that would need a million elements in the kernel do not stop other Services, and the status names them.
+// The same applies to a Service that needs more memory than is left.
 func TestHugeServicesAreLeftOut(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -79,7 +79,8 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
 }
 
-// Addresses that are no one's to have stay whose they are: a broadcast reaches the program that waits for it.
+// A Service cannot take over addresses that no Service may have. A broadcast still reaches the program that waits for
+// it.
 func TestAddressesThatAreNoServices(t *testing.T) {
 	l, d := running(t)
 	var dhcp net.PacketConn
@@ -109,7 +110,7 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
-// By default no Service from the API server has an external IP. The printed fix allows the address.
+// By default, Edgeway serves no external IP of a Service from the API server. The printed fix allows the address.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -130,8 +131,8 @@ func TestExternalIPsNeedConsent(t *testing.T) {
 	l.within(patience, answers(l.client, "198.51.100.99:80", "ep1"))
 }
 
-// An operator fences Services in: where their load balancers' addresses come from, and where they lead to. A host that
-// is no Node of the cluster is no endpoint by default.
+// An operator can restrict the load-balancer addresses and the endpoints of Services. By default, a host without a
+// Node object cannot be an endpoint.
 func TestFencesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -154,8 +155,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// What the API server (v1.36) admits of what these tests are about. Against the rest there is no other defence than
-// this program's own: manifests and other versions of the server may have it.
+// The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the other inputs,
+// because manifests and other versions of the API server may contain them.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()
@@ -192,9 +193,9 @@ func TestWhatTheAPIServerAdmits(t *testing.T) {
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
 		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
-		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write it
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write the status
 	}
-	// A dry run allocates no port, and so says nothing.
+	// A dry run allocates no port, so it would not show whether the port is admitted.
 	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
 	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
 		hugePorts(1000)(s)
@@ -218,8 +219,8 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// A NodePort outside the range is not served and makes the host degraded, with the range that would include it. A
-// manifest may have any port.
+// A NodePort outside nodeport_range is not served and makes the host degraded, with a fix that includes the port in
+// the range. A manifest may use any port.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -232,7 +233,7 @@ func TestNodePortRange(t *testing.T) {
 	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 	l.within(patience, d.hasCondition("nodeport-range", "1000-2000"))
-	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // to the port of the newest Service of any test
+	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // up to the newest NodePort of any test
 	l.must(unanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())
@@ -245,7 +246,7 @@ func TestNodePortRange(t *testing.T) {
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
-// sendBroadcast sends the address as a text, from the gateway.
+// sendBroadcast sends the address as text from the gateway.
 func (l *lab) sendBroadcast(to string) {
 	l.t.Helper()
 	l.must(l.net.Gateway.Do(func() error {
@@ -260,7 +261,7 @@ func (l *lab) sendBroadcast(to string) {
 	}))
 }
 
-// hears wants a datagram with this text.
+// hears requires a datagram with the text.
 func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// lines returns the lines of the log that have all the words.
+// lines returns the number of log lines that contain all the words.
 func (d *daemon) lines(words ...string) (n int) {
 	d.t.Helper()
 	log, err := os.ReadFile(d.logFile())
@@ -21,7 +21,7 @@ func (d *daemon) lines(words ...string) (n int) {
 	return n
 }
 
-// What an operator asks in the morning: which Service went when.
+// The log shows which Service changed and when.
 func TestTheLogSaysWhatChanged(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

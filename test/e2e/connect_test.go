@@ -9,12 +9,12 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is how long an answer may take before the packets count as dropped. On a busy machine the programs that
-// answer wait for a processor; after a second the kernel sends a SYN that was lost once more, and nobody would see the
-// loss.
+// dialTimeout is the time after which unanswered packets count as dropped. On a busy machine, the programs that
+// answer wait for a processor. The timeout is less than a second, because the kernel then repeats a lost SYN and the
+// test would not notice the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is for the tries of a time that is measured: a lost packet must not stretch it.
+// impatience is the timeout of one attempt in a measurement of time, which a lost packet must not stretch.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -22,7 +22,8 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// outcome wants each new connection from h to addr to end in one way; see the functions below.
+// outcome verifies that each new connection from h to addr ends in the way that right accepts; see the functions
+// below.
 func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
@@ -33,7 +34,7 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 	}
 }
 
-// answersSoon is answers for the measuring of times.
+// answersSoon is like answers, but suits measurements of time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
 	f.Wait = impatience
@@ -45,7 +46,7 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers wants TCP connections to be answered by the endpoint name, answersUDP datagrams.
+// answers requires the endpoint name to answer TCP connections, and answersUDP requires it to answer datagrams.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
@@ -54,22 +55,22 @@ func answersUDP(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.UDP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
 
-// silent wants packets to be dropped.
+// silent requires packets to be dropped.
 func silent(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Answer == netlab.Silent })
 }
 
-// refused wants "port unreachable".
+// refused requires the answer "port unreachable".
 func refused(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Answer == netlab.Refused })
 }
 
-// unanswered wants a connection to fail in whatever way.
+// unanswered requires a connection to fail in any way.
 func unanswered(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
 }
 
-// reset wants the packet to reach a host where nobody listens.
+// reset requires the packet to reach a host on which no program listens.
 func reset(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Answer == netlab.Reset })
 }

@@ -17,12 +17,12 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pickedUp is how long replaced credentials may take to be used.
+// pickedUp is the time within which the daemon must use replaced credentials.
 const pickedUp = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user, as tools do: a new file that takes the place of the old one.
+// replaceUser writes a kubeconfig with another user. As common tools do, it renames a new file over the old one.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -32,7 +32,7 @@ func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.must(os.Rename(d.kubeconfigFile()+".new", d.kubeconfigFile()))
 }
 
-// token is the user's in the cluster's own kubeconfig.
+// token returns the token of a user in the cluster's own kubeconfig.
 func (l *lab) token(user string) *api.AuthInfo {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
@@ -47,7 +47,7 @@ func (l *lab) certificate(user string) *api.AuthInfo {
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
 
-// hasMetric wants a line of the metrics to begin with these words.
+// hasMetric verifies that a line of the metrics begins with the words.
 func (d *daemon) hasMetric(want string) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -58,7 +58,7 @@ func (d *daemon) hasMetric(want string) func() error {
 	}
 }
 
-// hasNoFault wants no fault of the API server.
+// hasNoFault verifies that the daemon reports no fault of the API server.
 func (d *daemon) hasNoFault() error {
 	s, err := d.status()
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition wants a condition of a host that is healthy to have these words.
+// hasCondition verifies that a healthy host has a condition with the words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -88,7 +88,8 @@ func (d *daemon) hasCondition(name, words string) func() error {
 	}
 }
 
-// One process uses one kubeconfig after the other. What the API server answers tells whose credentials they are.
+// One process uses several kubeconfigs one after another. The answers of the API server show whose credentials the
+// process uses.
 func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -101,7 +102,7 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 		n.endpoints("shop", endpoints[now])
 		took := l.within(pickedUp, answers(l.client, nodePort, now))
 		t.Logf("%s: a change arrived after %.1f s", what, took.Seconds())
-		l.within(pickedUp, d.hasNoFault) // what comes next shall not be told of what came before
+		l.within(pickedUp, d.hasNoFault) // the next step must not see an earlier fault
 	}
 	refused := func(what, words string) {
 		t.Helper()
@@ -122,7 +123,7 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	d.replaceUser(&api.AuthInfo{TokenFile: tokenFile})
 	follows("token file")
 	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
-	l.within(2*pickedUp, func() error { // the next request after client-go has read the file
+	l.within(2*pickedUp, func() error { // client-go must read the file before a request fails
 		d.link.cut()
 		d.link.mend()
 		time.Sleep(3 * time.Second)
@@ -141,7 +142,7 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	refused("service account without rights", "system:serviceaccount:"+n.name)
 	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
 
-	// Another address of the API server; the old one is gone.
+	// The API server gets another address, and its old address is gone.
 	d.link.cut()
 	d.link = newLink(l)
 	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
@@ -161,7 +162,7 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	follows("kubeconfig that was corrected")
 }
 
-// serviceAccount gives a token that expires, of an account without rights.
+// serviceAccount returns an expiring token of a service account without rights.
 func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	l.t.Helper()
 	accounts := shared.admin.Core.ServiceAccounts(namespace)
@@ -174,7 +175,7 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	return &api.AuthInfo{Token: request.Status.Token}
 }
 
-// What is dangerous is said by config check, in the log and in the status, and nothing else changes.
+// config check, the log and the status report an insecure kubeconfig, but the daemon still uses the file.
 func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -218,7 +219,7 @@ func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
 	}
 }
 
-// statusHas is says for a host that may be unhealthy.
+// statusHas is like says, but accepts an unhealthy host.
 func (d *daemon) statusHas(words ...string) func() error {
 	return func() error {
 		out, errs, _ := d.edgeway("status")

@@ -23,30 +23,30 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// contextOfCleanup is for what happens after the test's own context has ended.
+// contextOfCleanup returns a context for cleanup after the test's own context has ended.
 func contextOfCleanup() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)
 	return ctx
 }
 
-// daemon is edgeway on the node of a lab, with its files.
+// daemon is an edgeway process on the node of a lab, with its files.
 type daemon struct {
 	*lab
 	dir, config string
-	user        string   // of the cluster
-	manager     *manager // nil: there is none
-	env         []string // beside the test's own
-	group       string   // the control group's list of processes; empty: the test's own
-	hosts       string   // a file in the place of /etc/hosts; "": the machine's
-	resolv      string   // a file in the place of /etc/resolv.conf beside hosts; "": there is no name server
-	router      string   // what stands for $ROUTER in a fix
+	user        string   // the cluster's user in the kubeconfig
+	manager     *manager // nil if there is none
+	env         []string // in addition to the test's own
+	group       string   // the list of processes of a control group, or "" for the test's own group
+	hosts       string   // the file mounted over /etc/hosts, or "" for the machine's file
+	resolv      string   // the file mounted over /etc/resolv.conf if hosts is set, or "" for no name server
+	router      string   // the value of $ROUTER in a fix
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
 }
 
-// running gives a network with a daemon that is ready.
+// running returns a network with a daemon that is ready.
 func running(t *testing.T) (*lab, *daemon) {
 	t.Helper()
 	l := newLab(t)
@@ -55,7 +55,7 @@ func running(t *testing.T) (*lab, *daemon) {
 	return l, d
 }
 
-// shop makes a Service, and returns when it is served.
+// shop creates a Service and returns when the daemon serves the Service.
 func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	d.t.Helper()
 	n = d.namespace()
@@ -64,22 +64,22 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	return n, clusterIP, nodePort
 }
 
-// watchOnly has the daemon leave the Services of other tests alone, whose endpoints are in none of this lab's networks.
+// watchOnly restricts the daemon to one namespace, because the endpoints of other tests' Services are in no network
+// of this lab.
 func (d *daemon) watchOnly(n *namespace) {
 	d.t.Helper()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
 	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// The node's name, of which there is no Node object, and the daemon's addresses on its loopback
-// interface.
+// The name of the node, for which no Node object exists, and the daemon's addresses on the node's loopback interface.
 const (
 	nodeName    = "edge-1"
 	healthAddr  = "127.0.0.1:10256"
 	metricsAddr = "127.0.0.1:10249"
 )
 
-// newDaemon prepares a daemon that reads the cluster by a link; start starts it.
+// newDaemon prepares a daemon that reaches the API server over a link. The method start starts the daemon.
 func (l *lab) newDaemon() *daemon {
 	l.t.Helper()
 	d := &daemon{lab: l, dir: l.t.TempDir(), user: cluster.Edgeway, link: newLink(l)}
@@ -97,14 +97,14 @@ func (l *lab) newDaemon() *daemon {
 	return d
 }
 
-// externalIPs is the file that allows external IPs.
+// externalIPs returns the path of the configuration file that allows external IPs.
 func (d *daemon) externalIPs() string { return filepath.Join(d.dir, "conf.d", "external.toml") }
 
 func (d *daemon) logFile() string { return filepath.Join(d.dir, "log") }
 
 func (d *daemon) stateDir() string { return filepath.Join(d.dir, "state") }
 
-// configure writes the configuration; extra lines of TOML follow it.
+// configure writes the configuration, followed by extra lines of TOML.
 func (d *daemon) configure(extra string) {
 	d.t.Helper()
 	kubeconfig := filepath.Join(d.dir, "kubeconfig")
@@ -128,7 +128,7 @@ address = %q
 	d.must(os.WriteFile(d.config, []byte(text), 0o600))
 }
 
-// start starts the daemon and does not wait for it.
+// start starts the daemon without waiting until it is ready.
 func (d *daemon) start() {
 	d.t.Helper()
 	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -156,7 +156,7 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// program prepares a command of the program; on runs one on the node.
+// program returns a command that runs edgeway. on creates a command on the node.
 func (d *daemon) program(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
@@ -166,7 +166,7 @@ func (d *daemon) program(ctx context.Context, on func(context.Context, string, .
 	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), shared.binary}, args...)...)
 }
 
-// startReady starts the daemon and waits until it says that it is healthy.
+// startReady starts the daemon and waits until it reports that it is healthy.
 func (d *daemon) startReady() {
 	d.t.Helper()
 	d.start()
@@ -187,7 +187,7 @@ func (d *daemon) signal(sig os.Signal) {
 	d.must(d.cmd.Process.Signal(sig))
 }
 
-// stop ends the daemon as systemd does and wants it to end in order.
+// stop ends the daemon as systemd does, and requires exit code 0.
 func (d *daemon) stop() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)
@@ -202,8 +202,8 @@ func (d *daemon) stop() {
 	}
 }
 
-// ticks is what the daemon has used of a processor so far, in hundredths of a second: its own time in user and kernel
-// mode, and with 4 fields also that of its programs which have ended.
+// ticks returns the processor time that the daemon has used so far, in hundredths of a second. The time includes user
+// and kernel mode and, with 4 fields, also the time of the daemon's programs that have ended.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
@@ -217,7 +217,7 @@ func (d *daemon) ticks(fields int) (sum int) {
 	return sum
 }
 
-// logged wants a line of the log that contains all words.
+// logged requires a log line that contains all the words.
 func (d *daemon) logged(words ...string) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -269,7 +269,7 @@ func (d *daemon) healthIs(want int) func() error {
 
 func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
 
-// edgeway runs a command of the program beside the daemon.
+// edgeway runs an edgeway command beside the daemon.
 func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
 	cmd := d.program(d.t.Context(), d.node.Command, args...)
@@ -281,7 +281,7 @@ func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// status is what tests read of `edgeway status --json`.
+// status holds the parts of `edgeway status --json` that tests read.
 type status struct {
 	Time    time.Time
 	Healthy bool
@@ -316,7 +316,7 @@ func (s status) repairs() (n int) {
 
 type statusFault struct{ ID, Message, Fix string }
 
-// problems are those of objects.
+// problems holds the problems of objects.
 type problems struct{ First []problem }
 
 func (p problems) String() string { return fmt.Sprint(p.First) }
@@ -336,7 +336,7 @@ func (d *daemon) status() (status, error) {
 	return s, nil
 }
 
-// says wants the output of `edgeway status`, for people, to have all these words.
+// says verifies that `edgeway status` succeeds and that its text contains all the words.
 func (d *daemon) says(words ...string) func() error {
 	return func() error {
 		out, errs, code := d.edgeway("status")

@@ -1,10 +1,10 @@
-// Package e2e tests the program edgeway as a whole, from the outside: the real binary runs on the
-// node of a test/netlab, reads a real kube-apiserver over a link that can be cut and stalled, and is
-// judged by the connections that real clients make, by its HTTP endpoints and by its commands.
+// Package e2e tests the program edgeway as a whole, from the outside. The real binary runs on the node of a
+// test/netlab and reads a real kube-apiserver over a link that a test can cut and stall. The tests check the
+// connections of real clients, the binary's HTTP endpoints and its commands.
 //
 //	kube-apiserver ··link·· gateway ── node (edgeway run) ─┬─ ep1, ep2     endpoints
 //	                                                       └─ client       outside
 //
-// Every test has its own network; the control plane is shared, so tests name their objects apart and
-// remove them. The tests need root; without it they fail, they are never skipped.
+// Every test has its own network. All tests share the control plane, so each test gives its objects unique names and
+// removes them. The tests need root, and without root they fail instead of being skipped.
 package e2e

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A problem of the host is in the status, the metrics, the log and the readiness, and drains no load balancer. Without
-// a daemon, the doctor knows the Services from the last-known state.
+// A problem of the host appears in the status, the metrics, the log and the readiness, but load balancers keep the
+// host. Without a daemon, the doctor takes the Services from the last-known state.
 func TestAProblemOfTheHostIsToldEverywhere(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -32,7 +32,8 @@ func TestAProblemOfTheHostIsToldEverywhere(t *testing.T) {
 	}
 }
 
-// degraded wants the words for programs: load balancers are not sent away, a client that asks for the readiness reads it.
+// degraded requires the reports of a degraded host for programs: /healthz keeps the host in load balancers, and
+// /readyz?verbose lists the problem.
 func (d *daemon) degraded(check string) {
 	d.t.Helper()
 	out, _, _ := d.edgeway("status", "--json")

@@ -15,10 +15,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fileAddr is the ClusterIP of the Service that checkedManifest has.
+// fileAddr is the ClusterIP of the Service in checkedManifest.
 const fileAddr = "10.99.0.1"
 
-// checkedManifest is a Service as namespace.service makes them, with both endpoints.
+// checkedManifest contains a Service like those that namespace.service creates, with both endpoints.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -36,13 +36,14 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// The ways of an endpoint to die: its program, which its host tells clients of, or its host.
+// The rules that simulate a dead endpoint. With programDies, the host resets connections, because the program has
+// ended. With hostDies, the host no longer answers.
 const (
 	programDies = "tcp dport 8080 reject with tcp reset"
 	hostDies    = "drop"
 )
 
-// kill has an endpoint die; revive undoes it.
+// kill makes an endpoint die, and revive restores the endpoint.
 func (l *lab) kill(h *netlab.Host, how string) {
 	l.t.Helper()
 	l.nft(h, "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input "+how)
@@ -53,7 +54,7 @@ func (l *lab) revive(h *netlab.Host) {
 	l.nft(h, "delete table inet dead")
 }
 
-// nft does what it is told on a host, and gives what it prints.
+// nft runs nft commands on a host and returns their output.
 func (l *lab) nft(h *netlab.Host, commands string) string {
 	l.t.Helper()
 	out, err := h.Command(l.t.Context(), "nft", commands).CombinedOutput()
@@ -63,14 +64,14 @@ func (l *lab) nft(h *netlab.Host, commands string) string {
 	return string(out)
 }
 
-// tries are connections that are made all the time, each a new one.
+// tries records connections that clients open all the time.
 type tries struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu     sync.Mutex
 	list   []try
-	served map[string]time.Time // when each endpoint was last reached
+	served map[string]time.Time // the time when each endpoint was last reached
 }
 
 type try struct {
@@ -108,7 +109,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since gives how many connections began after a time, those of them that failed, and when the last one did.
+// since returns the number of connections that began after a time, the errors of those that failed, and the time when
+// the last failed connection began.
 func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +126,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches wants new connections that began after a time to reach all these endpoints.
+// reaches verifies that the new connections after a time have reached all the endpoints.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()
@@ -138,7 +140,7 @@ func (r *tries) reaches(from time.Time, names ...string) func() error {
 	}
 }
 
-// sticky opens a UDP connection whose datagrams go to one endpoint.
+// sticky opens a UDP connection whose datagrams go to the endpoint name.
 func (l *lab) sticky(addr, name string) *netlab.Session {
 	l.t.Helper()
 	for range 100 {
@@ -155,8 +157,8 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// A dead endpoint is out of use in less than three seconds with the defaults, whatever its way to die; from then on no
-// new connection fails, over a reload too; and it comes back.
+// With the defaults, a dead endpoint is out of use in less than three seconds, however it died. From then on, no new
+// connection fails, not even during a reload. An endpoint that is alive again is used again.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {
@@ -204,7 +206,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", ep2Addr)())
 		l.must(d.shows([]string{"services", name}, "dead endpoints", ep1Addr+":8080 does not answer")())
 		l.must(d.metric(`edgeway_endpoint_checks_endpoints{state="dead"}`, 1)())
-		l.within(patience, unanswered(l.client, at(other, 80))) // nobody checks that one
+		l.within(patience, unanswered(l.client, at(other, 80))) // the daemon does not check this Service
 		if out, errs, code := d.edgeway("reload"); code != 0 {
 			t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
 		}
@@ -235,11 +237,11 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.kill(l.ep2, programDies)
 	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
 	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
-	l.throughout(2*time.Second, reset(l.client, web)) // all of them stay: a client hears what they say
+	l.throughout(2*time.Second, reset(l.client, web)) // all endpoints stay in use, so clients get their resets
 	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use where no other one answers")())
 }
 
-// shows wants a command, whatever its exit status, to print all words.
+// shows requires a command to print all the words, whatever its exit status.
 func (d *daemon) shows(args []string, words ...string) func() error {
 	return func() error {
 		out, errs, _ := d.edgeway(args...)
@@ -252,7 +254,7 @@ func (d *daemon) shows(args []string, words ...string) func() error {
 	}
 }
 
-// Without the key nothing is checked: no connection is made to an endpoint that nobody asked for.
+// Without the key for checks, the daemon opens no connection to any endpoint.
 func TestNothingIsCheckedUnasked(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

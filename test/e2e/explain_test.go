@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// explains wants `edgeway explain` to exit with a code and to say all the words.
+// explains requires `edgeway explain` to exit with the code and to print all the words.
 func (d *daemon) explains(src, dst string, code int, words ...string) func() error {
 	return func() error {
 		out, errs, got := d.edgeway("explain", "--exit-code", src, dst)
@@ -27,7 +27,7 @@ func (d *daemon) explains(src, dst string, code int, words ...string) func() err
 	}
 }
 
-// explained gives `edgeway explain --json`.
+// explained returns the output of `edgeway explain --json`.
 func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, Way string }, err error) {
 	out, errs, code := d.edgeway("explain", "--json", src, dst)
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
@@ -36,8 +36,8 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, Way stri
 	return e, nil
 }
 
-// A host with two networks reaches a load balancer's addresses by either, from another source each time, and the
-// Service is open to one of them only. What explain says is what happens.
+// A host with two networks reaches the addresses of a load balancer through either network, each with a different
+// source address, and each Service accepts only one of these sources. explain predicts the actual outcome.
 func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -86,14 +86,14 @@ func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
 	}
 }
 
-// What stops a connection is named, with what to do.
+// explain names the cause that stops a connection, and the fix.
 func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
-	// The kernel has the rules a moment before the daemon has them as its plan in force.
+	// The kernel has the rules a moment before the daemon reports the plan as in force.
 	l.within(patience, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
@@ -119,7 +119,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	n.endpointsOn("here", "another", ep2Addr)
 	l.within(patience, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
 	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
-	// The host's own connections to the NodePort work. That hides nothing from the doctor.
+	// The host's own connections to the NodePort work, but the doctor still reports the dropped connections.
 	out, _, _ := d.edgeway("doctor")
 	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from other hosts and this host are dropped"; !strings.Contains(out, want) {
 		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
@@ -129,14 +129,14 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
 	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, " fix: ")())
 	l.must(unanswered(l.node, clusterIP)())
-	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // where it is translated before the route is looked up
+	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // a forwarded packet is translated before routing
 	l.must(answers(l.client, clusterIP, "ep1")())
 	l.onNode("ip", "route", "del", "unreachable", vip+"/32")
 	l.onNode("ip", "route", "replace", "unreachable", ep1Addr+"/32")
 	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
 }
 
-// Without a daemon, the commands say so, and name the mistakes of the configuration.
+// Without a daemon, the commands report that no daemon runs, and name mistakes in the configuration.
 func TestCommandsWithoutADaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// faultProxy stands between a daemon and the API server, understands HTTP, and can do wrong what a
-// server or what is before it can do wrong. It speaks HTTP/2 and answers pings whatever happens.
+// faultProxy is an HTTP proxy between a daemon and the API server that simulates the faults of a server or of a proxy
+// in front of the API server. faultProxy speaks HTTP/2 and answers pings during every fault.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server
@@ -31,27 +31,28 @@ type faultProxy struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault *fault        // nil: none
+	fault *fault        // nil if there is none
 	turn  chan struct{} // closed when the fault begins or ends
 }
 
-// fault is what goes wrong. The zero value is none.
+// fault describes what goes wrong. The zero value is no fault.
 type fault struct {
-	// answer stands in for the API server; nil: it answers itself. It may call the handler that asks it.
+	// answer replaces the answer of the API server, and may call pass to get that answer. If answer is nil, the API
+	// server answers.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
-	// mute stops what is on its way in the middle, and sends nothing more than headers afterwards.
+	// mute stops running answers in the middle, and sends only the headers of new answers.
 	mute bool
-	// delay comes before each request and each piece of an answer.
+	// delay is the pause before each request and each piece of an answer.
 	delay time.Duration
 	// drop drops all packets.
 	drop bool
 }
 
-// newFaultProxy opens a proxy at the gateway.
+// newFaultProxy starts a proxy at the gateway.
 func newFaultProxy(l *lab) *faultProxy {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Edgeway)
-	config.BearerToken = "" // the daemon's is passed on
+	config.BearerToken = "" // the proxy passes on the daemon's token
 	transport, err := rest.TransportFor(config)
 	l.must(err)
 	target, err := url.Parse(shared.cluster.Server())
@@ -74,12 +75,12 @@ func newFaultProxy(l *lab) *faultProxy {
 	p.server.StartTLS()
 	l.t.Cleanup(func() {
 		p.begin(nil)
-		_ = p.server.Config.Close() // httptest's own would wait for the answers that hang
+		_ = p.server.Config.Close() // Close of httptest would wait for hanging answers
 	})
 	return p
 }
 
-// kubeconfig makes that at path go by the proxy.
+// kubeconfig changes the kubeconfig at path so that it uses the proxy.
 func (p *faultProxy) kubeconfig(path string) {
 	p.t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
@@ -92,8 +93,8 @@ func (p *faultProxy) kubeconfig(path string) {
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// begin lets a fault take the place of the one before; nil ends it. Answers that are on their way are
-// cut off, except where the fault is their silence, or packets are dropped.
+// begin replaces the previous fault with f, or ends it if f is nil. Running answers are cut off, except if the fault
+// is silence, a delay or dropped packets.
 func (p *faultProxy) begin(f *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +140,7 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.answer != nil:
 		f.answer(w, r, p.pass)
 		return
-	case f.mute: // as an empty watch begins
+	case f.mute: // like the beginning of an empty watch
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -159,14 +160,14 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass.ServeHTTP(&outgoing{w, p, ctx}, r.WithContext(ctx))
 }
 
-// outgoing is an answer on its way.
+// outgoing is an answer that the proxy passes on.
 type outgoing struct {
 	http.ResponseWriter
 	proxy *faultProxy
-	ctx   context.Context //nolint:containedctx // the request's
+	ctx   context.Context //nolint:containedctx // the context of the request
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (o *outgoing) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 func (o *outgoing) Write(b []byte) (int, error) {

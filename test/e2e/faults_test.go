@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// faultRow is one line of the table: a fault, and what is expected while it lasts and after it.
+// faultRow is one row of the table of faults. The row holds a fault, and the expected behavior of the daemon during
+// the fault and afterwards.
 type faultRow struct {
 	name string
 	fault
-	fresh  bool          // the daemon goes on hearing of the API server
-	limit  time.Duration // how much longer than healing it may take until the daemon asks again
-	reason string        // what the daemon gives as the reason
-	most   int64         // how many requests it may make; 0: five a second
+	fresh  bool          // the API server still reaches the daemon
+	limit  time.Duration // the additional time until the daemon sends its next request
+	reason string        // the reason that the daemon logs
+	most   int64         // the maximum number of requests, or 0 for five a second
 
 	d        *daemon
 	proxy    *faultProxy
@@ -32,18 +33,18 @@ type faultRow struct {
 	ticks             int
 	lasted            time.Duration
 	mended            time.Time
-	noticed, healed   time.Duration // zero: not
+	noticed, healed   time.Duration // zero if that did not happen
 	staleness, oldest float64
 	warnings          map[string]int
 }
 
-// The limits of the table. A request that the API server does not answer ends after 30 s where the
-// daemon doubts already, a list after 75 s.
+// The limits of the table. A request that the API server does not answer ends after 30 s if the daemon already doubts
+// the server. An unanswered list ends after 75 s.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second
 	healLimit   = 15 * time.Second
-	// listGap is how long after a list that failed the next one may come.
+	// listGap is the maximum time from a failed list to the next list.
 	listGap = 15 * time.Second
 )
 
@@ -92,7 +93,7 @@ func expiredWatches(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(w, r)
 }
 
-// cutOff passes the first bytes of what the API server answers on and ends the answer.
+// cutOff passes on the first bytes of the API server's answer and then ends the answer.
 func cutOff(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(&shortened{w, 10}, r)
 }
@@ -102,7 +103,7 @@ type shortened struct {
 	left int
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (s *shortened) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *shortened) Write(b []byte) (int, error) {
@@ -115,8 +116,9 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// What an API server, or what stands before it, can do wrong: how the daemon behaves meanwhile, and how
-// soon it is right again. All faults at the same time, each on a host of its own.
+// The test simulates faults of an API server, or of a proxy in front of the API server. The test checks how the
+// daemon behaves during each fault and how soon the daemon recovers. All faults happen at the same time, each on a
+// different host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()
@@ -183,10 +185,10 @@ func (r *faultRow) mend() {
 	r.proxy.begin(nil)
 }
 
-// told is what the health says of a source that gives nothing: nobody answers, or somebody refuses.
+// told matches the health message about a source that does not answer, or that refuses its objects.
 var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has given nothing)`)
 
-// watch looks at the daemon while the fault lasts.
+// watch observes the daemon during the fault.
 func (r *faultRow) watch() {
 	r.oldest = max(r.oldest, r.stale())
 	if _, body, err := r.d.get(healthAddr, "/healthz"); r.noticed == 0 && err == nil && told.MatchString(body) {
@@ -194,7 +196,7 @@ func (r *faultRow) watch() {
 	}
 }
 
-// heal waits until the change that was missed is there and no fault is told any more.
+// heal waits until the missed change has arrived and the daemon no longer reports a fault.
 func (r *faultRow) heal() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
@@ -206,7 +208,7 @@ func (r *faultRow) heal() {
 	}
 }
 
-// stale is what the metric says, in seconds; -1: nothing.
+// stale returns the value of the staleness metric in seconds, or -1 if the metric is missing.
 func (r *faultRow) stale() float64 {
 	_, body, err := r.d.get(metricsAddr, "/metrics")
 	if err != nil {
@@ -221,7 +223,7 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// usable counts the lines of the log that say why the API server is not usable.
+// usable counts the log lines that say why the API server is not usable.
 func (r *faultRow) usable() map[string]int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())

@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// found is what tests read of one finding of `edgeway doctor --json`.
+// found holds the parts of a finding of `edgeway doctor --json` that tests read.
 type found struct{ ID, Severity, Object, Message, Fix string }
 
-// connected gives the findings of these checks that are not "ok".
+// connected runs `edgeway doctor --connect` and returns the findings of a check that are not "ok".
 func (d *daemon) connected(check string, args ...string) (out []found) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
@@ -27,7 +27,7 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only wants one finding, a problem with all words.
+// only requires exactly one finding, a problem with all the words, and returns it.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
@@ -36,7 +36,8 @@ func (d *daemon) only(of []found, words ...string) found {
 	return of[0]
 }
 
-// The rules of a backend are in tables that it shares with others. What they reject and drop is no fault of the host.
+// The rules of a backend may be in tables that other programs also use. A backend rule that rejects or drops packets
+// is no fault of the host.
 func TestDoctorBlamesNoRuleOfABackend(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -63,7 +64,8 @@ func TestDoctorBlamesNoRuleOfABackend(t *testing.T) {
 	}
 }
 
-// --connect says on which side the fault lies, and --trace names the rule. Nothing of the trace stays.
+// --connect reports whether the host or the endpoint is at fault, and --trace names the rule. A trace leaves no table
+// behind.
 func TestDoctorConnectsAndTraces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

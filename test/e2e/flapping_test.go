@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A tenant whose endpoints come and go 50 times a second keeps the host busy for half of the time at most. The changes
-// of other tenants are served meanwhile, and so is the last one of this tenant.
+// Syncs of a Service whose endpoints change 50 times a second take at most half of the time. During these changes,
+// the daemon still serves the changes of other tenants. The last change of the Service is also served.
 func TestAFlappingServiceLeavesHalfOfTheTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -35,7 +35,7 @@ func TestAFlappingServiceLeavesHalfOfTheTime(t *testing.T) {
 	l.within(patience, answers(l.client, flapping, "ep2"))
 }
 
-// flap adds and removes the second endpoint of a Service, 50 times a second where the API server can.
+// flap adds and removes the second endpoint of a Service, 50 times a second if the API server is fast enough.
 func (n *namespace) flap(service string, changes int) error {
 	slices := shared.admin.Discovery.EndpointSlices(n.name)
 	slice, err := slices.Get(n.t.Context(), service, metav1.GetOptions{})
@@ -59,8 +59,8 @@ func (n *namespace) flap(service string, changes int) error {
 	return nil
 }
 
-// partialSyncs returns the count of the changes that the backend has programmed, or the sum of the seconds that they
-// took.
+// partialSyncs returns the number of changes that the backend has programmed, or the total time of these changes in
+// seconds.
 func (d *daemon) partialSyncs(part string) float64 {
 	d.t.Helper()
 	name := "edgeway_sync_duration_seconds_" + part + `{kind="partial",stage="nftables"} `

@@ -16,8 +16,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The way of fleet.md to the identity of a host, by its own words: the daemon may read what it needs, and the API server
-// takes its turn from the hosts' priority level, not from the one of other controllers.
+// The commands in fleet.md create the identity of a host. The daemon can then read the objects that it needs, and the
+// API server counts its requests against the priority level of hosts instead of the level of other controllers.
 func TestHostsHaveAPriorityLevelOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A firewall that is reloaded takes all rules away; no event of the API tells of it.
+// When a firewall reloads, all rules disappear, and no event of the API server reports the loss.
 func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -21,7 +21,7 @@ func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 		t.Logf("a connection works again after %.0f ms", took.Seconds()*1000)
 	}
 	l.must(d.healthy())
-	l.within(patience, func() error { // the repair's end comes a moment after its effect
+	l.within(patience, func() error { // a repair is counted a moment after it takes effect
 		s, err := d.status()
 		if err == nil && s.repairs() != 3 {
 			err = fmt.Errorf("edgeway status counts %d repairs, want 3", s.repairs())
@@ -30,7 +30,7 @@ func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 	})
 }
 
-// The lease of the node's address ends and DHCP gives it another one.
+// The DHCP lease of the node's address ends, and the node gets another address.
 func TestNodePortFollowsTheNodesAddress(t *testing.T) {
 	l, d := running(t)
 	_, clusterIP, nodePort := d.shop()
@@ -48,7 +48,7 @@ func TestNodePortFollowsTheNodesAddress(t *testing.T) {
 func TestServiceCIDRAddedAtRunTime(t *testing.T) {
 	l, _ := running(t)
 	l.net.Host("other", netip.MustParseAddr("10.200.0.5"))
-	const addr = "10.200.0.5:8080" // nobody listens there: the host itself answers with a reset
+	const addr = "10.200.0.5:8080" // no program listens there, so the host sends a reset
 	l.within(patience, reset(l.client, addr))
 
 	cidrs := shared.admin.Networking.ServiceCIDRs()

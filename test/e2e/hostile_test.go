@@ -26,7 +26,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// memory gives what a daemon has in memory now, in MiB; with high, the most that it had.
+// memory returns the memory that the daemon uses now, or its maximum so far if high is true, in MiB.
 func (d *daemon) memory(high bool) int {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -46,13 +46,13 @@ func (d *daemon) memory(high bool) int {
 	return 0
 }
 
-// sockets counts the connections that the node has established at a port.
+// sockets returns the number of established connections to a port of the node.
 func (d *daemon) sockets(port uint16) int {
 	d.t.Helper()
 	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
 }
 
-// openToAll has the next start of the daemon listen on all addresses instead of this one.
+// openToAll makes the daemon listen on all addresses, from the daemon's next start on.
 func (d *daemon) openToAll(listener string) {
 	d.t.Helper()
 	config, err := os.ReadFile(d.config)
@@ -61,7 +61,7 @@ func (d *daemon) openToAll(listener string) {
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), listener, ":"+port, 1)), 0o600))
 }
 
-// storm opens connections from a host, each with this beginning of a request, and leaves them open.
+// storm opens connections from a host, sends the same beginning of a request on each, and leaves them open.
 func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.Conn) {
 	l.t.Helper()
 	l.must(from.Do(func() error {
@@ -80,19 +80,22 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 	return conns
 }
 
-// Whoever can reach the health port can neither fill the memory of the daemon nor keep others from an answer.
+// A client that reaches the health port can neither exhaust the daemon's memory nor keep other clients from an
+// answer.
 func TestTheHealthPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(healthAddr, "/healthz")
 }
 
-// Nor can who reaches the metrics.
+// A client that reaches the metrics port can neither exhaust the daemon's memory nor keep other clients from an
+// answer.
 func TestTheMetricsPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack wants a listener of a daemon, which is opened to all, to hold out against requests for this path.
+// attack verifies that a listener of the daemon, opened to all addresses, survives attacks with requests for the
+// path.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -110,7 +113,7 @@ func (l *lab) attack(listener, path string) {
 		"nothing":                 "",
 	} {
 		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
-		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // of metrics, few are served at a time
+		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // /metrics serves few requests at a time
 			code, body, err := d.get(listener, path)
 			took, failed := time.Since(start), code != http.StatusOK || err != nil
 			late := took > l.promised(time.Second)
@@ -125,7 +128,7 @@ func (l *lab) attack(listener, path string) {
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
 		}
-		l.within(2*time.Minute, func() error { // the longest time-out is a minute
+		l.within(2*time.Minute, func() error { // the longest timeout is a minute
 			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}
@@ -143,7 +146,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// Other hosts see that something is wrong, not what.
+// Other hosts see the IDs of faults, but not their messages.
 func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -176,7 +179,8 @@ func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 	}
 }
 
-// A certificate of somebody on the way to the API server cannot write to the terminal of who looks why it fails.
+// An impostor on the path to the API server cannot use a certificate to write control characters to the terminal of
+// an operator who looks for the cause of the failure.
 func TestCertificateThatWritesToTheTerminal(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -213,7 +217,7 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	}
 }
 
-// Hostile manifests cost little and keep no other from being served.
+// Hostile manifests cost little time and memory, and the Services of other manifests are served.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A damaged state is neither trusted nor fatal: it is set aside with a word, and the API server's
-// word is waited for.
+// A damaged last-known state is not used. The daemon renames the damaged files, logs a message, and waits for the API
+// server.
 func TestDamagedStateOnDisk(t *testing.T) {
 	l, d := running(t)
 	n, _, nodePort := d.shop()
@@ -56,7 +56,7 @@ func (d *daemon) stateFiles() []string {
 	return files
 }
 
-// Objects that the API server accepts and that cannot all be served leave every other one working.
+// If the API server accepts objects that cannot all be served, every other Service still works.
 func TestBadObjectsHarmNobodyElse(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -91,7 +91,7 @@ func TestBadObjectsHarmNobodyElse(t *testing.T) {
 	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
 }
 
-// names wants one of the problems in `edgeway status` to have all words.
+// names verifies that a problem in `edgeway status` contains all the words.
 func (d *daemon) names(words ...string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -107,7 +107,7 @@ func (d *daemon) names(words ...string) func() error {
 	}
 }
 
-// orphan writes a slice that names no Service.
+// orphan creates an EndpointSlice that names no Service.
 func (n *namespace) orphan(name string) {
 	n.t.Helper()
 	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), &discoveryv1.EndpointSlice{

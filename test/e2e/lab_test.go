@@ -17,7 +17,7 @@ type lab struct {
 	node, client, ep1, ep2 *netlab.Host
 }
 
-// Addresses, and the port that both endpoints answer on, over TCP and UDP.
+// The addresses of the hosts, and the port on which both endpoints answer over TCP and UDP.
 const (
 	nodeAddr     = "192.0.2.10"
 	ep1Addr      = "10.244.1.11"
@@ -48,7 +48,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// onNode runs a program on the node and gives what it printed.
+// onNode runs a program on the node and returns its output.
 func (l *lab) onNode(name string, args ...string) string {
 	l.t.Helper()
 	out, err := l.node.Command(l.t.Context(), name, args...).CombinedOutput()
@@ -58,12 +58,12 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is how long a change may take to arrive where nothing is claimed about speed: the machine
-// may be busy.
+// patience is the time in which a change must arrive if the test makes no claim about speed, because the machine may
+// be busy.
 const patience = time.Minute
 
-// promised stretches a limit that users are promised by how much slower than an idle machine this one is now: there the
-// program starts in 25 ms.
+// promised stretches a limit that the documentation promises in proportion to the current load of the machine. On an
+// idle machine, the program starts in 25 ms.
 func (l *lab) promised(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond
@@ -74,8 +74,8 @@ func (l *lab) promised(limit time.Duration) time.Duration {
 	return max(limit, limit*(time.Since(start)/starts)/idle)
 }
 
-// within tries check until it gives nil, and fails the test unless it does so in time. It gives the
-// time that it took.
+// within repeats check until it returns nil, and returns the time until then. The test fails if check does not return
+// nil within the limit.
 func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	l.t.Helper()
 	start := time.Now()
@@ -92,7 +92,7 @@ func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// throughout wants check to give nil all the time.
+// throughout verifies that check returns nil for the whole span.
 func (l *lab) throughout(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {
@@ -102,7 +102,7 @@ func (l *lab) throughout(span time.Duration, check func() error) {
 	}
 }
 
-// orElse puts words to an outcome that is wrong without an error.
+// orElse returns err, or an error with the words if err is nil.
 func orElse(err error, words string) error {
 	if err == nil {
 		return errors.New(words)

@@ -21,13 +21,13 @@ func TestReload(t *testing.T) {
 
 	d.configure("[proxy]\nnodeport_adresses = []\n")
 	d.signal(syscall.SIGHUP)
-	l.within(patience, d.logged("nodeport_adresses", "nodeport_addresses")) // the key, and the one that was meant
+	l.within(patience, d.logged("nodeport_adresses", "nodeport_addresses")) // the key and the suggested key
 	l.throughout(time.Second, answers(l.client, nodePort, "ep1"))
 	l.must(d.healthy())
 
 	d.configure("[proxy]\nnodeport_addresses = []\n")
 	d.signal(syscall.SIGHUP)
-	// A load balancer that asks in the middle of a reload must not be sent away.
+	// A load balancer that queries /healthz during a reload must not drain the host.
 	l.throughout(time.Second, func() error {
 		if code, body, err := d.get(healthAddr, "/healthz"); err == nil && code != 200 {
 			return fmt.Errorf("/healthz is %d during a reload: %s", code, body)
@@ -43,7 +43,7 @@ func TestReload(t *testing.T) {
 	l.within(patience, d.healthy)
 }
 
-// A configuration can be valid and yet not start; then the one before goes on.
+// A valid configuration may fail to start. The daemon then continues with the previous configuration.
 func TestReloadThatDoesNotStart(t *testing.T) {
 	l, d := running(t)
 	clusterIP, _ := l.namespace().web("shop")
@@ -53,12 +53,12 @@ func TestReloadThatDoesNotStart(t *testing.T) {
 	l.must(os.WriteFile(dropIn, []byte("[control]\nsocket = \"/proc/nowhere.sock\"\n"), 0o600))
 	d.signal(syscall.SIGHUP)
 	l.within(patience, d.logged("level=ERROR", "/proc/nowhere.sock"))
-	l.must(os.Remove(dropIn)) // the commands read the configuration too
+	l.must(os.Remove(dropIn)) // the commands read this file, too
 	l.within(patience, d.says("healthy"))
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
-// What has begun goes on, whatever becomes of the daemon.
+// An established connection survives the end of the daemon.
 func TestEstablishedFlowOutlivesTheDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -111,7 +111,7 @@ func testCleanup(t *testing.T, backend string) {
 		t.Fatal("the daemon leaves no trace: this test sees nothing")
 	}
 	d.stop()
-	for range 2 { // twice: nothing to remove is no error
+	for range 2 { // the second run finds nothing to remove and succeeds
 		if out, errs, code := d.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
@@ -122,7 +122,7 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(unanswered(l.client, nodePort)())
 }
 
-// A stopped or hung daemon keeps its rules: they serve, and the daemon would write them again.
+// A stopped or hung daemon keeps its rules, because the rules still serve and the daemon would write them again.
 func TestCleanupSparesADaemonThatDoesNotAnswer(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -141,7 +141,7 @@ func TestCleanupSparesADaemonThatDoesNotAnswer(t *testing.T) {
 	l.within(patience, unanswered(l.client, nodePort))
 }
 
-// settled is traces once new interfaces have all their routes.
+// settled returns the traces when new interfaces have all their routes.
 func (l *lab) settled() string {
 	l.t.Helper()
 	var traces string
@@ -156,11 +156,11 @@ func (l *lab) settled() string {
 	return traces
 }
 
-// traces is all that a proxy could leave in the kernel.
+// traces returns all state that a proxy can leave in the kernel.
 func (l *lab) traces() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
-	// These show chains and rules of the tables that somebody uses, but in comments and counters.
+	// The output of iptables-save, without comments and counters, shows the chains and rules of each table in use.
 	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+l.onNode(program, "-t", "nat"), "")
 	}
@@ -184,7 +184,7 @@ func TestCommandsBesideTheDaemon(t *testing.T) {
 		{[]string{"explain", clientAddr, nodePort + "/tcp"}, []string{"forward", ep1Addr, n.name + "/shop"}},
 		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
 	} {
-		// The kernel has the rules a moment before the daemon has them as its plan in force.
+		// The kernel has the rules a moment before the daemon reports the plan as in force.
 		l.within(patience, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {
@@ -198,7 +198,7 @@ func TestCommandsBesideTheDaemon(t *testing.T) {
 	}
 }
 
-// Two daemons with different sockets would repair each other's rules for ever.
+// A second daemon with a different socket ends, because two daemons would repair each other's rules forever.
 func TestASecondDaemonOfTheHostEnds(t *testing.T) {
 	l, first := running(t)
 	second := l.newDaemon()

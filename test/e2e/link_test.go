@@ -15,15 +15,15 @@ import (
 	"edgeway/test/netlab"
 )
 
-// link carries the daemon's connections to the API server, and breaks as real networks do: cut
-// (nobody answers the door) or stalled (what is open goes silent for ever, as after a NAT gateway
-// forgot it, while new connections work).
+// link carries the daemon's connections to the API server and breaks in the ways of real networks. A link that is cut
+// refuses connections. On a stalled link, open connections go silent forever, as after a NAT gateway lost its state,
+// but new connections work.
 type link struct {
 	listener net.Listener
 	target   string
-	// name is what the kubeconfig calls the link's begin, if not by its address.
+	// name is the host name of the link in the kubeconfig, or "" if the kubeconfig uses the link's address.
 	name string
-	// proxy has the link begin at an HTTP proxy, which the kubeconfig names beside the server.
+	// proxy makes the link begin at an HTTP proxy, which the kubeconfig names in addition to the server.
 	proxy bool
 
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ type link struct {
 // pair is one connection through the link.
 type pair struct {
 	near, far net.Conn
-	mu        sync.Mutex // held for ever by stall
+	mu        sync.Mutex // stall locks mu forever
 }
 
 // newLink opens a link that begins at the gateway.
@@ -65,13 +65,13 @@ func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 	return k
 }
 
-// kubeconfig writes the kubeconfig of a user who comes by the link to path.
+// kubeconfig writes a kubeconfig to path with which a user reaches the API server over the link.
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// lead writes a kubeconfig of the cluster to path that comes by the link.
+// lead copies a kubeconfig of the cluster to path and changes it to use the link.
 func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -96,7 +96,7 @@ func (k *link) lead(l *lab, kubeconfig, path string) {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// cut ends all connections and refuses new ones.
+// cut closes all connections and refuses new ones.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,19 +106,19 @@ func (k *link) cut() {
 	}
 }
 
-// mend ends cut.
+// mend makes a link that was cut accept connections again.
 func (k *link) mend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.isCut = false
 }
 
-// stall makes all connections that are open now go silent in both directions. It gives their number.
+// stall makes all open connections go silent in both directions and returns their number.
 func (k *link) stall() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.pairs {
-		p.mu.Lock() // never unlocked: what carries the bytes stops in the middle
+		p.mu.Lock() // never unlocked, so the goroutine that copies data blocks
 	}
 	n := len(k.pairs)
 	k.pairs = map[*pair]struct{}{}
@@ -150,7 +150,7 @@ func (k *link) accept() {
 
 func (k *link) open(p *pair) {
 	if k.proxy {
-		// The only request is CONNECT; there is but one server.
+		// The only request is CONNECT, because there is only one server.
 		request := bufio.NewReader(p.near)
 		if _, err := http.ReadRequest(request); err != nil || request.Buffered() > 0 {
 			p.close()
@@ -169,7 +169,7 @@ func (k *link) carry(p *pair, from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		p.mu.Lock() // a stalled pair stays here
+		p.mu.Lock() // a stalled connection blocks here
 		_, werr := to.Write(buf[:n])
 		p.mu.Unlock()
 		if err != nil || werr != nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// lists wants a line of `edgeway services` to be one Service with these columns, and its state to have the words.
+// lists verifies that `edgeway services` prints a line for a Service with these columns, whose state contains the
+// words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {
 		out, errs, code := s.edgeway("services", "default")
@@ -33,7 +34,8 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// An operator sees each Service with its endpoints, and why one has none, as soon as the daemon is ready.
+// As soon as the daemon is ready, an operator sees each Service with its endpoints, and the reason if a Service has
+// none.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -55,14 +57,14 @@ func TestServicesAreListed(t *testing.T) {
 	s.must(os.WriteFile(s.path(1), []byte(unready), 0o600))
 	s.must(
 		os.WriteFile(s.path(2), []byte(strings.Replace(string(manifest), "shop-1", "shop-2", -1)), 0o600),
-	) // its address is shop-1's
+	) // shop-2 has the address of shop-1
 
 	began := time.Now()
 	s.start()
 	if out, errs, code := s.edgeway("status", "--wait"); code != 0 || !strings.Contains(out, ": healthy") {
 		t.Fatalf("status --wait ended with %d after %s:\n%s%s", code, time.Since(began), out, errs)
 	}
-	// Ready means that the Services are served, and listed.
+	// A daemon is ready when it serves and lists the Services.
 	s.must(s.open(0)())
 	s.must(s.lists([]string{"default/shop-0", "10.97.0.10", "80:30080/TCP", "1/1", "ok"})())
 	s.must(

@@ -19,14 +19,14 @@ import (
 
 const onLoopback = "[proxy]\nnodeport_addresses = [\"primary\", \"localhost\"]\n"
 
-// fromLoopback is a flow of the node to itself.
+// fromLoopback returns a flow from the node to itself.
 func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// loopback wants TCP connections of the node to itself to have an answer: that of an endpoint, or else
-// a reset.
+// loopback verifies that TCP connections of the node to itself get an answer from the endpoint, or a reset if
+// endpoint is "".
 func (l *lab) loopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {
@@ -38,7 +38,7 @@ func (l *lab) loopback(addr, endpoint string) func() error {
 	}
 }
 
-// metric wants a line of /metrics to have at least this value.
+// metric verifies that a line of /metrics has at least this value.
 func (d *daemon) metric(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -57,8 +57,8 @@ func (d *daemon) metric(line string, least float64) func() error {
 	}
 }
 
-// The life of a NodePort on loopback: its Service, its endpoints, the configuration and the daemon come
-// and go; what has begun goes on as long as the daemon is there.
+// A NodePort on loopback follows the changes of its Service, its endpoints, the configuration and the daemon. An
+// established connection survives while the daemon runs.
 func TestNodePortOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -115,14 +115,14 @@ func TestNodePortOnLoopback(t *testing.T) {
 	goesOn("after loopback was turned on again")
 
 	d.stop()
-	l.must(l.loopback(tcp, "")()) // nobody keeps the socket here
+	l.must(l.loopback(tcp, "")()) // no process keeps the socket open here
 	d.startReady()
 	l.within(patience, l.loopback(tcp, "ep2"))
 	n.remove("shop")
 	l.within(patience, l.loopback(tcp, ""))
 }
 
-// Something else on the host listens where a NodePort should be.
+// A NodePort on loopback whose port another program uses is reported, and is served when the port becomes free.
 func TestNodePortInUseOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -173,8 +173,8 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 	}
 }
 
-// With a service manager that keeps the sockets, nobody is refused while the daemon is started again,
-// and who is being served has the time to finish.
+// If the service manager keeps the sockets, no client is refused while the daemon restarts, and connections in
+// progress can finish.
 func TestNodePortOnLoopbackOverRestarts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

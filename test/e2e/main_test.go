@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shared is what all tests use. TestMain alone writes it.
+// shared holds the state that all tests use. Only TestMain writes shared.
 var shared struct {
 	cluster *cluster.Cluster
 	admin   *cluster.Client

@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// manager is a service manager as far as it keeps sockets: what the daemon puts into its fd store is
-// passed to the next one. The tests in test/vm have systemd itself.
+// manager does the part of a service manager that keeps sockets. manager passes the sockets in the fd store of one
+// daemon to the next daemon. The tests in test/vm use systemd itself.
 type manager struct {
 	conn *net.UnixConn
 	path string
@@ -54,7 +54,7 @@ func (m *manager) receive() {
 	}
 }
 
-// take keeps or closes the sockets that a message is about.
+// take stores or closes the sockets that a message names.
 func (m *manager) take(assignments []string, control []byte) {
 	var fds []int
 	if messages, err := unix.ParseSocketControlMessage(control); err == nil && len(messages) > 0 {
@@ -77,8 +77,8 @@ func (m *manager) take(assignments []string, control []byte) {
 	}
 }
 
-// command is netlab.Host.Command for a program that gets the sockets. The shell sets LISTEN_PID, which is
-// the process's own.
+// command is like netlab.Host.Command, but passes the sockets to the program. The shell sets LISTEN_PID to the ID of
+// its own process.
 func (m *manager) command(on *netlab.Host) func(context.Context, string, ...string) *exec.Cmd {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		m.mu.Lock()
@@ -94,7 +94,7 @@ func (m *manager) command(on *netlab.Host) func(context.Context, string, ...stri
 	}
 }
 
-// keeps wants a number of sockets in the store.
+// keeps verifies that the store contains a number of sockets.
 func (m *manager) keeps(want int) func() error {
 	return func() error {
 		m.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon that has a folder of manifests and no API server. Each of the files shopFiles has one Service.
+// shop is a daemon whose only source is a directory of manifests. Each file in shopFiles has one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -48,7 +48,7 @@ address = ""
 
 func (s *shop) path(i int) string { return filepath.Join(s.folder, shopFiles[i]) }
 
-// write writes the manifest of Service i as it should be.
+// write writes the valid manifest of Service i.
 func (s *shop) write(i int) {
 	s.t.Helper()
 	s.must(os.WriteFile(s.path(i), fmt.Appendf(nil, `apiVersion: v1
@@ -65,7 +65,7 @@ endpoints: [{addresses: [%[5]s]}]
 `, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
 }
 
-// open wants these Services to answer.
+// open verifies that the Services answer.
 func (s *shop) open(services ...int) func() error {
 	return func() error {
 		for _, i := range services {
@@ -83,7 +83,7 @@ func (s *shop) closed(service int) func() error {
 	return unanswered(s.client, at(nodeAddr, 30080+service))
 }
 
-// stored wants the state on disk to know of all Services.
+// stored verifies that the state on disk contains all Services.
 func (s *shop) stored() error {
 	for i := range shopFiles {
 		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
@@ -93,7 +93,7 @@ func (s *shop) stored() error {
 	return nil
 }
 
-// readyIs wants a code of /readyz, and edgeway status to exit with 4 unless it is 200.
+// readyIs verifies that /readyz returns the code, and that edgeway status exits with 4 unless the code is 200.
 func (s *shop) readyIs(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")
@@ -107,7 +107,7 @@ func (s *shop) readyIs(want int) func() error {
 	}
 }
 
-// tells wants the words everywhere that an operator looks: in the status, for people and for programs, and in the log.
+// tells verifies that the status as text, the status as JSON and the log contain the words.
 func (s *shop) tells(synced bool, words ...string) func() error {
 	return func() error {
 		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"nothing is removed"}, words...)...)()); err != nil {
@@ -139,7 +139,7 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 	}
 }
 
-// content wants nothing to be wrong with the manifests.
+// content verifies that the daemon reports no fault of the manifests.
 func (s *shop) content() error {
 	st, err := s.status()
 	for _, c := range st.Faults {
@@ -150,7 +150,7 @@ func (s *shop) content() error {
 	return err
 }
 
-// damage is what happened to the folder while nobody looked.
+// damage is a change to the directory of manifests that an operator did not intend.
 type damage struct {
 	name     string
 	do, mend func(*shop)
@@ -209,8 +209,8 @@ func damages() []damage {
 	}
 }
 
-// No Service is lost by what happened before the start, neither from a kernel that has the rules nor over a reboot, and
-// it is said what is wrong where, and what to do.
+// A host keeps all Services after its manifests were damaged before the start, whether the kernel still has the rules
+// or the host rebooted. The status and the log name the place of the damage and a fix.
 func TestManifestsDamagedBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -244,15 +244,15 @@ func TestManifestsDamagedBeforeTheStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// What is removed on purpose while the daemon is down goes at the start.
+	// A Service whose manifest an operator removed while the daemon was down is removed at the start.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()
 	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
 }
 
-// Without a last-known state, as after an upgrade from a version that kept none, a folder that cannot be read is no
-// empty cluster: the kernel is left alone.
+// Without a last-known state, as after an upgrade from a version without one, the daemon does not treat an unreadable
+// directory as an empty cluster. The rules in the kernel stay.
 func TestManifestsThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -280,7 +280,8 @@ func TestManifestsThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// The same accidents while the daemon runs. What somebody removes on purpose goes.
+// The daemon keeps all Services if the manifests are damaged while the daemon runs. The daemon removes a Service
+// whose manifest an operator removes.
 func TestManifestsDamagedWhileTheDaemonRuns(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

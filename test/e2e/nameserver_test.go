@@ -17,17 +17,19 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Addresses of a name server, of a stub on the node that asks it, and of a tenant's endpoint.
+// The addresses of a name server, of a stub resolver on the node that queries this name server, and of a tenant's
+// endpoint.
 const (
 	dnsAddr      = "198.51.100.53"
 	stubAddr     = "127.0.0.53"
 	attackerAddr = "10.244.3.13"
 )
 
-// cutOffLimit is the time for which a host may be cut off from its API server.
+// cutOffLimit is the maximum time for which a host may be cut off from its API server.
 const cutOffLimit = 10 * time.Second
 
-// byDNS has the daemon read the API server by a name, for which it asks a name server: by a stub if there is one.
+// byDNS returns a daemon that resolves the API server's name with the resolver. The stub resolver, if it is used,
+// queries the name server.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -71,8 +73,8 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 	return udp, tcp
 }
 
-// attacker is a tenant's endpoint. Its name server gives its own address for the API server's name, and accepts
-// connections there without a word.
+// attacker creates a tenant's endpoint. Its name server returns its own address for the API server's name, and its
+// port accepts connections but never answers.
 func (l *lab) attacker(port int) *nameserver.Server {
 	l.t.Helper()
 	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))
@@ -91,7 +93,7 @@ func (l *lab) attacker(port int) *nameserver.Server {
 	return lies
 }
 
-// takesNameServer makes a Service of the attacker with the name server's address.
+// takesNameServer creates a Service with the attacker's endpoint and the name server's address.
 func (n *namespace) takesNameServer() {
 	n.t.Helper()
 	n.service("thief", func(s *corev1.ServiceSpec) {
@@ -100,7 +102,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks wants the answer that programs of the node get from a name server.
+// asks verifies that a name server answers programs of the node with the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -118,7 +120,7 @@ func (l *lab) asks(server, want string) func() error {
 	}
 }
 
-// cutOff breaks the daemon's connections to the API server, and wants a change to arrive in time.
+// cutOff breaks the daemon's connections to the API server, and verifies that a change still arrives in time.
 func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -129,7 +131,7 @@ func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
 }
 
-// restart wants a change to arrive in time after a restart, with the last-known state.
+// restart restarts the daemon from its last-known state, and verifies that a change arrives in time.
 func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -140,9 +142,9 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service takes the address of the name server that a stub on the host asks, and answers the API server's
-// name with its own address. The host reads on, also after a restart from the last-known state with that Service, and
-// all is well when the Service is gone.
+// A tenant's Service takes the address of the name server that a stub resolver on the host queries, and its endpoint
+// returns a false address for the API server's name. The host still reaches the API server, even after a restart from
+// a last-known state with that Service. After the Service is removed, the host uses the name server again.
 func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -172,7 +174,7 @@ func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	l.within(patience, d.logged("name leads to the API server again"))
 }
 
-// A tenant's Service does not get the address of a name server in resolv.conf.
+// A tenant's Service cannot take the address of a name server in resolv.conf.
 func TestAServiceTakesTheNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -192,8 +194,8 @@ func TestAServiceTakesTheNameServer(t *testing.T) {
 	}
 }
 
-// A name server that gives false addresses takes no ClusterIP off the host, and does not cut it off from its API
-// server.
+// A name server that returns false addresses neither removes a ClusterIP from the host nor cuts the host off from its
+// API server.
 func TestANameServerLies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

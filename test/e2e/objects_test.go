@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces counts them, for their names.
+// namespaces counts the namespaces, whose names contain the number.
 var namespaces atomic.Int32
 
-// namespace is where one test writes, as the cluster's administrator.
+// namespace is a namespace into which one test writes as the cluster's administrator.
 type namespace struct {
 	*lab
 	name string
 }
 
-// namespace makes one. Its Services are deleted at the end of the test; it cannot be deleted itself,
-// as no controller runs.
+// namespace creates a namespace. Its Services are deleted at the end of the test, but the namespace stays, because no
+// controller runs.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
@@ -40,7 +40,7 @@ func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *core
 	return made
 }
 
-// tryService is service where the API server may not be ready to take it.
+// tryService is like service, but returns the error of an API server that is not ready for the Service.
 func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*corev1.Service, error) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -59,7 +59,7 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 	return made, err
 }
 
-// remove deletes a Service and its slice, as far as they are there.
+// remove deletes a Service and its slice if they exist.
 func (n *namespace) remove(name string) {
 	n.t.Helper()
 	ctx := contextOfCleanup()
@@ -71,13 +71,13 @@ func (n *namespace) remove(name string) {
 	}
 }
 
-// endpoints writes the slice of a Service: all of its endpoints, ready and on no node.
+// endpoints writes the EndpointSlice of a Service. All its endpoints are ready and belong to no node.
 func (n *namespace) endpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)
 }
 
-// endpointsOn writes endpoints that run on a node.
+// endpointsOn writes the EndpointSlice of a Service with endpoints that run on a node.
 func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -103,7 +103,7 @@ func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.must(err)
 }
 
-// web makes a Service of type NodePort that ep1 serves and gives its TCP addresses.
+// web creates a Service of type NodePort that ep1 serves, and returns its TCP addresses.
 func (n *namespace) web(name string) (clusterIP, nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
@@ -113,7 +113,7 @@ func (n *namespace) web(name string) (clusterIP, nodePort string) {
 
 func at(addr string, port int) string { return net.JoinHostPort(addr, strconv.Itoa(port)) }
 
-// loadBalancer sets the addresses that a load balancer would give to the Service.
+// loadBalancer sets the addresses that a load balancer would assign to the Service.
 func (n *namespace) loadBalancer(svc *corev1.Service, addrs ...string) {
 	n.t.Helper()
 	svc = svc.DeepCopy()

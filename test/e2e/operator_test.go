@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault wants status to have a fault of this severity, with the words, and returns it.
+// fault verifies that the status reports a fault with the severity and the words, and returns this fault.
 func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -32,7 +32,7 @@ func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	return f
 }
 
-// without wants status to have no fault of this ID.
+// without verifies that the status reports no fault with the ID.
 func (d *daemon) without(id string) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -43,7 +43,7 @@ func (d *daemon) without(id string) {
 	})
 }
 
-// set writes a setting into a drop-in of the configuration, as a fix prints it, and reloads.
+// set writes a setting from a fix into a drop-in of the configuration, and reloads.
 func (d *daemon) set(setting string) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "conf.d", "fix.toml")
@@ -62,7 +62,7 @@ func (l *lab) on(h *netlab.Host, name string, args ...string) {
 	}
 }
 
-// neighbor gives the node and ep1 a network in common, and returns the address of a server there.
+// neighbor connects the node and ep1 to a common network, and returns the address of a server on ep1.
 func (l *lab) neighbor() string {
 	l.t.Helper()
 	l.onNode("ip", "addr", "add", "198.51.100.1/24", "dev", "ep1")
@@ -72,7 +72,8 @@ func (l *lab) neighbor() string {
 	return to.String()
 }
 
-// answersHost wants connections of the node itself, whose source the kernel chooses, to be answered.
+// answersHost verifies that the server answers connections of the node itself, whose source address the kernel
+// chooses.
 func (l *lab) answersHost(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -83,8 +84,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// The trace names a rule of this host that refuses connections, or drops their answers, instead of blaming the endpoint.
-// Its fix is enough for the doctor.
+// The trace names a rule of this host that refuses connections or drops their answers, instead of blaming the
+// endpoint. After the fix of the trace, the doctor reports no problem.
 func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -123,7 +124,7 @@ func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 	}
 }
 
-// A range of ClusterIPs over the host's own network does not cut the host off from its neighbors.
+// A configured range of ClusterIPs that covers a network of the host does not cut the host off from its neighbors.
 func TestServiceRangeOverANetworkOfTheHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

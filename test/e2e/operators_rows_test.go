@@ -23,7 +23,7 @@ import (
 // workerAddr is the address of ep1 on a network that it shares with the host.
 const workerAddr = "198.51.100.21"
 
-// onHost returns what runs commands on the host.
+// onHost returns a function that runs commands on the host.
 func onHost(commands ...string) func(*operatorRow) {
 	return func(r *operatorRow) {
 		r.t.Helper()
@@ -33,7 +33,7 @@ func onHost(commands ...string) func(*operatorRow) {
 	}
 }
 
-// extra adds settings before the daemon starts.
+// extra adds settings to the configuration before the daemon starts.
 func (r *operatorRow) extra(settings string) {
 	r.t.Helper()
 	r.must(os.WriteFile(filepath.Join(r.dir, "conf.d", "extra.toml"), []byte(settings+"\n"), 0o600))
@@ -45,7 +45,7 @@ func setting(r *operatorRow, f found) {
 	r.set(f.Fix)
 }
 
-// shows runs a fix that shows where another host is at fault, and then does what is to be done there.
+// shows returns a function that runs a fix whose output shows a fault of another host, and then corrects this fault.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()
@@ -56,7 +56,7 @@ func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	}
 }
 
-// The rows are those of hosts that cannot be made in a namespace of a network, too: test/vm/host has ufw and firewalld.
+// A network namespace cannot reproduce every host. The tests in test/vm/host have rows for ufw and firewalld.
 func operatorRows() []*operatorRow {
 	rows := append(routeRows(), ruleRows()...)
 	rows = append(rows, endpointRows()...)
@@ -111,7 +111,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere has the answers of ep1 arrive by another link than the one by which the host reaches ep1.
+// answersElsewhere makes the answers of ep1 arrive on a different link from the one by which the host reaches ep1.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
@@ -129,7 +129,7 @@ func (r *operatorRow) answersElsewhere() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// The API server is at an address of the host itself, so that the rules leave it alone.
+	// The API server has an address of the host itself, so the rules do not affect its connections.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)
 		r.configure("")
@@ -157,7 +157,7 @@ func ruleRows() []*operatorRow {
 				"ct state established,related accept; reject; }; }'"),
 		},
 		{
-			name: "rules flushed", keeps: true, doctorID: "daemon", // Edgeway repairs it
+			name: "rules flushed", keeps: true, doctorID: "daemon", // Edgeway repairs the rules
 			breaks: func(r *operatorRow) {
 				r.onNode("nft", "flush", "ruleset")
 				r.named = r.within(patience, func() error {
@@ -267,7 +267,7 @@ func apiServerRows() []*operatorRow {
 				d, _ := r.byDNS(dnsAddr)
 				*r.daemon = *d
 			},
-			breaks: func(r *operatorRow) { // of a host that has never reached the API server
+			breaks: func(r *operatorRow) { // on a host that has never reached the API server
 				r.stop()
 				r.edgeway("cleanup")
 				r.must(os.RemoveAll(r.stateDir()))
@@ -293,7 +293,7 @@ func apiServerRows() []*operatorRow {
 				r.proxy.kubeconfig(r.kubeconfigFile())
 			},
 			breaks: func(r *operatorRow) { r.proxy.begin(&fault{answer: hourAgo}) },
-			heals: func(r *operatorRow, f found) { // no namespace has a clock of its own
+			heals: func(r *operatorRow, f found) { // network namespaces share the clock
 				if f.Fix != "timedatectl set-ntp true" {
 					r.wrongly("the fix is %q", f.Fix)
 				}
@@ -318,12 +318,12 @@ func apiServerRows() []*operatorRow {
 	}
 }
 
-// hourAgo answers with the time of an hour ago.
+// hourAgo returns the answer of the API server with a date one hour in the past.
 func hourAgo(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(dated{w}, r) }
 
 type dated struct{ http.ResponseWriter }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (d dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 func (d dated) WriteHeader(code int) {
@@ -340,13 +340,13 @@ func (d *daemon) replaceCluster(change func(*api.Cluster)) {
 	d.must(clientcmd.WriteToFile(*config, d.kubeconfigFile()))
 }
 
-// access gives the service account edgeway its rights.
+// access grants the service account edgeway its rights.
 func (r *operatorRow) access() {
 	r.t.Helper()
 	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// rootCA does what a controller does, which runs in each cluster but this.
+// rootCA creates the ConfigMap that a controller creates in every other cluster.
 func (r *operatorRow) rootCA() {
 	r.t.Helper()
 	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{

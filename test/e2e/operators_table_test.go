@@ -14,23 +14,25 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// operatorRow is a fault as an operator meets it, on a host of its own.
+// operatorRow is a fault from an operator's point of view, on a host with only this fault.
 type operatorRow struct {
 	name string
-	// prepare runs before the daemon starts, breaks makes the fault.
+	// prepare runs before the daemon starts, and breaks causes the fault.
 	prepare, breaks func(*operatorRow)
-	// id, severity and words are those of the fault in status. Without an id, status cannot know of it.
+	// id, severity and words describe the fault in the status. Without an id, the status cannot report the fault.
 	id, severity string
 	words        []string
-	// doctor holds the arguments of edgeway doctor that are needed beside --json, and doctorID the ID there if it is
-	// another one.
+	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault in the
+	// doctor, or "" if that is id.
 	doctor   []string
 	doctorID string
-	// host says that the connection is the host's own, to the ClusterIP; others are a client's, to the NodePort.
+	// host reports whether the connection is the host's own and goes to the ClusterIP. Otherwise, a client connects
+	// to the NodePort.
 	host bool
-	// keeps says that the connection works all the same: the fault is of the way to the API server, or of the disk.
+	// keeps reports whether the connection works in spite of the fault, because the fault is in the path to the API
+	// server or in the disk.
 	keeps bool
-	// heals applies the fix of a fault; nil: it is a command for this host.
+	// heals applies the fix of a fault. If heals is nil, the fix is a command for this host.
 	heals func(*operatorRow, found)
 
 	*daemon
@@ -40,17 +42,17 @@ type operatorRow struct {
 	began               time.Time
 	wrong               []string
 	fix                 found
-	named, healed       time.Duration // 0: not
+	named, healed       time.Duration // 0 if that did not happen
 	inDoctor, explained string
 	proxy               *faultProxy
 }
 
-// The time that status has to name a fault, and to be healthy again after the fix.
+// The time in which the status must report a fault, and must be healthy again after the fix.
 const operatorLimit = time.Minute
 
-// Each fault of a host is named by status within a minute and by doctor at once; explain says of no connection that
-// fails that it is forwarded; and the fix that is printed heals it within a minute, or is the command that shows where
-// another host is at fault.
+// The status reports each fault of a host within a minute, and the doctor reports each fault immediately. explain
+// never claims that a failing connection is forwarded. The printed fix removes the fault within a minute, or shows
+// that another host is at fault.
 func TestOperatorsTable(t *testing.T) {
 	rows := operatorRows()
 	for _, r := range rows {
@@ -86,7 +88,7 @@ func TestOperatorsTable(t *testing.T) {
 	}
 }
 
-// poll asks all rows in turn until check is true for each, or the time is up.
+// poll calls check for all rows in turn until check returns true for each row or the time is up.
 func poll(rows []*operatorRow, check func(*operatorRow) bool) {
 	for deadline := time.Now().Add(operatorLimit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		all := true
@@ -115,7 +117,7 @@ func (r *operatorRow) start(t *testing.T) {
 	r.within(patience, func() error { return r.forwards(0, "forward: ") })
 }
 
-// flow is the connection that the row is about.
+// flow returns the source and the destination of the connection under test.
 func (r *operatorRow) flow() (src, dst string) {
 	if r.host {
 		return "host", r.clusterIP
@@ -140,7 +142,7 @@ func (r *operatorRow) wrongly(format string, args ...any) {
 	r.wrong = append(r.wrong, "WRONG: "+fmt.Sprintf(format, args...))
 }
 
-// begin makes the fault, and asks the doctor at once.
+// begin causes the fault and runs the doctor immediately.
 func (r *operatorRow) begin() {
 	r.t.Helper()
 	r.breaks(r)
@@ -170,7 +172,7 @@ func (r *operatorRow) faultsIn(out, errs string) []found {
 	return report.Faults
 }
 
-// isNamed looks for the fault in status.
+// isNamed reports whether the status names the fault.
 func (r *operatorRow) isNamed() bool {
 	if r.named > 0 || r.id == "" {
 		return true
@@ -204,8 +206,8 @@ func (r *operatorRow) heal() {
 	r.run(r.fix)
 }
 
-// run runs a fix on the host, as it is printed, and returns its output. The host has another configuration file and
-// program than the fix expects.
+// run runs a fix on the host as it is printed, and returns its output. A shell function adds the configuration file
+// of this test to the fix's edgeway commands.
 func (r *operatorRow) run(f found) string {
 	r.t.Helper()
 	const edgeway = `edgeway() { "$0" "$@" --config "$CONFIG"; };`
@@ -213,7 +215,7 @@ func (r *operatorRow) run(f found) string {
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-// kubectl runs a fix where kubectl may.
+// kubectl runs a fix where kubectl has an administrator's rights, and returns its output.
 func (r *operatorRow) kubectl(f found) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()
@@ -229,7 +231,7 @@ func (r *operatorRow) kubectl(f found) string {
 func (r *operatorRow) output(cmd *exec.Cmd, f found, env ...string) string {
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 4 { // as of edgeway doctor
+	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 4 { // 4 is an exit code of edgeway doctor
 		r.wrongly("fix %q: %v\n%s", f.Fix, err, out)
 	}
 	return string(out)

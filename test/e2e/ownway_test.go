@@ -14,14 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server's address in these tests, and a Service CIDR around it, from which nothing else in the lab comes.
+// The API server's address in these tests, and a ServiceCIDR around this address. No other address in the lab is in
+// the range.
 const (
 	apiAddr  = "198.51.100.60"
 	apiName  = "api.edgeway.test"
 	apiRange = "198.51.100.56/29"
 )
 
-// remote has the daemon read the API server, or a proxy to it, by a name of another host.
+// remote returns a daemon that reaches the API server, or a proxy to it, by the name of another host.
 func (l *lab) remote(proxy bool) *daemon {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -33,7 +34,7 @@ func (l *lab) remote(proxy bool) *daemon {
 	return d
 }
 
-// resolves says which addresses the API server's name stands for; none: it cannot be resolved.
+// resolves sets the addresses of the API server's name. Without addresses, the name cannot be resolved.
 func (d *daemon) resolves(addrs ...string) {
 	d.t.Helper()
 	var text strings.Builder
@@ -43,7 +44,8 @@ func (d *daemon) resolves(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// thieves takes the API server's address and port in every way that the API has, and gives the way back.
+// thieves creates Services that take the API server's address and port in every way that the API allows. remove
+// deletes these Services.
 func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := shared.admin.Networking.ServiceCIDRs()
@@ -69,7 +71,7 @@ func (n *namespace) thieves(port int) (remove func()) {
 			switch {
 			case err == nil && name == names[1]:
 				n.loadBalancer(svc, apiAddr)
-			case err != nil && name == names[2]: // kube-apiserver v1.36 may keep the address of a Service that is gone for minutes
+			case err != nil && name == names[2]: // kube-apiserver v1.36 may keep a deleted address for minutes
 				_ = shared.admin.Networking.IPAddresses().Delete(n.t.Context(), apiAddr, metav1.DeleteOptions{})
 			}
 			return err
@@ -84,7 +86,7 @@ func (n *namespace) thieves(port int) (remove func()) {
 	}
 }
 
-// follows wants a change in the cluster to arrive at the host.
+// follows verifies that changes in the cluster arrive at the host.
 func (n *namespace) follows(nodePort string) {
 	n.t.Helper()
 	for name, addr := range map[string]string{"ep1": ep1Addr, "ep2": ep2Addr} {
@@ -93,9 +95,9 @@ func (n *namespace) follows(nodePort string) {
 	}
 }
 
-// A tenant has the API server's address, and a Service CIDR is around it. The host reads on: after a reload, when each
-// connection is a new one, and after a restart from the last-known state, when nobody can resolve the name any more.
-// It sees when all that is gone.
+// A tenant's Services take the API server's address, and a ServiceCIDR contains this address. The host still reaches
+// the API server: after a reload, when every connection is new, and after a restart from the last-known state, when
+// no name server can resolve the name. The faults disappear when the Services are removed.
 func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {
@@ -145,14 +147,14 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 	}
 }
 
-// A tenant has the address to which the API server's name moves. The daemon's connections go to the API server there,
-// and once that has proved itself the tenant loses the address.
+// The API server's name moves to an address that a tenant's Service has. The daemon's connections go to the new API
+// server, and the tenant loses the address when the API server has proved its identity.
 func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.remote(false)
 	const moved = "198.51.100.61"
-	host := l.net.Host("moved", netip.MustParseAddr(moved)) // nobody listens there
+	host := l.net.Host("moved", netip.MustParseAddr(moved)) // no program listens there
 	d.startReady()
 	n := l.namespace()
 	_, nodePort := n.web("shop")
@@ -175,7 +177,7 @@ func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
 	l.within(patience, d.says("thief: spec.externalIPs: "+moved+" "))
 }
 
-// marked wants the daemon's connections to the API server to have the mark.
+// marked verifies that all connections of the daemon to the API server have the mark.
 func (d *daemon) marked() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {

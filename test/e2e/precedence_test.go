@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A tenant that has an address before it is allocated as a ClusterIP loses it to the Service that gets it, also when
-// the daemon starts without the API server.
+// A tenant's Service loses an address when the address is allocated as the ClusterIP of another Service. The same
+// happens if the daemon starts without the API server.
 func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -31,14 +31,14 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	n.endpoints("owner", ep2Addr)
 	l.within(patience, answers(l.client, addr+":80", "ep2"))
 	l.within(patience, d.says("tenant: status.loadBalancer.ingress: "+addr+":80/TCP belongs to Service "+n.name+"/owner"))
-	time.Sleep(time.Second) // the last-known state is written a moment later
+	time.Sleep(time.Second) // the daemon writes the last-known state a moment later
 	d.stop()
 	d.startReady()
 	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// A load-balancer address that is the host's takes no port from a program of the host, unless the operator says so, and
-// the daemon's own ports never.
+// A load-balancer address that is an address of the host takes no port from a program of the host, unless the
+// operator allows that. Such an address never takes the daemon's own ports.
 func TestLoadBalancerAddressOfTheHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,12 +64,12 @@ func TestLoadBalancerAddressOfTheHost(t *testing.T) {
 	l.must(d.healthy())
 }
 
-// A ServiceCIDR object over a network of the host does not cut the host off from its neighbours.
+// A ServiceCIDR object that covers a network of the host does not cut the host off from its neighbors.
 func TestServiceCIDROverTheHostsNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))
 	l.onNode("ip", "addr", "add", "10.201.0.1/24", "dev", "near")
-	const addr = "10.201.0.5:8080" // nobody listens there: the host itself answers with a reset
+	const addr = "10.201.0.5:8080" // no program listens there, so the host sends a reset
 	l.within(patience, reset(l.node, addr))
 	cidrs := shared.admin.Networking.ServiceCIDRs()
 	_, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wrapNFT has the next start of the daemon run a script of the shell in the place of nft, which the script may run.
+// wrapNFT makes the daemon run a shell script instead of nft after its next start. The script can run nft.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
 	const path = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -34,7 +34,7 @@ func (d *daemon) nftMode() (set func(mode string)) {
 	return set
 }
 
-// sticky creates a Service with session affinity: its chains and maps are nft's work.
+// sticky creates a Service with session affinity. Only nft can program the chains and maps of such a Service.
 func (n *namespace) sticky(name string) (nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) {
@@ -44,8 +44,8 @@ func (n *namespace) sticky(name string) (nodePort string) {
 	return at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
-// An nft that says that all is well, and does nothing, is not believed: what is missing is programmed as soon as it
-// works again.
+// If nft reports success without doing anything, the daemon notices that the kernel saw no change. The daemon
+// programs the missing rules as soon as nft works again.
 func TestNFTThatDoesNothing(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,7 +64,7 @@ func TestNFTThatDoesNothing(t *testing.T) {
 	l.within(patience, answers(l.client, late, "ep1"))
 }
 
-// An nft that hangs, in a sync and in a reload, keeps the daemon neither from answering nor from ending.
+// If nft hangs in a sync and in a reload, the daemon still answers requests and still ends in time.
 func TestNFTThatHangs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -95,7 +95,7 @@ func TestNFTThatHangs(t *testing.T) {
 	l.within(patience, answers(l.client, late, "ep1"))
 }
 
-// A state that is no file, and one that never ends, hold the start up no more than a damaged one does.
+// A state file that is a pipe or an endless device delays the start no more than a damaged file.
 func TestStateThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -121,8 +121,8 @@ func TestStateThatIsNoFile(t *testing.T) {
 	}
 }
 
-// A host whose nft is too old runs iptables, says so, and switches back at a reload. Keys that a new version removed do
-// not stop it, and are named.
+// A host whose nft is too old uses iptables, reports the fallback, and switches back at a reload. Configuration keys
+// that a new version removed do not prevent the start, and a warning names them.
 func TestAnOldNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A Service of 15,100 frontends whose ports get other names leaves more than one transaction of removals behind, and
-// changes something else (FAULTS A1). The daemon goes on, and serves the Service.
+// When a Service with 15,100 frontends changes its port names, the removals need more than one transaction, and
+// another change happens together with them (FAULTS A1). The daemon keeps running and serves the Service.
 func TestABigServiceWithOtherPorts(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables", "ebpf"} {
 		t.Run(backend, func(t *testing.T) {

@@ -12,20 +12,21 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. On each link is an endpoint that knows this link alone: it can
-// answer to no other address of the host.
+// island is a host with two links and no default route. The endpoint on each link has a route to this link only, so
+// it can answer only the host's address there.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
 }
 
-// The host's addresses on the links to far1 and far2, and the Services of islandManifest.
+// The host's addresses on the links to far1 and far2, which the Services of islandManifest use.
 const (
 	island1, island16 = "10.50.1.1", "fd00:50:1::1"
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest has a Service that far1 or far2 serves, by its name and their number, in both families.
+// islandManifest contains a dual-stack Service that far1 or far2 serves. The arguments of the format are the name of
+// the Service and the number of that host.
 const islandManifest = `---
 apiVersion: v1
 kind: Service
@@ -65,7 +66,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host that has a way to the node's address on their link, and nowhere else.
+// beyond adds a host that has a route to the node's address on their common link, and no other route.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -108,7 +109,7 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// fromNode wants a connection of the host itself, whose source the kernel chooses, to be answered by a server.
+// fromNode verifies that the server answers a connection of the host itself, whose source address the kernel chooses.
 func (i *island) fromNode(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -119,13 +120,13 @@ func (i *island) fromNode(addr, server string) func() error {
 	}
 }
 
-// tables are the routes of both families.
+// tables returns the routes of both families.
 func (i *island) tables() string {
 	i.t.Helper()
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own wants the routes of the daemon to be those to these places, in the order of ip-route(8).
+// own verifies that the daemon's routes have these destinations, in the order of ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -141,8 +142,8 @@ func (i *island) own(want ...string) func() error {
 
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
-// What a host without a default route could not reach: each kind of address, in both families, on both links, from the
-// host itself and from outside, with each backend. Its routes are as before when the daemon has been cleaned up.
+// A host without a default route reaches each kind of Service address, in both families, on both links, from the host
+// itself and from outside, with each backend. edgeway cleanup restores the routes of the host.
 func TestHostWithoutADefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -186,7 +187,7 @@ func testIsland(t *testing.T, backend string) {
 	i.stop()
 	i.must(i.own(islandRoutes...)())
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
-	for range 2 { // twice: nothing to remove is no error
+	for range 2 { // the second run finds nothing to remove and succeeds
 		if out, errs, code := i.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
@@ -196,7 +197,8 @@ func testIsland(t *testing.T, backend string) {
 	}
 }
 
-// Routes come back that another program removed, go when a default route comes, and follow the configuration.
+// The daemon restores routes that another program removed, removes its routes when a default route appears, and
+// follows the configuration.
 func TestRoutesToServicesAreKept(t *testing.T) {
 	t.Parallel()
 	i := newIsland(t)
@@ -217,7 +219,7 @@ func TestRoutesToServicesAreKept(t *testing.T) {
 	}
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
 
-	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // as of DHCP
+	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // as from DHCP
 	i.within(patience, i.own(islandRoutes[3:]...))
 	i.onNode("ip", "route", "del", "default")
 	i.within(patience, i.own(islandRoutes...))
@@ -232,7 +234,7 @@ func TestRoutesToServicesAreKept(t *testing.T) {
 	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-// reload wants the daemon to take its configuration.
+// reload verifies that the daemon accepts its configuration.
 func (i *island) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {

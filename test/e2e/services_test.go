@@ -27,7 +27,7 @@ func TestServicesFollowTheAPI(t *testing.T) {
 	n.loadBalancer(svc, "198.51.100.8")
 	clusterIP := at(svc.Spec.ClusterIP, 80)
 	nodePort := at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
-	l.within(patience, refused(l.node, clusterIP)) // it has no endpoints yet
+	l.within(patience, refused(l.node, clusterIP)) // the Service has no endpoints yet
 
 	n.endpoints("shop", ep1Addr)
 	l.within(patience, answers(l.node, clusterIP, "ep1"))
@@ -35,7 +35,7 @@ func TestServicesFollowTheAPI(t *testing.T) {
 		l.within(patience, answers(l.client, addr, "ep1"))
 	}
 	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
-	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // not in the source ranges
+	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // outside of the source ranges
 
 	n.endpoints("shop", ep2Addr)
 	l.within(patience, answers(l.client, nodePort, "ep2"))
@@ -45,7 +45,7 @@ func TestServicesFollowTheAPI(t *testing.T) {
 	_, err := shared.admin.Core.Services(n.name).Patch(t.Context(), "shop", "application/json-patch+json", []byte(patch), metav1.PatchOptions{})
 	l.must(err)
 	l.within(patience, answers(l.client, at(svc.Spec.ClusterIP, 8000), "ep2"))
-	l.within(patience, refused(l.client, clusterIP)) // a port that the ClusterIP does not have
+	l.within(patience, refused(l.client, clusterIP)) // the ClusterIP no longer has this port
 
 	n.remove("shop")
 	for _, addr := range []string{at(svc.Spec.ClusterIP, 8000), nodePort, "198.51.100.7:8000", "198.51.100.8:8000"} {
@@ -53,7 +53,7 @@ func TestServicesFollowTheAPI(t *testing.T) {
 	}
 }
 
-// A UDP client that keeps its socket moves on to an endpoint that is there.
+// The datagrams of a UDP client that keeps its socket move to an existing endpoint.
 func TestUDPClientFollowsTheEndpoints(t *testing.T) {
 	l, _ := running(t)
 	n := l.namespace()
@@ -79,7 +79,7 @@ func TestUDPClientFollowsTheEndpoints(t *testing.T) {
 	l.within(patience, wantFrom("ep2"))
 }
 
-// The host has no Node object, and what it must wait for is the first list, nothing else.
+// The host has no Node object, so the daemon waits only for the first list of objects.
 func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	l := newLab(t)
 	clusterIP, _ := l.namespace().web("early")
@@ -94,7 +94,7 @@ func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	}
 }
 
-// A load balancer asks each host whether it has an endpoint of its own.
+// A load balancer asks each host whether the host has local endpoints.
 func TestHealthCheckNodePort(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -120,7 +120,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 	l.within(patience, reset(l.client, check))
 }
 
-// A health check port that a program of the host listens on is named, and is a fault of the Service alone.
+// If a program on the host already uses a health check port, only that Service has a fault, and the status names the
+// port.
 func TestHealthCheckPortOfAProgram(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

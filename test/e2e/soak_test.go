@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	soakChanges = 5 // a second
+	soakChanges = 5 // changes per second
 	soakFault   = time.Minute
-	// soakWarm is the time after which the first figures are taken.
+	// soakWarm is the time before the first figures are taken.
 	soakWarm = 2 * time.Minute
 )
 
-// Endpoints change five times a second, and for half of each minute the API server has another fault. No connection to a
-// Service that does not change may fail, and the daemon must not need more memory, goroutines or files over time.
-// SOAK_DURATION sets the length; scripts/soak sets it.
+// Endpoints change five times a second, and for half of each minute the API server has a fault, which changes every
+// minute. No connection to an unchanged Service may fail, and the daemon's memory, goroutines and open files must not
+// grow over time. SOAK_DURATION, which scripts/soak sets, is the length of the test.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -43,7 +43,7 @@ func TestNightlySoak(t *testing.T) {
 	s.judge()
 }
 
-// soak is a daemon under load.
+// soak is a daemon under constant load.
 type soak struct {
 	*daemon
 	proxy    *faultProxy
@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures are the bytes of memory, the goroutines and the open files of the daemon's process.
+// figures are the memory in bytes, the number of goroutines and the number of open files of the daemon's process.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {
@@ -73,7 +73,8 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// connect connects to two addresses of a Service that does not change until stop is closed. It then returns the failures.
+// connect connects to two addresses of an unchanged Service until stop is closed. Afterwards, connect sends the
+// failures.
 func (s *soak) connect() <-chan []error {
 	clusterIP, nodePort := s.n.web("constant")
 	s.within(patience, answers(s.node, clusterIP, "ep1"))
@@ -100,7 +101,7 @@ func (s *soak) connect() <-chan []error {
 	return result
 }
 
-// minute changes endpoints for a minute, the last half of it with a fault.
+// minute changes endpoints for a minute. The second half of the minute has a fault.
 func (s *soak) minute(since time.Duration) {
 	s.t.Helper()
 	row := s.faults[int(since/soakFault)%len(s.faults)]
@@ -137,7 +138,7 @@ func (s *soak) figuresNow() (f figures) {
 	return f
 }
 
-// judge compares the last half of the figures with the first one.
+// judge compares the second half of the figures with the first half.
 func (s *soak) judge() {
 	s.t.Helper()
 	half := len(s.figures) / 2

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// File types of a cpio entry's mode, as in stat(2).
+// The file types in the mode of a cpio entry, as in stat(2).
 const (
 	typeDir  = 0o040000
 	typeFile = 0o100000
@@ -21,8 +21,8 @@ const (
 	typeChar = 0o020000
 )
 
-// archive writes the format of an initramfs: cpio "newc" (the kernel's buffer-format.rst). The kernel
-// unpacks several one after the other, the later ones over the earlier.
+// archive writes an initramfs in the format cpio "newc" (the kernel's buffer-format.rst). The kernel unpacks several
+// archives one after another, so files of later archives replace those of earlier ones.
 type archive struct {
 	w       *bufio.Writer
 	written int64
@@ -31,7 +31,8 @@ type archive struct {
 	err     error
 }
 
-// entry is a file of an archive. Names have no leading slash. What was 1970 stays 1970: nobody looks.
+// entry is a file of an archive. Names have no leading slash. All modification times are 1970, because no program
+// reads them.
 type entry struct {
 	name               string
 	mode               uint32
@@ -82,7 +83,7 @@ func (a *archive) pad(to int64) {
 	}
 }
 
-// text adds a file that has this content.
+// text adds a file with the given content.
 func (a *archive) text(name, content string, mode uint32) error {
 	if err := a.parents(name); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (a *archive) symlink(name, to string) error {
 	return a.add(entry{name: name, mode: typeLink | 0o777, size: int64(len(to)), content: strings.NewReader(to)})
 }
 
-// dir adds a folder, and those above it, once.
+// dir adds a directory and its parents, unless the archive has them already.
 func (a *archive) dir(name string) error {
 	if a.dirs[name] {
 		return nil
@@ -112,7 +113,7 @@ func (a *archive) dir(name string) error {
 
 func (a *archive) parents(name string) error { return a.dir(strings.TrimSuffix(path.Dir(name), ".")) }
 
-// tree adds a file or folder of this machine. All belongs to root.
+// tree adds a file or directory of this machine. In the archive, root owns all files.
 func (a *archive) tree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -127,7 +128,7 @@ func (a *archive) tree(name, source string) error {
 		if err != nil {
 			return err
 		}
-		if file == source { // it may be given by a symbolic link
+		if file == source { // source may be a symbolic link
 			if info, err = os.Stat(file); err != nil {
 				return err
 			}
@@ -160,13 +161,13 @@ func (a *archive) file(name, source string, info fs.FileInfo) error {
 	return a.add(entry{name: name, mode: typeFile | uint32(info.Mode().Perm()), size: info.Size(), content: f})
 }
 
-// tarEntry adds an entry of a tar file. Hard links become symbolic ones.
+// tarEntry adds an entry of a tar file. Hard links become symbolic links.
 func (a *archive) tarEntry(h *tar.Header, content io.Reader) error {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	if name == "" {
 		return nil
 	}
-	// Permissions with setuid, setgid and sticky have the same bits in both formats.
+	// The permission bits, including setuid, setgid and sticky, are the same in both formats.
 	e := entry{name: name, mode: uint32(h.Mode & 0o7777), uid: h.Uid, gid: h.Gid}
 	switch h.Typeflag {
 	case tar.TypeReg:

@@ -1,13 +1,13 @@
-// Package vm runs a job in a virtual machine: a Debian kernel and its user space under QEMU, for what
-// the kernel and the init system of the testing machine lack.
+// Package vm runs a job in a virtual machine with a Debian kernel and its user space under QEMU. The machine can have
+// features that the kernel or the init system of the test machine lacks.
 //
-// There is a machine for each of three Debian suites (see Suite), and each boots in one of two flavours:
-// minimal, where a shell script is the init and only the job runs, for compiled test binaries; and
-// systemd, for packages and units. The machine has no network but its own loopback, no disk, and
-// everything that it does is gone when it ends.
+// Each of three Debian suites (see Suite) has a machine, which boots in one of two flavors. In the minimal flavor, a
+// shell script is the init and only the job runs, which suits compiled test binaries. The systemd flavor suits
+// packages and units. The machine has no disk and no network except its loopback interface, and all its changes are
+// lost when it ends.
 //
-// A job is a command and the files that it needs. A test starts one with package vmtest, which also has
-// the rules for machines that cannot run it; package jobs has examples:
+// A job is a command and the files that it needs. A test starts a job with package vmtest, which also handles hosts
+// that cannot run virtual machines. Package jobs has examples:
 //
 //	vmtest.Run(t, vm.Job{
 //		Suite:   vm.Trixie,
@@ -19,11 +19,11 @@
 //		Command: []string{"./job", "-test.v"},
 //	})
 //
-// Files are in place when the machine boots: a unit that is put into multi-user.target.wants starts as on
-// any host. The command starts in the folder /vm/job, as root, at the end of the boot: when basic.target
-// has been reached (of other units it waits for nobody; "systemctl is-system-running --wait" does). What
-// it writes into /vm/out comes back when Job.Out says where. For a person there is scripts/vm.
+// The files are in place when the machine boots, so a unit in multi-user.target.wants starts as on any host. The
+// command starts in the directory /vm/job, as root, when basic.target has been reached. To wait for other units, a
+// command can run "systemctl is-system-running --wait". The files that the command writes into /vm/out are copied to
+// Job.Out. scripts/vm runs a job from the command line.
 //
-// The machine is emulated (TCG; hardware virtualisation is not used), so a program runs ten to twenty
-// times slower than outside.
+// The machine is emulated (TCG, without hardware virtualization), so a program runs ten to twenty times slower than
+// on the host.
 package vm

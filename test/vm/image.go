@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages are what every machine has beside Debian's essential packages.
+// packages are installed in every machine in addition to Debian's essential packages.
 var packages = []string{
 	"linux-image-cloud-amd64", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
 	"nftables", "iptables", "ipset", "ipvsadm", "conntrack", "iproute2", "iputils-ping",
 	"iperf3", "socat", "curl", "ca-certificates",
 }
 
-// leftOut is not in the image; the machine would only load them into memory. The first one also spares the
-// installation the making of an initrd.
+// leftOut lists the files that are not in the image, because the machine would only load them into memory. Without
+// the first of them, the installation need not build an initrd.
 var leftOut = []string{
 	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
 	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
@@ -36,14 +36,14 @@ type image struct {
 	kernel, root string
 }
 
-// The files of an image. The sums are written last: an image without them is half-built.
+// The files of an image. The sums are written last, so an image without sums is incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"
 	sumsFile   = "SHA256SUMS"
 )
 
-// recipe is everything that an image is a function of, apart from the state of the archive.
+// recipe returns everything on which an image depends, except for the state of the archive.
 func recipe(s Suite, more []string) []string {
 	include := strings.Join(slices.Concat(packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
@@ -53,19 +53,20 @@ func recipe(s Suite, more []string) []string {
 	return append(args, string(s), "-")
 }
 
-// cacheDir is where images are kept: a folder for each recipe.
+// cacheDir returns the directory for the image of a recipe.
 func cacheDir(s Suite, recipe []string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("cache folder: %w", err)
 	}
-	// The number stands for the program below: count it up when the same packages give another image.
+	// The number stands for the code below. Increase the number when the same packages result in another image.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds the image of a suite, with more packages, if the cache has none, or a broken one. Several processes
-// may do so at once: one builds, the others wait. To have an image built with today's packages, remove it.
+// Prepare builds the image of a suite, with more packages, unless the cache has an intact image. If several processes
+// call Prepare at the same time, one of them builds and the others wait. To build an image with current packages,
+// remove the old image.
 func Prepare(ctx context.Context, s Suite, more ...string) error {
 	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
 	return err
@@ -84,7 +85,7 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	if err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
-	defer func() { _ = lock.Close() }() // and with it the lock
+	defer func() { _ = lock.Close() }() // this also releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
@@ -96,7 +97,7 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil
 }
 
-// sums gives the SHA-256 sums of an image's files.
+// sums returns the SHA-256 sums of an image's files.
 func sums(dir string) (string, error) {
 	var b strings.Builder
 	for _, name := range []string{kernelFile, rootFile} {
@@ -115,7 +116,7 @@ func sums(dir string) (string, error) {
 	return b.String(), nil
 }
 
-// seal says that an image is complete.
+// seal marks an image as complete.
 func seal(dir string) error {
 	text, err := sums(dir)
 	if err != nil {
@@ -124,7 +125,7 @@ func seal(dir string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(text), 0o644)
 }
 
-// verify fails for an image that is not what was built.
+// verify returns an error if an image differs from the one that was built.
 func verify(dir string) error {
 	want, err := os.ReadFile(filepath.Join(dir, sumsFile))
 	if err != nil {
@@ -154,7 +155,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "mmdebstrap", slices.Concat(settings, recipe, []string{mirror})...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
-	// Asked to end, it removes what it has mounted and written.
+	// After SIGTERM, mmdebstrap removes its mounts and its files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	var log strings.Builder
 	cmd.Stderr = &log
@@ -166,7 +167,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 		return err
 	}
 	err = convert(pipe, dir)
-	_, _ = io.Copy(io.Discard, pipe) // so that mmdebstrap can end in order, and clean up
+	_, _ = io.Copy(io.Discard, pipe) // mmdebstrap must be able to end and to clean up
 	if failed := cmd.Wait(); failed != nil {
 		return fmt.Errorf("mmdebstrap: %w\n%s", failed, log.String())
 	}
@@ -176,7 +177,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 	return seal(dir)
 }
 
-// convert makes the image's files from the tar file of the whole system.
+// convert writes the image's files from the tar file of the whole system.
 func convert(r io.Reader, dir string) error {
 	out, err := os.Create(filepath.Join(dir, rootFile))
 	if err != nil {
@@ -196,7 +197,7 @@ func convert(r io.Reader, dir string) error {
 		case strings.HasPrefix(h.Name, "./boot/vmlinuz-"):
 			kernels++
 			err = save(t, filepath.Join(dir, kernelFile))
-		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // nothing of it is needed
+		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // not needed
 		default:
 			err = a.tarEntry(h, t)
 		}

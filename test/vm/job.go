@@ -15,52 +15,54 @@ import (
 
 // Job is a command to run in a virtual machine.
 type Job struct {
-	// Suite says which kernel and user space; Bookworm if not given.
+	// Suite selects the kernel and the user space. The default is Bookworm.
 	Suite Suite
-	// Packages are Debian packages that the machine has beside those of every machine: it boots from an image of its
-	// own.
+	// Packages are additional Debian packages. A machine with additional packages boots from an image of its own.
 	Packages []string
-	// Systemd has systemd as init, in place of a script that runs the job alone.
+	// Systemd makes systemd the init, instead of a script that runs only the job.
 	Systemd bool
-	// Files are put into the machine before it boots: path there to file or folder here. Paths there are
-	// relative to /vm/job, or absolute. Owner is root; folders on the way are made with mode 0755.
+	// Files maps paths in the machine to files or directories of this host, which are in place when the machine
+	// boots. The paths are absolute or relative to /vm/job. Root owns the files, and missing directories get mode
+	// 0755.
 	Files map[string]string
-	// Links are symbolic links to make in the same way: path there to what it points at.
+	// Links maps paths in the machine to the targets of symbolic links, which are created in the same way.
 	Links map[string]string
 	// Command starts in /vm/job, with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
-	// Timeout is for the command; DefaultTimeout if not given. It is there for what hangs: a busy host is slow.
+	// Timeout bounds the command. The default is DefaultTimeout. Timeout is meant for jobs that hang, because a busy
+	// host is slow.
 	Timeout time.Duration
-	// MemoryMB is the machine's memory; 2048 if not given.
+	// MemoryMB is the memory of the machine. The default is 2048.
 	MemoryMB int
-	// CPU is QEMU's model of the processor, with flags; DefaultCPU if not given.
+	// CPU is QEMU's model of the processor, with flags. The default is DefaultCPU.
 	CPU string
-	// SMP is how many processors the machine has; one if not given: a second one costs the emulation a quarter more,
-	// and there are other machines to fill the host.
+	// SMP is the number of processors of the machine. The default is one, because a second processor costs the
+	// emulation a quarter more, and other machines can use the host's processors.
 	SMP int
-	// Counted has the machine's clock count instructions, of which MIPS million are a second: how fast something is
-	// does not depend on what else the host does. It is for one processor, and not for what waits for another clock.
+	// Counted makes the machine's clock count instructions, of which MIPS million are a second. Measured times then
+	// do not depend on other work of the host. Counted is for one processor, and not for programs that wait for
+	// another clock.
 	Counted bool
-	// MIPS is 250 if not given; or 1000, for programs whose own limits of time suppose a faster processor, or 500, 125
-	// and so on.
+	// MIPS is 250 by default. MIPS may be 1000, for programs whose own timeouts assume a faster processor, or 500,
+	// 125 and so on.
 	MIPS int
-	// Output receives what the command writes to its standard output and error, as it does so.
+	// Output receives the standard output and the standard error of the command while it runs.
 	Output io.Writer
-	// Notes receives what the runner has to say: a boot that is tried again, and the processor time that a machine
-	// took. Standard error if not given.
+	// Notes receives the messages of the runner: a boot that is tried again, and the processor time of a machine. The
+	// default is standard error.
 	Notes io.Writer
-	// Out, if given, is a folder that receives what the command leaves in /vm/out.
+	// Out is a directory that receives the files in /vm/out, or "" for none.
 	Out string
 }
 
-// DefaultTimeout of a job.
+// DefaultTimeout is the default timeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU of a machine. QEMU 7.2 crashes in one boot of eight unless the first two flags are off; Linux 7.2 needs
-// cx16 for the socket storage of BPF. The others are slow to emulate: with erms the kernel copies byte by byte, and
-// smap ends a translated block at each access to user space. QEMU 10 adds fsrm, and with fsrm but without erms Linux
-// 6.1 hangs at its start.
+// DefaultCPU is the default processor of a machine. QEMU 7.2 crashes in one boot of eight unless the first two flags
+// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. The other flags are slow to emulate: with erms the
+// kernel copies byte by byte, and smap ends a translated block at each access to user space. QEMU 10 adds fsrm, and
+// with fsrm but without erms Linux 6.1 hangs at its start.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 //go:embed guest/init
@@ -75,14 +77,14 @@ var runScript string
 //go:embed guest/vm-job.service
 var jobUnit string
 
-// masked units only cost time.
+// masked lists units that only take time.
 var masked = []string{
 	"serial-getty@ttyS0.service", "getty@tty1.service", "systemd-udev-settle.service", "systemd-hwdb-update.service",
 	"systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 
-// files writes the archive that goes over the image's own.
+// files writes the archive that the kernel unpacks over the archive of the image.
 func (j *Job) files(w io.Writer, now time.Time) error {
 	a := newArchive(w)
 	if err := errors.Join(
@@ -113,7 +115,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// inside gives the name in the archive of a path in the machine.
+// inside returns the archive's name for a path in the machine.
 func inside(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)
@@ -126,7 +128,8 @@ func addUnits(a *archive) error {
 	err := errors.Join(
 		a.text(units+"vm-job.service", jobUnit, 0o644),
 		a.symlink(units+"multi-user.target.wants/vm-job.service", "/etc/systemd/system/vm-job.service"),
-		// An empty machine-id makes a first boot, where systemd enables and disables units.
+		// With an empty machine-id, the boot would count as the first one, in which systemd enables and disables
+		// units.
 		a.text("etc/machine-id", "ed6e0000000000000000000000000001\n", 0o444),
 		a.text("etc/hostname", "vm\n", 0o644),
 		a.symlink("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),
@@ -137,7 +140,7 @@ func addUnits(a *archive) error {
 	return err
 }
 
-// script is the command for a shell.
+// script returns the command as a shell script.
 func (j *Job) script() string {
 	var b strings.Builder
 	for _, e := range j.Env {
@@ -152,8 +155,8 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// initrd writes the image's files and the job's into one file, which has no name: it is large, and must
-// not stay when this process is killed.
+// initrd writes the files of the image and of the job into one file. The file has no name, because it is large and
+// must not remain if this process is killed.
 func (j *Job) initrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {

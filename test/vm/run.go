@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// bootTime is how long a machine may take to start its job: 10 s on an idle host, and this on one that has much to
-	// do.
+	// bootTime is the time within which a machine must start its job. An idle host needs 10 s, and a busy host much
+	// longer.
 	bootTime = 10 * time.Minute
-	// boots is how often a machine is started that dies before its init: under QEMU 7.2 the kernel crashes
-	// early now and then, Linux 7.2 even with what is switched off below. A job that was started is never
-	// repeated.
+	// boots is the number of attempts to boot a machine that dies before its init. Under QEMU 7.2 the kernel
+	// sometimes crashes early, and Linux 7.2 does so even with the flags of DefaultCPU. A job that was started is
+	// never repeated.
 	boots = 3
-	// poll is how often the machine's files are looked at.
+	// poll is the time between two looks at the machine's files.
 	poll = 50 * time.Millisecond
 )
 
-// errBoot is a machine that ended, or was ended, before it started its job.
+// errBoot reports that a machine ended, or was killed, before it started its job.
 var errBoot = errors.New("the machine did not boot")
 
-// Run runs a job and gives the exit code of its command. A job that does not end in time is killed, and
-// that is an error; so is a machine that ends without an exit code.
+// Run runs a job and returns the exit code of its command. Run returns an error if the job is killed because of its
+// timeout, or if the machine ends without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
 	j.setDefaults()
 	img, err := prepare(ctx, j.Suite, j.Packages)
@@ -59,7 +59,7 @@ func (j *Job) setDefaults() {
 	}
 }
 
-// run boots until the job was started.
+// run boots the machine again until the job has started.
 func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	for n := 1; ; n++ {
 		exit, err = j.boot(ctx, img)
@@ -70,7 +70,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a started virtual machine. Its folder has a file for each of its ports.
+// machine is a running virtual machine. Its directory has a file for each of its ports.
 type machine struct {
 	job   *Job
 	dir   string
@@ -102,7 +102,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	defer m.kill()
 	failed := make(chan error, 1)
 	go func() {
-		// The kernel ends QEMU when the thread that started it ends: the thread must stay.
+		// The kernel kills QEMU when the thread that started QEMU ends, so the thread must stay.
 		runtime.LockOSThread()
 		defer close(m.ended)
 		failed <- m.qemu(ctx, img.kernel, initrd)
@@ -119,7 +119,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	return exit, nil
 }
 
-// qemu runs the emulator until it ends, and says how it ended.
+// qemu runs the emulator until the emulator ends, and returns an error that describes the end.
 func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) error {
 	flavour := "minimal"
 	if m.job.Systemd {
@@ -134,16 +134,16 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
-		// Without tsc=reliable Linux 6.1 reads the HPET, for which it leaves the emulated code, whenever it tells the
-		// time. With random addresses the emulator translates a program anew whenever it is started, which takes four
-		// times as long (QEMU 7.2).
+		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program reads the time, which leaves the emulated
+		// code. With random addresses, the emulator translates a program again at each start, which takes four times
+		// as long (QEMU 7.2).
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 	}
 	if m.job.Counted {
-		shift := bits.Len(uint(1000/m.job.MIPS)) - 1 // an instruction takes 1 ns, 2, 4 and so on; and none are counted for idle time
+		shift := bits.Len(uint(1000/m.job.MIPS)) - 1 // 1, 2, 4 ns and so on for each instruction; idle time is skipped
 		args = append(args, "-icount", fmt.Sprintf("shift=%d,sleep=off", shift))
 	}
 	for n, name := range []string{outputFile, eventsFile, tarFile} {
@@ -166,7 +166,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 
 var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)\n`)
 
-// watch passes the output on until the machine ends, and gives the exit code of the command.
+// watch copies the output until the machine ends and returns the exit code of the command.
 func (m *machine) watch(ctx context.Context) (int, error) {
 	start, passed := time.Now(), int64(0)
 	for ended, started := false, false; ; {
@@ -197,11 +197,11 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// pass copies what the command has written since the last time.
+// pass copies the output that the command has written since the last call.
 func (m *machine) pass(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // QEMU has not made it yet
+		return nil // QEMU has not created the file yet
 	}
 	if err != nil {
 		return err
@@ -215,13 +215,13 @@ func (m *machine) pass(passed *int64) error {
 	return err
 }
 
-// read gives a file of the machine; nothing when QEMU has not made it.
+// read returns a file of the machine, or nothing if QEMU has not created the file.
 func (m *machine) read(name string) []byte {
 	b, _ := os.ReadFile(filepath.Join(m.dir, name))
 	return b
 }
 
-// unpack puts what the command left in /vm/out where the job wants it.
+// unpack copies the files in /vm/out to Job.Out.
 func (m *machine) unpack(ctx context.Context) error {
 	if err := os.MkdirAll(m.job.Out, 0o755); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (m *machine) unpack(ctx context.Context) error {
 	return nil
 }
 
-// tail gives the last lines of a text.
+// tail returns the last lines of a text.
 func tail(text []byte, lines int) []byte {
 	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// fakeQEMU stands for QEMU: it says in the file $BOOTS that it was started, and does what is asked for
-// with the machine's files $EVENTS and $OUTPUT.
+// fakeQEMU replaces QEMU. fakeQEMU adds a line to the file $BOOTS at each start, and a test appends commands that
+// write to the machine's files $EVENTS and $OUTPUT.
 const fakeQEMU = `#!/bin/bash
 echo >>"$BOOTS"
 n=$(wc -l <"$BOOTS")
@@ -22,7 +22,7 @@ for arg; do
 done
 `
 
-// withFakeQEMU puts it before the real one. The file boots has a line for each start.
+// withFakeQEMU puts the fake QEMU before the real one in PATH. The file boots has a line for each start.
 func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,7 @@ func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	return image{kernel: "kernel", root: filepath.Join(dir, "root")}, boots
 }
 
-// TestAJobChoosesItsProcessors looks at the arguments that QEMU gets.
+// TestAJobChoosesItsProcessors checks the arguments that QEMU gets.
 func TestAJobChoosesItsProcessors(t *testing.T) {
 	for job, want := range map[*Job]string{
 		{}: "-cpu " + DefaultCPU + " -smp 1 ", {CPU: "max,la57=off", SMP: 2}: "-cpu max,la57=off -smp 2 ",
@@ -55,7 +55,7 @@ func TestAJobChoosesItsProcessors(t *testing.T) {
 	}
 }
 
-// TestOnlyABootThatDiedIsRepeated goes through the ways in which a machine may end.
+// TestOnlyABootThatDiedIsRepeated tests the ways in which a machine may end.
 func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 	for _, c := range []struct {
 		name, does string

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// Suite is the Debian suite that kernel and user space come from.
+// Suite is the Debian suite of the kernel and the user space.
 type Suite string
 
-// The suites, with what they had when this was written.
+// The suites, with their versions at the time of writing.
 const (
 	// Bookworm has Linux 6.1, nft 1.0.6 and systemd 252.
 	Bookworm Suite = "bookworm"
 	// Trixie has Linux 6.12, nft 1.1.3 and systemd 257.
 	Trixie Suite = "trixie"
-	// Newest is Debian testing: Linux 7.2, nft 1.1.7 and systemd 262. Unstable has hardly newer ones, and
-	// can often not be installed.
+	// Newest is Debian testing, with Linux 7.2, nft 1.1.7 and systemd 262. Debian unstable hardly has newer versions,
+	// and often cannot be installed.
 	Newest Suite = "testing"
 )
 
-// Suites gives all of them, oldest first.
+// Suites returns all suites, the oldest first.
 func Suites() []Suite { return []Suite{Bookworm, Trixie, Newest} }
 
-// ParseSuite reads what a person writes: the name of the suite, or "newest".
+// ParseSuite parses the name of a suite, or "newest".
 func ParseSuite(name string) (Suite, error) {
 	if name == "newest" {
 		return Newest, nil

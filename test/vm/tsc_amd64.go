@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// tsc reads the processor's time stamp counter, which the emulator passes on to its machines as it is.
+// tsc reads the processor's time stamp counter, which the emulator passes on to its machines unchanged.
 func tsc() uint64
 
-// clockParameter tells a machine's kernel how fast the time stamp counter is. Its own measurement at boot is wrong by
-// any factor where the host gives the machine no time meanwhile: one had a clock that went eight times too fast.
+// clockParameter returns the kernel parameter with the frequency of the time stamp counter. The kernel's own
+// measurement at boot can be wrong by any factor if the host gives the machine no processor time during the
+// measurement: one machine had a clock that ran eight times too fast.
 var clockParameter = sync.OnceValue(func() string {
 	const span = 100 * time.Millisecond
 	ticks, began := stamp()
@@ -19,7 +20,7 @@ var clockParameter = sync.OnceValue(func() string {
 	return " tsc_early_khz=" + strconv.FormatInt(int64(after-ticks)*int64(time.Millisecond)/int64(ended.Sub(began)), 10)
 })
 
-// stamp reads both clocks at one time: of several tries, the one that took least.
+// stamp reads both clocks at the same time. stamp returns the fastest of several attempts.
 func stamp() (ticks uint64, now time.Time) {
 	best := time.Hour
 	for range 10 {

@@ -2,5 +2,5 @@
 
 package vm
 
-// clockParameter is empty where the emulator makes up its time stamp counter.
+// clockParameter returns "" if the emulator simulates its time stamp counter.
 func clockParameter() string { return "" }

@@ -35,8 +35,8 @@ func TestSuiteNames(t *testing.T) {
 	}
 }
 
-// TestBrokenImagesAreNoticed makes a small system's image, and spoils it in the ways that a full disk or a
-// killed build do.
+// TestBrokenImagesAreNoticed builds the image of a small system and damages it in the ways in which a full disk or a
+// killed build does.
 func TestBrokenImagesAreNoticed(t *testing.T) {
 	good := func(t *testing.T) string {
 		dir := t.TempDir()
@@ -81,7 +81,7 @@ func TestSystemsWithoutOneKernel(t *testing.T) {
 	}
 }
 
-// system is the tar file of a system that has these files.
+// system returns the tar file of a system with the files.
 func system(t *testing.T, files ...string) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer

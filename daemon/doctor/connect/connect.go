@@ -1,5 +1,5 @@
-// Package connect makes real connections from this host to the frontends of Services and to their endpoints, and says
-// on which side a fault lies.
+// Package connect makes real connections from this host to the frontends of Services and to their endpoints, and
+// reports whether the host or an endpoint is at fault.
 package connect
 
 import (
@@ -15,38 +15,41 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check is the name of the findings.
+// Check is the ID of the faults that this package reports.
 const Check = "connect"
 
-// Options say what to connect to.
+// Options select the connections to make.
 type Options struct {
 	Plan *plan.Plan
-	// Only is "namespace/name"; empty: all Services.
+	// Only is "namespace/name", or "" for all Services.
 	Only string
-	// UDP has UDP asked, too. An answer is owed by DNS alone: elsewhere only a refusal tells something.
+	// UDP includes UDP ports. Only a DNS server must answer a datagram; at any other port, only a refusal counts.
 	UDP bool
-	// Unchecked is the setting with which a daemon leaves out what does not answer; empty: it does.
+	// Unchecked is the setting that makes a daemon leave out endpoints that do not answer, or "" if the daemon
+	// already does.
 	Unchecked string
-	// Trace looks for the rule that drops what is not answered. It needs root.
+	// Trace looks for the rule that drops a connection. Tracing needs root.
 	Trace bool
 }
 
 const (
-	// maxServices bounds the ServicePorts without Only, maxEndpoints and maxFrontends what is tried of each.
+	// maxServices bounds the ServicePorts that are tried if Only is empty. maxEndpoints and maxFrontends bound the
+	// destinations that are tried for each ServicePort.
 	maxServices  = 200
 	maxEndpoints = 16
 	maxFrontends = 8
-	// atOnce is the number of connections at a time.
+	// atOnce is the number of simultaneous connections.
 	atOnce = 32
-	// timeBound is for all of them; traces come after it.
+	// timeBound bounds the time for all connections. Traces run afterwards.
 	timeBound = 3 * time.Minute
-	// tries is how often a frontend with dead endpoints is tried: each connection is to another one.
+	// tries is the number of connections to a frontend with dead endpoints, because each connection may reach another
+	// endpoint.
 	tries = 8
-	// maxTraces bounds the traces, which come one after the other.
+	// maxTraces bounds the traces, which run one after another.
 	maxTraces = 3
 )
 
-// Look connects. The connections are closed at once.
+// Look connects to the frontends and endpoints of Services and closes each connection immediately.
 func Look(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
 	if o.Only != "" && len(services) == 0 {
@@ -81,18 +84,18 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 	return out
 }
 
-// service is a ServicePort that is tried.
+// service is a ServicePort under test.
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
-	// sent are the outcomes by destination, under mu while connections run. cut says that some are not known: the time
-	// was up.
+	// sent holds the outcome for each destination. mu guards sent while connections run. cut reports whether the time
+	// ran out before all outcomes were known.
 	mu   sync.Mutex
 	sent map[netip.AddrPort]outcome
 	cut  bool
 }
 
-// services gives what is to be tried; left is the number of ServicePorts that are too many.
+// services returns the ServicePorts to try. left is the number of ServicePorts that exceed the limit.
 func (o Options) services() (out []*service, left int) {
 	for _, svc := range o.Plan.Services {
 		name := svc.Name.Namespace + "/" + svc.Name.Name
@@ -112,7 +115,7 @@ func (o Options) services() (out []*service, left int) {
 	return out, left
 }
 
-// newService takes the frontends that forward connections of this host, and the endpoints that they lead to.
+// newService returns a service with the frontends that forward connections of this host, and with their endpoints.
 func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	s := &service{ServicePort: svc, sent: map[netip.AddrPort]outcome{}}
 	for i := range svc.Frontends {
@@ -132,7 +135,8 @@ func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	return s
 }
 
-// add takes those addresses that are of the ServicePort's family, if the pool has an endpoint.
+// add adds the addresses of the ServicePort's family as frontends if the pool has an endpoint, and adds the endpoints
+// of the pool.
 func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	for _, a := range addrs {
 		if plan.FamilyOf(a) == s.Family && len(s.frontends) < maxFrontends && len(s.Pools[pool]) > 0 {
@@ -146,7 +150,7 @@ func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	}
 }
 
-// try connects to the endpoints, and then to the frontends.
+// try connects to the endpoints first and to the frontends afterwards.
 func (s *service) try(ctx context.Context, slots chan struct{}) {
 	s.each(ctx, slots, s.endpoints, 1)
 	n := 1
@@ -156,7 +160,7 @@ func (s *service) try(ctx context.Context, slots chan struct{}) {
 	s.each(ctx, slots, s.frontends, n)
 }
 
-// each tries destinations at once, each up to n times.
+// each connects to all destinations in parallel, up to n times each.
 func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.AddrPort, n int) {
 	var all sync.WaitGroup
 	for _, to := range list {
@@ -178,7 +182,8 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 	all.Wait()
 }
 
-// owed takes silence for an answer where none is owed: over UDP, but for DNS.
+// owed treats silence over UDP as an answer unless the destination is a DNS server, because other servers need not
+// answer.
 func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers
@@ -186,7 +191,7 @@ func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// which gives those that answer, or the others.
+// which returns the destinations that answer, or the destinations that do not.
 func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// listening gives an address that a server listens on, until the test ends.
+// listening returns the address of a server that listens until the test ends.
 func listening(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,7 +23,7 @@ func listening(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// closed gives an address that refuses connections: nobody has a port below 1024 of that address.
+// closed returns an address that refuses connections, because no program listens there on a port below 1024.
 func closed(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("127.0.97.%d:9", n)) }
 
 func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...netip.AddrPort) *plan.ServicePort {
@@ -37,7 +37,7 @@ func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...neti
 	return svc
 }
 
-// The frontends of these tests are servers of their own: nothing is translated.
+// In these tests, each frontend is itself a server, because no rule translates connections.
 func TestOnWhichSideTheFaultLies(t *testing.T) {
 	up, down := listening(t), closed(1)
 	for name, c := range map[string]struct {
@@ -90,7 +90,7 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 	}
 }
 
-// What was not tried, as there are too many that do not answer, is not said to be dead.
+// An endpoint that was not tried because the time ran out is not reported as dead.
 func TestWhenTheTimeIsUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -101,7 +101,7 @@ func TestWhenTheTimeIsUp(t *testing.T) {
 	}
 }
 
-// A silent server is told from one that refuses.
+// A silent server and a server that refuses connections have different outcomes.
 func TestSilence(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -15,19 +15,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// outcome is what became of a connection.
+// outcome is the result of a connection.
 type outcome uint8
 
 const (
 	answers outcome = iota
-	silent          // nothing came back
+	silent          // no answer arrived
 	refused
-	unreachable // the kernel has no route, or a router said so
-	forbidden   // a rule of this host at output refused it
+	unreachable // the kernel has no route, or a router sent an error
+	forbidden   // an output rule of this host refused the connection
 	failed      // anything else
 )
 
-// String says it of a server, as in "10.244.1.11:8080 does not answer".
+// String returns the predicate of a sentence about a server, as in "10.244.1.11:8080 does not answer".
 func (o outcome) String() string {
 	return [...]string{
 		"answers", "does not answer", "refuses connections", "cannot be reached: there is no route, or a router refuses",
@@ -35,10 +35,10 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// wait is how long an answer may take. TCP repeats the first packet after a second.
+// wait is the time that a server has to answer. TCP repeats the first packet after one second.
 const wait = 2500 * time.Millisecond
 
-// dial makes one connection, from a port if it is not 0.
+// dial makes one connection. The source port is from, unless from is 0.
 func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) outcome {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -56,8 +56,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// Unanswered makes TCP connections at once, and says how one of them failed, as in "10.244.1.11:8080 does not answer".
-// It returns "" if one is answered.
+// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server answers, and
+// otherwise describes one of the failures, as in "10.244.1.11:8080 does not answer".
 func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -81,13 +81,13 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	return failure
 }
 
-// dnsPort is the one where an answer can be asked for.
+// dnsPort is the only UDP port where a server must answer.
 const dnsPort = 53
 
-// dnsQuestion asks for the name servers of the root, which any DNS server has an answer to, and be it a refusal.
+// dnsQuestion asks for the root name servers. Every DNS server answers this question, even if only with a refusal.
 var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
-// ask sends a datagram. Only DNS owes an answer: of others silence says nothing.
+// ask sends a datagram. Only a DNS server must answer, so silence of any other server means nothing.
 func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 	var d net.Dialer
 	if from != 0 {
@@ -110,7 +110,7 @@ func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 		return classify(err)
 	}
 	_, err = conn.Read(make([]byte, 1500))
-	if errors.Is(err, io.EOF) { // an empty datagram
+	if errors.Is(err, io.EOF) { // the answer is an empty datagram
 		err = nil
 	}
 	return classify(err)
@@ -134,7 +134,7 @@ func classify(err error) outcome {
 	return failed
 }
 
-// freePort gives one that no program has at the moment.
+// freePort returns a port that no program uses at the moment.
 func freePort(p plan.Protocol) (uint16, error) {
 	if p == plan.UDP {
 		conn, err := net.ListenUDP("udp", nil)

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// claim is a fault with the destinations that the fault is about.
+// claim is a fault and the destinations that the fault concerns.
 type claim struct {
 	fault.Fault
 	about []netip.AddrPort
@@ -77,8 +77,8 @@ func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces the failed connections one by one until a trace finds something. It returns the fault and the
-// destination of that connection. Most likely the same rule drops the others.
+// traceOne traces the failed connections one by one until a trace finds something. traceOne returns the fault and the
+// destination of that connection. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
 		if *traces == 0 || !hasRoute(to) {

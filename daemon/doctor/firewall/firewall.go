@@ -1,16 +1,17 @@
-// Package firewall finds rules of other programs that drop connections of Services.
+// Package firewall finds rules of other programs that drop connections to Services.
 //
-// In nftables every base chain of a hook must accept a packet, so an accept in Edgeway's table does not help in another
-// program's. The check asks each base chain of another table what it does to the connections that the plan needs, and
-// to the answers. It understands verdicts, jumps and a few conditions, among them those of the rules that it suggests.
-// Every other condition may match or not. There are three outcomes:
+// In nftables every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
+// override the table of another program. The check determines what each base chain of another table does to the
+// connections that the plan needs, and to their answers. The check understands verdicts, jumps and a few conditions,
+// including the conditions of the rules that it suggests. Any other condition may or may not match. The check has
+// three outcomes:
 //
-//   - The chain accepts the connections: ok.
-//   - Its policy, or a rule without conditions, drops them, and no rule before that can accept a new connection: a
-//     problem, with the command that inserts a rule.
-//   - A rule before that may accept them: a warning, with the command that traces a real connection.
+//   - If the chain accepts the connections, the finding is ok.
+//   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
+//     the finding is a problem with the command that inserts a rule.
+//   - If an earlier rule may accept the connections, the finding is a notice with the command that traces a connection.
 //
-// A rule that drops some packets is no finding, because it is there on purpose.
+// A rule that drops only some packets causes no finding, because such a rule is there on purpose.
 package firewall
 
 import (
@@ -27,13 +28,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check is the name of the findings.
+// Check is the ID of the faults that this package reports.
 const Check = "firewall"
 
-// Checker looks from time to time, never twice at once. It reads the tables of nftables only after a change.
+// Checker checks the rules of other programs and reads the tables of nftables only after a change. A Checker is not
+// safe for concurrent use.
 type Checker struct {
 	reader reader
-	// needs are those of plan.
+	// needs holds the needs of plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
 	// links are the interfaces to endpoints, or nil if they are not known yet.
@@ -43,16 +45,17 @@ type Checker struct {
 // New returns a Checker for the network namespace of the calling thread.
 func New() *Checker { return &Checker{reader: reader{tooBig: map[source]time.Time{}}} }
 
-// Question says which connections the rules must accept.
+// Question specifies the connections that the rules must accept.
 type Question struct {
 	Plan *plan.Plan
-	// Forwarded names a frontend whose connections this host must forward, or must if others have a route by this host.
+	// Forwarded names a frontend whose connections this host must forward (needed), or a frontend whose connections
+	// it must forward only if other hosts route them through this host (useful).
 	Forwarded func(plan.Family) (needed, useful string)
 	// Links returns the interfaces to endpoints that are not on this host.
 	Links func() []string
 }
 
-// Look returns what drops connections of the plan's Services, or may drop them.
+// Look returns the places that drop, or may drop, connections to the plan's Services.
 func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
@@ -83,10 +86,11 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	return out
 }
 
-// maxFindings bounds the findings, each of which is a condition of the daemon. The others show once these are fixed.
+// maxFindings bounds the findings, each of which is a condition of the daemon. The other findings appear after the
+// first ones are fixed.
 const maxFindings = 20
 
-// unread is the finding of a table that could not be read.
+// unread returns the finding for a table that could not be read.
 func unread(t *table) fault.Fault {
 	which := fmt.Sprintf("the %s table %s", t.family, t.name)
 	if t.name == "" {
@@ -96,26 +100,26 @@ func unread(t *table) fault.Fault {
 		which, t.err)
 }
 
-// need is a kind of packets that the base chains of some hooks must accept.
+// need is a kind of packet that the base chains of some hooks must accept.
 type need struct {
 	what   string
 	family plan.Family
 	hooks  []string
-	// service is an example for the command that traces.
+	// service is an example Service for the trace command.
 	service plan.ServicePortName
-	// answer says that the packets are answers.
+	// answer reports whether the packets are answers.
 	answer bool
-	// optional says that clients need a route by this host, which they may not have.
+	// optional reports whether clients need a route through this host, which they may not have.
 	optional bool
-	// leaves says that the packets leave by an interface to endpoints.
+	// leaves reports whether the packets leave through an interface to endpoints.
 	leaves bool
-	// port is that of a health check, whose connections are not translated, or 0.
+	// port is the port of a health check, whose connections are not translated, or 0.
 	port uint16
-	// clients are those whose connections need it.
+	// clients are the clients that need the packets to pass.
 	clients fault.Clients
 }
 
-// needsOf returns what a plan needs.
+// needsOf returns the packets that the rules must accept for a plan.
 func needsOf(q Question) (needs []need) {
 	in, out := []string{"prerouting", "input"}, []string{"output", "postrouting"}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -149,8 +153,8 @@ func needsOf(q Question) (needs []need) {
 	return needs
 }
 
-// endpointsOf returns a ServicePort of a family with an endpoint that is an address of this host, and one with another
-// endpoint, or nil if there is none.
+// endpointsOf returns a ServicePort of the family with an endpoint on this host, and a ServicePort with an endpoint
+// elsewhere. A result is nil if the plan has no such ServicePort.
 func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
@@ -171,7 +175,7 @@ func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) 
 	return local, remote
 }
 
-// hit is a place that drops packets.
+// hit is a place that drops, or may drop, the packets of a need.
 type hit struct {
 	at   place
 	need *need
@@ -180,7 +184,8 @@ type hit struct {
 	links []string
 }
 
-// ask adds the places of a base chain that drop packets, each once with the worst example.
+// ask adds to hits the places of a base chain that drop packets. Each place is added once, with the need of the
+// greatest weight.
 func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
@@ -209,13 +214,13 @@ func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	return hits
 }
 
-// early reports whether the chain sees packets before their destination is translated, at the priority -100. There no
-// condition names the connections of all Services.
+// early reports whether the chain sees packets before their destination is translated at priority -100. At this
+// point, no condition can match the connections of all Services.
 func (c *chain) early() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }
 
-// weight orders hits. Only the heaviest are problems.
+// weight ranks a hit. Only hits of the greatest weight are problems.
 func (h *hit) weight() int {
 	switch {
 	case h.may:
@@ -237,7 +242,8 @@ func (h *hit) finding() fault.Fault {
 	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).For(h.need.scope())
 }
 
-// scope returns which connections to Services are concerned: those to a health check are none.
+// scope returns the connections to Services that the need concerns. A connection to a health check is not a
+// connection to a Service.
 func (n *need) scope() fault.Scope {
 	s := fault.Scope{Clients: n.clients, To: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 	if n.family == plan.IPv6 {

@@ -11,16 +11,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// base adds a base chain c to the table inet foo, with rules.
+// base returns the command that adds a base chain c with the rules to the table inet foo.
 func base(hook, policy string, rules ...string) string {
 	return fmt.Sprintf("nft -f - <<'E'\ntable inet foo {\nchain other { }\nchain last { counter reject; }\nchain c {\ntype filter hook %s; policy %s;\n%s\n}\n}\nE",
 		hook, policy, strings.Join(rules, "\n"))
 }
 
-// forward is the hook of most cases.
+// forward is the hook and priority of most cases.
 const forward = "forward priority 0"
 
-// Each outcome, with the rules of a real kernel. A problem is gone after its fix.
+// The check reports each outcome for rules in a real kernel. The printed fix removes a problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {
@@ -89,7 +89,8 @@ func kubeProxy(iptables string) string {
 %[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
 }
 
-// Endpoints on the host itself need the hook input, and so do health checks, whose connections are not translated.
+// Connections to endpoints on this host, and to its health checks, must pass the input hook. Connections to health
+// checks are not translated.
 func TestEndpointsOnThisHost(t *testing.T) {
 	for _, plant := range []string{
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),
@@ -110,7 +111,8 @@ func TestEndpointsOnThisHost(t *testing.T) {
 	}
 }
 
-// Connections that other hosts only send here if they have a route are no problem, and those to no Service no finding.
+// A rule causes only a warning if it drops connections that arrive only if other hosts have a route through this
+// host. A rule that drops no connection to a Service causes no finding.
 func TestWhatIsNotNeeded(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
@@ -123,7 +125,7 @@ func TestWhatIsNotNeeded(t *testing.T) {
 	h.well()
 }
 
-// Edgeway's own tables are not findings, whichever backend runs.
+// Edgeway's own tables cause no finding, whichever backend runs.
 func TestOwnTables(t *testing.T) {
 	h := newRulesHost(t)
 	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {
@@ -138,7 +140,7 @@ func TestOwnTables(t *testing.T) {
 	}
 }
 
-// A table that is too big is a warning, and is not read again and again.
+// A table that is too big causes a warning and is not read again on each look.
 func TestTooManyRules(t *testing.T) {
 	var rules []string
 	for i := range 18_000 {
@@ -159,7 +161,7 @@ func TestTooManyRules(t *testing.T) {
 	}
 }
 
-// A look does not read tables that no one changed since the last one, and sees each change.
+// A look reads the tables only if they changed since the previous look, and detects every change.
 func TestOnlyChangesAreRead(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "accept"))

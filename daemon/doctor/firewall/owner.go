@@ -14,20 +14,20 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// owner is a program that makes rules. The names of its tables and chains tell it.
+// owner is a program that writes rules. The names of its tables and chains identify the program.
 type owner string
 
-// The owners that have a command of their own as the fix.
+// The owners whose own commands are the fix.
 const (
 	docker    owner = "Docker"
 	ufw       owner = "ufw"
 	firewalld owner = "firewalld"
 )
 
-// dockerUser is the chain that Docker leaves to others.
+// dockerUser is the chain that Docker reserves for rules of other programs.
 const dockerUser = "DOCKER-USER"
 
-// prefix begins the names that a program gives.
+// prefix is the beginning of the names that an owner uses.
 type prefix struct {
 	text  string
 	owner owner
@@ -65,8 +65,8 @@ func ownerOf(name string, list []prefix) owner {
 	return ""
 }
 
-// owner returns the owner of the chain or of the table. The policy of a chain of iptables is ufw's, or else Docker's,
-// if the chain leads to their chains.
+// owner returns the owner of the chain or of the table. The policy of an iptables chain belongs to ufw, or else to
+// Docker, if the chain leads to the chains of that program.
 func (p place) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
@@ -115,12 +115,13 @@ func (t *table) list() string {
 	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
-// firewalldFix makes firewalld accept translated connections, as it does by default. With StrictForwardPorts=yes
-// (2.3.0 and newer) it rejects those that it did not translate, before it looks at zones and policies.
+// firewalldFix makes firewalld accept translated connections, which is its default. With StrictForwardPorts=yes
+// (firewalld 2.3.0 and newer), firewalld rejects connections that another program translated, and does so before it
+// evaluates zones and policies.
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
-// fix returns the command after which the packets pass the place.
+// fix returns a command that makes the place accept the packets.
 func (h *hit) fix() string {
 	t, base := h.at.base.table, h.at.base
 	for _, name := range append([]string{t.name, base.name}, h.links...) {
@@ -144,7 +145,7 @@ func (h *hit) fix() string {
 	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, base.name, iptables)
 }
 
-// ownersFix returns the fix that the owner of the place has a command or a chain for, or "".
+// ownersFix returns a fix that uses the owner's own command or chain, or "" if the owner has neither.
 func (h *hit) ownersFix(iptables string) string {
 	t, port, forward := h.at.base.table, h.need.port, h.at.base.hook == "forward"
 	switch o := h.at.owner(); {
@@ -162,17 +163,17 @@ func (h *hit) ownersFix(iptables string) string {
 	return ""
 }
 
-// kubeServices is the chain of iptables that leads to kube-proxy's rules, and to those of the backend iptables.
+// kubeServices is the iptables chain that leads to the rules of kube-proxy or of the backend iptables.
 const kubeServices = "KUBE-SERVICES"
 
-// hasEdgeway reports whether a chain leads to rules of the backend iptables, by the comment that it writes.
+// hasEdgeway reports whether a chain leads to rules of the backend iptables, which that backend marks with a comment.
 func (t *table) hasEdgeway() bool {
 	return slices.ContainsFunc(t.bases, func(c *chain) bool {
 		return slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.text, `"edgeway: `) })
 	})
 }
 
-// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if it has none.
+// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table has none.
 func (t *table) kubeProxy() string {
 	const comment = "  # after kube-proxy was stopped on this host, or it writes them again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
@@ -194,15 +195,15 @@ type Drop struct {
 	// Handle and Rule are the handle and the text of the rule. Handle is 0 for the chain's policy.
 	Handle uint64
 	Rule   string
-	// Reply says that the packet is an answer.
+	// Reply reports whether the packet is an answer.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the destination. Direct says that it is not translated.
+	// To is the destination of the packet. Direct reports whether no rule translates this destination.
 	To     netip.AddrPort
 	Direct bool
 }
 
-// place returns the place without the chains around it.
+// place returns the place of the drop, in a table that contains only the chain of the drop.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
 	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
@@ -219,7 +220,7 @@ func (d Drop) place() place {
 // String names the place and its owner.
 func (d Drop) String() string { return d.place().String() }
 
-// Fix returns the command after which packets like this one pass the place.
+// Fix returns a command that makes the place accept packets like the dropped one.
 func (d Drop) Fix() string {
 	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.OwnTable(d.Family, d.Table) {

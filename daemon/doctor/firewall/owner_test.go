@@ -13,10 +13,10 @@ import (
 
 var asInstalled = strings.NewReplacer()
 
-// restores load a file for iptables.
+// restores lists the programs that load a file of iptables rules.
 var restores = []string{"iptables-nft-restore", "iptables-legacy-restore"}
 
-// Docker sets the policy DROP. Its chain for users comes first.
+// Docker sets the policy DROP, and its chain DOCKER-USER runs first.
 func TestDocker(t *testing.T) {
 	for _, restore := range restores {
 		h := newRulesHost(t)
@@ -24,7 +24,7 @@ func TestDocker(t *testing.T) {
 		if fix := h.finds(fault.Problem, "Docker's policy drop of chain FORWARD"); !strings.Contains(fix, dockerUser) {
 			t.Errorf("the fix is %q", fix)
 		}
-		h.question.Links = func() []string { return []string{"docker0", "eth1"} } // it accepts what it publishes
+		h.question.Links = func() []string { return []string{"docker0", "eth1"} } // Docker accepts published ports
 		h.finds(fault.Notice, "may drop forwarded connections")
 		h.question.Links = func() []string { return []string{"eth1"} }
 		h.obey()
@@ -32,7 +32,7 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// ufw is not installed here: the test adds the rule that its command adds.
+// ufw need not be installed, because the test adds the rule that the ufw command would add.
 func TestUFW(t *testing.T) {
 	for _, restore := range restores {
 		h := newRulesHost(t)
@@ -54,7 +54,7 @@ func TestUFW(t *testing.T) {
 	}
 }
 
-// firewalld accepts translated connections unless it is strict.
+// firewalld accepts translated connections unless StrictForwardPorts is set.
 func TestFirewalld(t *testing.T) {
 	h := newRulesHost(t)
 	h.load("firewalld.nft", asInstalled, "nft", "-f", "-")
@@ -68,15 +68,15 @@ func TestFirewalld(t *testing.T) {
 	}
 }
 
-// libvirt's rules are about its own bridges.
+// libvirt's rules concern only its own bridges, so they cause no finding.
 func TestLibvirt(t *testing.T) {
 	h := newRulesHost(t)
 	h.load("libvirt.nft", asInstalled, "nft", "-f", "-")
 	h.well()
 }
 
-// Whoever may change the host's network may name tables and interfaces: a shell and nft would take these words for
-// commands.
+// A program that configures the network can choose names of tables and interfaces that a shell or nft would read as
+// commands. A fix must not contain these names.
 func TestNamesThatAreNoWords(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {
@@ -90,7 +90,7 @@ func TestNamesThatAreNoWords(t *testing.T) {
 	}
 }
 
-// A trace knows the place, and not the chains around it.
+// A trace reports the chain and the rule that dropped a packet, but not the chains that lead there.
 func TestDrop(t *testing.T) {
 	endpoint := netip.MustParseAddrPort("10.244.1.11:8080")
 	iptables := command("ip", xtables.NFT)
@@ -125,7 +125,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// FuzzRules gives the readers any text. Without a word that drops, they find nothing.
+// FuzzRules passes arbitrary text to the readers. The readers must not find a drop in text that contains neither
+// "drop" nor "reject".
 func FuzzRules(f *testing.F) {
 	for _, name := range []string{"docker.save", "ufw.save", "firewalld.nft", "libvirt.nft"} {
 		raw, err := os.ReadFile("testdata/" + name)

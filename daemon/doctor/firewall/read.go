@@ -17,12 +17,14 @@ import (
 )
 
 const (
-	// maxTable bounds the text of a table, at some 20,000 rules.
+	// maxTable bounds the text of a table to the size of some 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound is for one look, and tableBound for one table. A table takes some 10 ms, or seconds on a busy board.
+	// timeBound bounds one look, and tableBound bounds the reading of one table, which takes some 10 ms, or seconds
+	// on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
-	// again is the pause before a table that was too big is read again, because that costs as much as reading one.
+	// again is the time between two attempts to read a table that is too big, because each attempt costs as much as
+	// reading a whole table.
 	again = 10 * time.Minute
 )
 
@@ -31,14 +33,14 @@ var errTooBig = fmt.Errorf("it has too many rules to read them every minute (mor
 
 // reader reads the tables of other programs.
 type reader struct {
-	// known holds the tables of nftables of one generation of rules, or nil if they must be read again.
+	// known holds the nftables tables of one generation of rules, or nil if they must be read again.
 	known      []*table
 	generation uint16
-	// tooBig says until when a table that was too big is not read again.
+	// tooBig holds the time until which a table that was too big is not read again.
 	tooBig map[source]time.Time
 }
 
-// source is a table to read, and the variant of iptables whose programs read it if it is a table of iptables.
+// source is a table to read. If the table belongs to iptables, Variant is the variant of iptables that reads it.
 type source struct {
 	nft.Table
 	xtables.Variant
@@ -55,10 +57,10 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	}
 	out = append(out, r.known...)
 	if slices.ContainsFunc(out, func(t *table) bool { return t.err != nil && !errors.Is(t.err, errTooBig) }) {
-		r.known = nil // and try again
+		r.known = nil // the next call tries again
 	}
 	for _, f := range xtables.HostFamilies() {
-		names, _ := xtables.Tables(xtables.Legacy, f) // which only root can read
+		names, _ := xtables.Tables(xtables.Legacy, f) // only root can read these names
 		var legacy []nft.Table
 		for _, name := range names {
 			legacy = append(legacy, nft.Table{Family: families[f], Name: name})
@@ -68,11 +70,11 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	return out
 }
 
-// families has nft's words for the families.
+// families maps the address families to nft's names for them.
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// tables reads tables one by one, those of iptables named nat last. They are of interest if another program translates
-// connections, and may be huge if Edgeway does.
+// tables reads the tables one by one, and the iptables tables named nat last. A nat table matters only if another
+// program translates connections, and it may be huge if Edgeway translates connections.
 func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
 	for _, l := range listed {
@@ -86,28 +88,28 @@ func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Varia
 	for _, l := range nat {
 		if !slices.ContainsFunc(out, func(t *table) bool { return t.family == l.Family && t.hasEdgeway() }) {
 			t := r.table(ctx, source{l, v})
-			t.err = nil // it drops nothing
+			t.err = nil // a nat table drops nothing, so the error does not matter
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// concerns reports whether packets of Services may pass the table, and whether it is another program's.
+// concerns reports whether the table belongs to another program and packets of Services may pass it.
 func concerns(t nft.Table) bool {
 	return slices.Contains([]string{"ip", "ip6", "inet"}, t.Family) && !proxiers.OwnTable(t.Family, t.Name)
 }
 
-// isNAT reports whether the table is the one of iptables that translates and drops nothing.
+// isNAT reports whether the table is the nat table of iptables, which translates connections and drops nothing.
 func isNAT(t nft.Table) bool { return ofIPTables(t) && t.Name == xtables.NAT }
 
-// ofIPTables reports whether the table has a name of iptables.
+// ofIPTables reports whether the table has the name of an iptables table.
 func ofIPTables(t nft.Table) bool {
 	_, known := priorities[t.Name]
 	return known && (t.Family == "ip" || t.Family == "ip6")
 }
 
-// table reads a table unless it was too big a short while ago.
+// table reads a table unless the table was recently too big.
 func (r *reader) table(ctx context.Context, s source) *table {
 	failed := newTable(s.Family, s.Name)
 	if failed.err = errTooBig; time.Now().Before(r.tooBig[s]) {
@@ -127,8 +129,8 @@ func (r *reader) table(ctx context.Context, s source) *table {
 	return failed
 }
 
-// readTable reads a table of iptables by iptables-save, because nft cannot always show its matches, and any other one
-// by nft. A table of nft may have a name of iptables.
+// readTable reads a table of iptables with iptables-save, because nft cannot always show iptables matches. readTable
+// reads any other table with nft, even if that table has the name of an iptables table.
 func readTable(ctx context.Context, s source) (*table, error) {
 	if ofIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)
@@ -142,15 +144,16 @@ func readTable(ctx context.Context, s source) (*table, error) {
 		}
 	}
 	t := newTable(s.Family, s.Name)
-	text, err := nft.Run(ctx, maxTable, "", "-s", "-y", "list", "table", s.Family, s.Name) // without counters
+	text, err := nft.Run(ctx, maxTable, "", "-s", "-y", "list", "table", s.Family, s.Name) // -s omits counters
 	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
-		return t, nil // it was deleted
+		return t, nil // the table was deleted
 	}
 	t.readNFT(string(text))
 	return t, err
 }
 
-// hooks has the hooks of the chains that iptables makes itself, and priorities those of its tables.
+// hooks maps the built-in chains of iptables to their hooks. priorities maps the tables of iptables to the priorities
+// of these chains.
 var (
 	hooks = map[string]string{
 		"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output",
@@ -159,7 +162,7 @@ var (
 	priorities = map[string]int{"raw": -300, "mangle": -150, xtables.NAT: -100, xtables.Filter: 0, "security": 50}
 )
 
-// readSave reads the output of iptables-save. It returns false if the table has chains that only nft can list.
+// readSave reads the output of iptables-save. readSave returns false if the table has chains that only nft can list.
 func (t *table) readSave(text string) bool {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -177,8 +180,8 @@ func (t *table) readSave(text string) bool {
 	return true
 }
 
-// readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". Chains of
-// the type nat only translate.
+// readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". readNFT
+// ignores the hook of a chain of type nat, because such a chain only translates.
 func (t *table) readNFT(text string) {
 	var c *chain
 	for line := range strings.Lines(text) {
@@ -205,7 +208,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain of a name, and adds it if the table has none.
+// chain returns the chain with the given name. chain adds the chain if the table has none.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {
@@ -221,7 +224,7 @@ func (c *chain) setHook(hook string) {
 	}
 }
 
-// command returns the program that changes rules of iptables, by its long name if there is one.
+// command returns the iptables program that changes the rules, by its long name if that name exists.
 func command(family string, v xtables.Variant) string {
 	plain := family + "tables"
 	if long := plain + "-" + string(v); exec.Command(long).Err == nil {

@@ -15,7 +15,7 @@ type table struct {
 	program string
 	chains  map[string]*chain
 	bases   []*chain
-	// err says why the table could not be read.
+	// err is the reason why the table could not be read.
 	err error
 }
 
@@ -25,22 +25,23 @@ type chain struct {
 	name     string
 	hook     string
 	priority int
-	drops    bool // the policy
+	drops    bool // whether the policy is drop
 	rules    []rule
 }
 
-// rule is what the check understands of a rule.
+// rule holds the properties of a rule that the check understands.
 type rule struct {
 	text    string
 	verdict verdict
-	target  string // the chain of jump and jumpAway
-	// fresh and answers say whether the rule matches a new connection of a Service, and the answers to it.
+	target  string // the chain that jump and jumpAway lead to
+	// fresh says whether the rule matches a new connection to a Service. answers says whether the rule matches the
+	// answers.
 	fresh, answers answer
-	// translated says that the rule matches because the connection is translated.
+	// translated reports whether the rule matches a connection because the connection is translated.
 	translated bool
-	// out is the only interface by which matching packets leave, or "".
+	// out is the only interface through which matching packets leave, or "" if the rule names none.
 	out string
-	// ports are the only destination ports that match, or nil.
+	// ports holds the only destination ports that match, or nil if the rule names none.
 	ports []string
 }
 
@@ -49,13 +50,13 @@ type verdict uint8
 const (
 	goOn verdict = iota // the next rule decides
 	accept
-	drop // also reject
+	drop // or reject
 	back // return
 	jump
 	jumpAway // goto
 )
 
-// answer says whether a rule matches.
+// answer says whether a rule matches a packet.
 type answer uint8
 
 const (
@@ -70,7 +71,7 @@ var verdicts = map[string]verdict{
 }
 
 var (
-	// noise matches what is no condition: comments, counters and what a rule logs.
+	// noise matches the parts of a rule that are no conditions: comments, counters and log statements.
 	noise = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
 		`log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
 	// nftVerdict and saveVerdict divide a rule into conditions, verdict and target.
@@ -78,7 +79,7 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that hold for no packet of a Service: they name lo or ICMP.
+	// never matches conditions that no packet of a Service meets, because they require the interface lo or ICMP.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -86,7 +87,8 @@ var (
 	onlyOf  = regexp.MustCompile(`^(?:ct state|--ctstate|--state) (?:\{ [^}]* \}|[\w,]+)$`)
 	dnat    = regexp.MustCompile(`^(?:ct status|--ctstatus) (?:\w+,)*(?:dnat|DNAT)(?:,\w+)*$`)
 	dport   = regexp.MustCompile(`^(?:-p tcp --dport|tcp dport) (\d+|\{ \d+(?:, \d+)* \})$`)
-	// ufwRoute is what "ufw route allow to NETWORK" and "ufw route allow out on INTERFACE" write to ufwForward.
+	// ufwRoute matches the rules that "ufw route allow to NETWORK" and "ufw route allow out on INTERFACE" add to the
+	// chain ufwForward.
 	ufwRoute   = regexp.MustCompile(`^-[do] \S+$`)
 	ufwForward = regexp.MustCompile(`^ufw6?-user-forward$`)
 )
@@ -94,7 +96,7 @@ var (
 // firstClientPort is the first port that needs no privilege.
 const firstClientPort = 1024
 
-// condition returns the expression for one of the conditions of a rule. A "!" before it negates it.
+// condition returns an expression that matches a rule with one of the conditions, unless a "!" negates the condition.
 func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
@@ -104,7 +106,7 @@ func words(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
 }
 
-// add adds the rule of a line. A verdict map is a rule for each element.
+// add parses a line and adds its rule. A verdict map becomes one rule for each element.
 func (c *chain) add(text string) {
 	plain := strings.Join(strings.Fields(noise.ReplaceAllString(text, " ")), " ")
 	if m := verdictMap.FindStringSubmatch(plain); m != nil {
@@ -125,13 +127,13 @@ func (c *chain) addRule(text, plain string) {
 	var conditions string
 	if m := saveVerdict.FindStringSubmatch(plain); m != nil {
 		conditions, r.verdict, r.target = m[1], verdicts[m[3]], m[3]
-		if r.verdict == goOn { // a chain, or an extension
+		if r.verdict == goOn { // the target is a chain or an extension
 			r.verdict = map[string]verdict{"-j": jump, "-g": jumpAway}[m[2]]
 		}
 	} else if m := nftVerdict.FindStringSubmatch(plain); m != nil {
 		conditions, r.verdict, r.target = m[1], verdicts[m[2]], m[3]
 	} else {
-		return // it only counts, logs or marks
+		return // the rule only counts, logs or marks
 	}
 	r.classify(c, conditions)
 	c.rules = append(c.rules, r)
@@ -140,7 +142,7 @@ func (c *chain) addRule(text, plain string) {
 // classify decides which packets of Services meet the conditions.
 func (r *rule) classify(c *chain, conditions string) {
 	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
-		return // it compares several properties at once
+		return // the rule compares several properties together
 	}
 	if m := outLink.FindStringSubmatch(conditions); m != nil {
 		r.out = strings.Replace(m[1], "+", "*", 1)
@@ -165,14 +167,14 @@ func (r *rule) classify(c *chain, conditions string) {
 	}
 }
 
-// canBeOfClient reports whether the kernel may choose a port for a client. Answers go to such ports.
+// canBeOfClient reports whether the kernel may choose the port as a client's source port, to which answers go.
 func canBeOfClient(port string) bool {
 	n, err := strconv.Atoi(port)
 	return err != nil || n >= firstClientPort
 }
 
-// ofStates is for a rule with states of connections, and surely says that it has no other condition. iptables has a
-// state for translated connections.
+// ofStates classifies a rule that matches connection states. surely reports whether the rule has no other condition.
+// iptables has a state for translated connections.
 func (r *rule) ofStates(list []string, surely bool) {
 	match := maybe
 	if surely {
@@ -187,7 +189,7 @@ func (r *rule) ofStates(list []string, surely bool) {
 	}
 }
 
-// ofContainers reports whether a rule of Docker is about packets that come from containers.
+// ofContainers reports whether a Docker rule matches only packets that come from containers.
 func ofContainers(chain, conditions string) bool {
 	return ownerOf(chain, chainOwners) == docker && chain != dockerUser && strings.HasPrefix(conditions, "-i ")
 }
@@ -208,18 +210,18 @@ func (r *rule) matches(n *need, links []string) answer {
 	return r.fresh
 }
 
-// place is where packets are dropped: a rule, or the policy of a base chain if rule is nil.
+// place is a rule that drops packets, or the policy of a base chain if rule is nil.
 type place struct {
 	base, chain *chain
 	rule        *rule
 }
 
-// fate is what becomes of a packet in a chain.
+// fate is the result of sending a packet through a chain.
 type fate struct {
-	// end is accept, drop, or goOn if the packet leaves the chain at its end.
+	// end is accept or drop, or goOn if the packet reaches the end of the chain.
 	end verdict
-	at  place // of a drop
-	// may says that a rule before the end may accept the packet.
+	at  place // the place of the drop
+	// may reports whether an earlier rule may accept the packet.
 	may bool
 }
 
@@ -232,7 +234,7 @@ type walk struct {
 	known map[*chain]fate
 }
 
-// fateIn returns what becomes of the packets of a need in a base chain.
+// fateIn returns the fate of the packets of a need in a base chain.
 func fateIn(base *chain, n *need, links []string) fate {
 	w := walk{need: n, base: base, links: links, known: map[*chain]fate{}}
 	f := w.in(base)
@@ -248,7 +250,7 @@ func (w *walk) in(c *chain) (f fate) {
 	}
 	w.known[c] = fate{} // the kernel allows no loops
 	defer func() { w.known[c] = f }()
-	left := false // whether the packet may have returned already
+	left := false // whether the packet may already have left the chain
 	for i := range c.rules {
 		r := &c.rules[i]
 		match := r.matches(w.need, w.links)
@@ -274,7 +276,7 @@ func (w *walk) in(c *chain) (f fate) {
 // ends reports whether a packet that the rule matches goes no further in its chain.
 func (r *rule) ends(f fate) bool { return f.end != goOn || r.verdict == back || r.verdict == jumpAway }
 
-// apply returns what becomes of a packet that a rule matches.
+// apply returns the fate of a packet that matches a rule.
 func (w *walk) apply(c *chain, r *rule) fate {
 	switch r.verdict {
 	case accept:

@@ -13,31 +13,32 @@ import (
 	"time"
 )
 
-// waitDelay is the time that a program that ended or was killed has for the rest of its output.
+// waitDelay is the time to wait for the rest of the output after a program has ended or was killed.
 const waitDelay = 2 * time.Second
 
 const (
 	// maxMessage bounds the part of an error message that is kept, because nft quotes its input.
 	maxMessage = 200
-	// maxRule bounds the text of a rule, and maxChain that of a chain.
+	// maxRule bounds the text of a rule, and maxChain bounds the text of a chain.
 	maxRule  = 200
 	maxChain = 4 << 20
 )
 
-// ErrTooMuch says that the output is longer than the limit.
+// ErrTooMuch reports that the output exceeds the limit.
 var ErrTooMuch = errors.New("the answer is too long")
 
-// word matches an argument that nft reads as one word. nft joins its arguments, and a table may be named
-// "a; flush ruleset".
+// word matches an argument that nft reads as one word. nft joins its arguments, and a table may have the name "a;
+// flush ruleset".
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run runs nft; see Program.
+// Run runs nft by calling Program.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
 	return Program(ctx, limit, input, "nft", args...)
 }
 
 // Program runs a program in the network namespace of the calling thread and returns its output, at most limit bytes.
-// The program reads input. Arguments must be single words. With ErrTooMuch the output is cut off.
+// The program reads input from its standard input. Each argument must be a single word. If the error is ErrTooMuch,
+// the output is truncated.
 func Program(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
@@ -85,7 +86,7 @@ func failure(name string, err error, messages string) error {
 // Rule returns the text of a rule, or its handle if the rule is gone.
 func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
 	mark := fmt.Sprintf(" # handle %d", handle)
-	// The output of a failed run has no such line.
+	// The error does not matter, because the output of a failed run has no line with the mark.
 	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain)
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {
@@ -95,7 +96,7 @@ func Rule(ctx context.Context, family, table, chain string, handle uint64) strin
 	return mark[len(" # "):]
 }
 
-// bounded keeps what is written up to a limit. A write beyond it fails, which ends the program.
+// bounded is a writer that keeps data up to a limit. A write beyond the limit fails, which ends the program.
 type bounded struct {
 	buf  bytes.Buffer
 	left int
@@ -108,7 +109,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 		p = p[:b.left]
 	}
 	b.left -= len(p)
-	n, _ := b.buf.Write(p) // it never fails
+	n, _ := b.buf.Write(p) // Write of a bytes.Buffer never fails
 	if b.over {
 		return n, ErrTooMuch
 	}

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is one of the kernel's.
+// Table is a table in the kernel.
 type Table struct{ Family, Name string }
 
-// Family gives the name that nft has for an NFPROTO number; empty: none.
+// Family returns nft's name for an NFPROTO number, or "" if there is none.
 func Family(number uint8) string {
 	return map[uint8]string{
 		unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
@@ -20,9 +20,10 @@ func Family(number uint8) string {
 	}[number]
 }
 
-// Tables asks the kernel, in the network namespace of the calling thread: for "list tables" nft 1.0.6 reads all
-// elements of all sets, which takes a second for 200,000 of them. A kernel without nf_tables has none. Each change of
-// any rules makes another generation, of which these are the last 16 bits.
+// Tables lists the tables in the network namespace of the calling thread, or none if the kernel lacks nf_tables.
+// Tables asks the kernel, because "nft list tables" (nft 1.0.6) reads all elements of all sets, which takes a second
+// for 200,000 elements. generation is the last 16 bits of the kernel's generation number, which changes with every
+// change of rules.
 func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

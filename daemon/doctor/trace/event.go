@@ -11,11 +11,11 @@ import (
 	"edgeway/daemon/doctor/nft"
 )
 
-// event is one message of the kernel: a packet met a rule, or the end of a base chain.
+// event is a message of the kernel about a packet that met a rule or the end of a base chain.
 type event struct {
 	packet               uint32 // the kernel's ID of the packet
 	family, table, chain string
-	handle               uint64 // of the rule, or 0 for the end or the policy of the chain
+	handle               uint64 // the handle of the rule, or 0 for the end or the policy of the chain
 	dropped              bool
 	to                   netip.AddrPort // invalid if an earlier event of the packet has it
 }
@@ -26,7 +26,7 @@ const (
 	verdictCode = unix.NFTA_VERDICT_CODE
 )
 
-// parse decodes a message: struct nfgenmsg, and attributes.
+// parse decodes a message, which consists of a struct nfgenmsg and attributes.
 func parse(m netlink.Message) (e event, ok bool) {
 	if uint16(m.Header.Type) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Data) < 4 {
 		return e, false
@@ -85,8 +85,8 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// judge finds the first drop of a packet that met a rule of our table, because other programs may trace other packets.
-// A packet gets another ID when it passes the loopback interface, and the kernel uses IDs again.
+// judge finds the first drop of a packet that met a rule of our table, because other programs may trace other
+// packets. A packet gets another ID when it passes the loopback interface, and the kernel reuses IDs.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// message is one of the kernel about a rule; a handle of 0 stands for a policy.
+// message returns a kernel message about a rule, or about a policy if the handle is 0.
 func message(t testing.TB, e event) netlink.Message {
 	t.Helper()
 	const accept = 1
@@ -99,7 +99,7 @@ func TestRulesAreOfOneConnection(t *testing.T) {
 	}
 }
 
-// FuzzParse gives the reader any message. What it accepts names a place.
+// FuzzParse passes arbitrary messages to parse. An accepted message names a family, a table and a chain.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, event{packet: 1, family: "ip", table: "filter", chain: "INPUT", dropped: true}).Data)
 	f.Add(message(f, event{packet: 1, family: "inet", table: "t", chain: "c", handle: 1}).Data)

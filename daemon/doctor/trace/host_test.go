@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// On the way to this host itself a packet gets another number half way, and its answer begins here, too.
+// A packet to this host itself gets another ID when it passes the loopback interface, and its answer starts on this
+// host.
 func TestConnectionsToThisHost(t *testing.T) {
 	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node
@@ -39,7 +40,7 @@ func TestConnectionsToThisHost(t *testing.T) {
 		if out, err := nft.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		from++ // the last one may be in use for a minute
+		from++ // the previous port may be in use for a minute
 		var got Verdict
 		err := node.Do(func() (err error) {
 			got, err = Run(t.Context(), Flow{Protocol: plan.TCP, To: to, From: from}, func(ctx context.Context) {

@@ -1,4 +1,4 @@
-// Package trace finds the nftables rule, ours or another program's, that decides about a connection.
+// Package trace finds the nftables rule, ours or another program's, that drops the packets of a connection.
 //
 // A table of our own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel
 // reports each rule that these packets meet. The table is removed afterwards. If this process is killed, the table
@@ -33,7 +33,8 @@ const (
 )
 
 const (
-	// maxOutput bounds the output of nft, which prints nothing here, and maxMessages the messages of the kernel.
+	// maxOutput bounds the output of nft, which prints nothing here, and maxMessages bounds the messages of the
+	// kernel.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
 	// rest is the time to wait for another message of the kernel. The kernel has sent all messages when the packet has
@@ -54,7 +55,7 @@ type Flow struct {
 
 // Verdict is the result of a trace.
 type Verdict struct {
-	// Dropped reports whether a packet was dropped. If not, only Seen, Left, Answered and To are set.
+	// Dropped reports whether a packet was dropped. Otherwise, only Seen, Left, Answered and To are set.
 	Dropped bool
 	// Reply reports whether the dropped packet was an answer.
 	Reply bool
@@ -99,7 +100,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules returns the nft commands that create the table anew. The chain output runs before the chains of all other
+// rules returns the nft commands that recreate the table. The chain output runs before the chains of all other
 // programs. The other chains see packets whose address or port may have been translated, so they run after connection
 // tracking (-200). The chain leaving shows that the packets leave this host.
 func (f Flow) rules() string {

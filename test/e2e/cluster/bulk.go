@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Load writes the Services and slices of l to etcd, as the API server would have stored them, with the
-// IPAddress object that belongs to each ClusterIP; the API server serves them like its own. Created
-// through the API server (v1.36) each Service takes as long as there are Services, since it counts all
-// allocated addresses for a metric: 30,000 take half an hour, here some seconds.
+// Load writes the Services and EndpointSlices of l to etcd as the API server would have stored them, with the
+// IPAddress object of each ClusterIP. The API server serves these objects like its own. Through the API server
+// (v1.36), creating a Service takes time in proportion to the number of Services, because the server counts all
+// allocated addresses for a metric: 30,000 Services would take half an hour instead of some seconds.
 func (c *Cluster) Load(ctx context.Context, l Load) error {
 	const perTxn = 100
 	group, ctx := errgroup.WithContext(ctx)
@@ -41,7 +41,7 @@ func (c *Cluster) Load(ctx context.Context, l Load) error {
 	return group.Wait()
 }
 
-// storedObjects gives etcd's keys and values of Service i.
+// storedObjects returns the etcd keys and values of Service i.
 func storedObjects(i, endpoints int) (map[string][]byte, error) {
 	svc, slice, address := Service(i), Slice(i, endpoints), ipAddress(i)
 	svc.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -66,7 +66,7 @@ func storedObjects(i, endpoints int) (map[string][]byte, error) {
 	return out, nil
 }
 
-// ipAddress is what marks a ClusterIP as allocated.
+// ipAddress returns the object that marks a ClusterIP as allocated.
 func ipAddress(i int) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// Options say where a control plane runs. The zero value is a control plane on the loopback of this
-// process's network namespace.
+// Options specify where and how a control plane runs. The zero value runs a control plane on the loopback interface
+// of this process's network namespace.
 type Options struct {
-	// Netns is the name of the network namespace (as in `ip netns`) to run in; empty: this process's.
-	// Its loopback interface must be up.
+	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this
+	// process. The loopback interface of this namespace must be up.
 	Netns string
-	// Addr is the address that kubeconfig files name; zero: 127.0.0.1. The API server listens on it
-	// alone, so it must exist in the namespace.
+	// Addr is the address in kubeconfig files, by default 127.0.0.1. The API server listens only on Addr, so the
+	// namespace must have this address.
 	Addr netip.Addr
-	// Restore is a directory that Snapshot wrote; empty: start with an empty etcd.
+	// Restore is a directory that Snapshot wrote, or "" to start with an empty etcd.
 	Restore string
-	// Programs is the directory of the programs; empty: Programs finds it.
+	// Programs is the directory of the programs. If Programs is "", the function Programs finds the directory.
 	Programs string
-	// Fairness has the API server bound and queue requests as it does by default.
+	// Fairness makes the API server limit and queue requests as it does by default.
 	Fairness bool
-	// APIServer are further options of the API server, which count over those that it has anyway.
+	// APIServer holds additional options of the API server, which override its other options.
 	APIServer []string
 }
 
-// ServiceCIDRs are the ranges that ClusterIPs come from.
+// ServiceCIDRs returns the ranges of the ClusterIPs.
 func ServiceCIDRs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
 }
 
-// Cluster is a running control plane. Its methods may not be called at the same time, except those
-// that give clients and paths.
+// Cluster is a running control plane. Its methods must not be called concurrently, except for methods that return
+// clients and paths.
 type Cluster struct {
 	opts    Options
 	dir     string
@@ -50,7 +50,8 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until it serves and users have their rights. Stop ends it.
+// Start runs a control plane and waits until it serves requests and the users have their rights. Stop ends the
+// control plane.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
 		opts.Addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -105,24 +106,24 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.grant(ctx)
 }
 
-// Stop ends the control plane and removes all its files. Stopping twice is no error.
+// Stop ends the control plane and removes all its files. Calling Stop twice is not an error.
 func (c *Cluster) Stop() {
 	c.StopAPIServer()
 	c.StopEtcd()
 	_ = os.RemoveAll(c.dir)
 }
 
-// Server is the URL of the API server. It does not change when the API server is started again.
+// Server returns the URL of the API server, which does not change when the API server is restarted.
 func (c *Cluster) Server() string {
 	return "https://" + netip.AddrPortFrom(c.opts.Addr, uint16(c.apiPort)).String()
 }
 
-// StartAPIServer starts the API server and waits until it is ready. Call it after StopAPIServer.
+// StartAPIServer starts the API server and waits until it is ready. Tests call StartAPIServer after StopAPIServer.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer
 	if !c.opts.Fairness {
-		// Most benchmarks and tests are the only client, which needs no limits.
+		// Most benchmarks and tests are the only client of the API server, so they need no limits.
 		options = append([]string{
 			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
 		}, options...)
@@ -144,9 +145,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// Nothing here runs pods, and no controller-manager makes the accounts that it would ask for.
+		// The plugin ServiceAccount needs accounts that a controller-manager creates, and nothing here runs pods.
 		"--disable-admission-plugins=ServiceAccount",
-		// Keeps the API server from writing an endpoint of its own, which a namespace cannot reach.
+		// This option keeps the API server from writing its own endpoint, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
 		"--shutdown-delay-duration=0s",
 	}, options...)...)
@@ -158,16 +159,16 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.api.waitFor(ctx, c.ready)
 }
 
-// StopAPIServer kills the API server: its connections break at once.
+// StopAPIServer kills the API server, so its connections break immediately.
 func (c *Cluster) StopAPIServer() {
 	c.api.kill()
 	c.api = nil
 }
 
-// APIServerPID is the process of the API server while it runs.
+// APIServerPID returns the process ID of the API server, which must be running.
 func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
 
-// freePorts finds TCP ports that nothing uses on the loopback of the namespace.
+// freePorts returns TCP ports that no program in the namespace uses.
 func (c *Cluster) freePorts(n int) ([]int, error) {
 	var ports []int
 	err := InNetns(c.opts.Netns, func() error {

@@ -17,7 +17,7 @@ const maxTxnOps = 1024
 
 func (c *Cluster) etcdData() string { return filepath.Join(c.dir, "etcd") }
 
-// StartEtcd starts etcd and waits until it is healthy. Call it after StopEtcd.
+// StartEtcd starts etcd and waits until it is healthy. Tests call StartEtcd after StopEtcd.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	var err error
 	c.etcd, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "etcd"),
@@ -31,7 +31,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		"--watch-progress-notify-interval=5s", // as kubeadm has it: without, the API server sends no bookmarks of what never changes
+		"--watch-progress-notify-interval=5s", // as in kubeadm: bookmarks for unchanged resources need it
 		"--log-level=warn",
 	)
 	if err != nil {
@@ -45,14 +45,14 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	})
 }
 
-// StopEtcd kills etcd. Its data stay.
+// StopEtcd kills etcd but keeps its data.
 func (c *Cluster) StopEtcd() {
 	c.etcd.kill()
 	c.etcd = nil
 }
 
-// Compact makes etcd forget every version but the newest: an API server that is started afterwards
-// answers a watch from an older version with "410 Gone".
+// Compact makes etcd forget all versions except the newest. An API server that is started afterwards answers a watch
+// from an older version with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *Cluster) Compact(ctx context.Context) error {
 	return c.etcdCall(ctx, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true}, nil)
 }
 
-// Snapshot stops the control plane, copies etcd's data to dir, which must not exist, and starts it
-// again. Options.Restore takes such a directory.
+// Snapshot stops the control plane, copies etcd's data to dir, which must not exist, and starts the control plane
+// again. Options.Restore accepts the directory.
 func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -75,17 +75,17 @@ func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	return c.StartAPIServer(ctx)
 }
 
-// etcdRevision is the number of the newest version, as a decimal string (proto3's JSON of an int64).
+// etcdRevision returns the number of the newest version as a decimal string, which is an int64 in proto3's JSON.
 func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
 	var reply struct {
 		Header struct{ Revision string }
 	}
-	query := map[string]any{"key": []byte("any")} // JSON of bytes is base64, as the gateway wants it
+	query := map[string]any{"key": []byte("any")} // the gateway expects base64, which JSON uses for bytes
 	err := c.etcdCall(ctx, "/v3/kv/range", query, &reply)
 	return reply.Header.Revision, err
 }
 
-// etcdPut writes keys in one transaction, at most maxTxnOps.
+// etcdPut writes keys in one transaction. The number of keys is at most maxTxnOps.
 func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error {
 	var puts []any
 	for key, value := range objects {
@@ -94,7 +94,7 @@ func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error 
 	return c.etcdCall(ctx, "/v3/kv/txn", map[string]any{"success": puts}, nil)
 }
 
-// etcdCall uses etcd's JSON gateway, which spares this module etcd's client and gRPC.
+// etcdCall uses etcd's JSON gateway, so this module needs neither etcd's client nor gRPC.
 func (c *Cluster) etcdCall(ctx context.Context, path string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -15,45 +15,45 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// firstNodePort is the port of Service 0; every fifth Service has the next one, as long as there are any.
+// firstNodePort is the port of Service 0. Every fifth Service gets the next port, up to lastNodePort.
 const (
 	firstNodePort = 30000
 	lastNodePort  = 32767
 )
 
-// EndpointPort is the port of every endpoint that Load makes.
+// EndpointPort is the port of every endpoint of a Load.
 const EndpointPort = 8080
 
-// parallel is how many API writes are under way at a time.
+// parallel is the number of simultaneous writes to the API server.
 const parallel = 32
 
-// Load is a set of Services in the namespace default, each with one EndpointSlice: of twenty, 16 are
-// of type ClusterIP, 3 NodePort and 1 LoadBalancer; those whose number is so large that no NodePort is left are of
-// type ClusterIP. All of it is IPv4 and TCP, and follows from the Service's number, which is less than 500,000, so that
-// a test knows it without reading it back.
+// Load is a set of Services in the namespace default, each with one EndpointSlice. Of twenty Services, 16 have the
+// type ClusterIP, 3 NodePort and 1 LoadBalancer. When no NodePort is left, all further Services have the type
+// ClusterIP. All objects use IPv4 and TCP. Their content follows from the number of the Service, which is less than
+// 500,000, so a test need not read the objects back.
 type Load struct {
 	First, Services int // numbers of the Services: First ≤ i < First+Services
-	Endpoints       int // of each Service
+	Endpoints       int // for each Service
 }
 
-// ServiceName is the name of Service i and of its EndpointSlice.
+// ServiceName returns the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
-// LabelTenth is a label of each Service and of its slice: the last digit of its number, so that a selector picks a
-// tenth.
+// LabelTenth is a label of each Service and of its slice. Its value is the last digit of the Service's number, so a
+// selector matches a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber gives the i of which name is ServiceName; false: it is another's name.
+// ServiceNumber returns the number of the Service with the name. ok is false if ServiceName did not make the name.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)
 	return i, ours && err == nil
 }
 
-// ClusterIP is the address of Service i, whose port is 80.
+// ClusterIP returns the address of Service i, whose port is 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
-// EndpointAddr is the address of endpoint j of Service i: one of 10.128.0.0/9, no two alike for j < 16.
+// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. For j < 16, all addresses differ.
 func EndpointAddr(i, j int) netip.Addr { return offset(netip.MustParseAddr("10.128.0.0"), 16*i+j) }
 
 func offset(base netip.Addr, n int) netip.Addr {
@@ -61,7 +61,7 @@ func offset(base netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(raw[:])+uint32(n))))
 }
 
-// AddService creates Service i of a Load through the API server, and returns when it is there.
+// AddService creates Service i of a Load through the API server and returns when the Service exists.
 func (c *Cluster) AddService(ctx context.Context, i int) error {
 	svc := Service(i)
 	services := c.admin.Core.Services(svc.Namespace)
@@ -99,7 +99,7 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	return nil
 }
 
-// UpdateSlice writes an EndpointSlice that Slice made, whatever version is stored.
+// UpdateSlice replaces an EndpointSlice, whatever version the API server has stored.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
@@ -107,7 +107,7 @@ func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSl
 	return nil
 }
 
-// UpdateSlices writes many slices at once.
+// UpdateSlices replaces many slices in parallel.
 func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -117,7 +117,7 @@ func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.Endpoi
 	return group.Wait()
 }
 
-// Slice is the EndpointSlice of Service i with that many endpoints, all ready.
+// Slice returns the EndpointSlice of Service i with that many endpoints, which are all ready.
 func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -140,7 +140,7 @@ func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// Service is Service i of a Load.
+// Service returns Service i of a Load.
 func Service(i int) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{

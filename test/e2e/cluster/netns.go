@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Dial opens a connection from inside of the control plane's network namespace.
+// Dial opens a connection from inside the control plane's network namespace.
 func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var conn net.Conn
 	err := InNetns(c.opts.Netns, func() (err error) {
@@ -19,7 +19,7 @@ func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, err
 	return conn, err
 }
 
-// InNetns runs f on a thread that is in the network namespace called name; empty: where it is.
+// InNetns runs f on a thread in the network namespace with the name, or in the current namespace if name is "".
 func InNetns(name string, f func() error) error {
 	if name == "" {
 		return f()
@@ -42,7 +42,7 @@ func InNetns(name string, f func() error) error {
 		return fmt.Errorf("entry into network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// A thread that cannot come back stays locked, and ends with its goroutine.
+		// A thread that cannot return to its namespace stays locked and ends with its goroutine.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

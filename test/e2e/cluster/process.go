@@ -21,8 +21,8 @@ type process struct {
 	err  error // valid once done is closed
 }
 
-// startProcess runs argv, in the network namespace called netns unless that is empty. The program
-// dies with this process.
+// startProcess runs argv in the network namespace netns, or in the current namespace if netns is "". The program dies
+// with this process.
 func startProcess(dir, netns string, argv ...string) (*process, error) {
 	name := filepath.Base(argv[0])
 	if netns != "" {
@@ -55,7 +55,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// kill ends the program at once and waits for it. nil is a program that was never started.
+// kill ends the program immediately and waits for its end. p is nil if the program was never started.
 func (p *process) kill() {
 	if p == nil {
 		return
@@ -64,8 +64,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// waitFor polls ready every 50 ms until it returns nil. It fails when the program exits before that,
-// or with the last error of ready when ctx ends.
+// waitFor calls ready every 50 ms until ready returns nil. waitFor returns an error if the program ends first, and
+// the last error of ready if ctx ends first.
 func (p *process) waitFor(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -84,7 +84,7 @@ func (p *process) waitFor(ctx context.Context, ready func(context.Context) error
 	}
 }
 
-// tail is the end of the program's output.
+// tail returns the end of the program's output.
 func (p *process) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

@@ -22,15 +22,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The users of a cluster: Admin may do everything, Edgeway may list and watch what a service proxy
-// reads and nothing else, Stranger may do nothing.
+// The users of a cluster. Admin may do everything. Edgeway may only list and watch the objects that a service proxy
+// reads. Stranger may do nothing.
 const (
 	Admin    = "admin"
 	Edgeway  = "edgeway"
 	Stranger = "stranger"
 )
 
-// Client is what tests write and read objects with.
+// Client holds the typed clients with which tests write and read objects.
 type Client struct {
 	Core       corev1client.CoreV1Interface
 	Discovery  discoveryv1client.DiscoveryV1Interface
@@ -39,7 +39,7 @@ type Client struct {
 
 func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
 
-// writeUsers makes the users, their tokens and their kubeconfig files.
+// writeUsers creates the users, their tokens and their kubeconfig files.
 func (c *Cluster) writeUsers() error {
 	if err := os.Mkdir(filepath.Dir(c.Kubeconfig(Edgeway)), 0o700); err != nil {
 		return err
@@ -59,8 +59,8 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig is the path of a user's kubeconfig file. Edgeway watches its folder, and like /etc/edgeway that one is
-// quiet: the logs of the control plane lie elsewhere.
+// Kubeconfig returns the path of a user's kubeconfig file. Edgeway watches the directory of this file. The logs of
+// the control plane are elsewhere, so the directory is as quiet as /etc/edgeway.
 func (c *Cluster) Kubeconfig(user string) string {
 	return filepath.Join(c.dir, "users", user+".kubeconfig")
 }
@@ -74,8 +74,8 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config is a client configuration for a user that dials from inside of the cluster's namespace. It
-// speaks protobuf and is not rate limited.
+// Config returns the client configuration of a user. A client with this configuration dials from inside the cluster's
+// namespace, speaks protobuf and is not rate limited.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host:            c.Server(),
@@ -90,7 +90,7 @@ func (c *Cluster) Config(user string) *rest.Config {
 	}
 }
 
-// Client gives the typed clients of a user.
+// Client returns the typed clients of a user.
 func (c *Cluster) Client(user string) (*Client, error) {
 	cfg := c.Config(user)
 	httpClient, err := rest.HTTPClientFor(cfg)
@@ -112,8 +112,8 @@ func (c *Cluster) Client(user string) (*Client, error) {
 	return &Client{Core: core, Discovery: discovery, Networking: networking}, nil
 }
 
-// ready is nil when the API server serves, the default namespace exists and ClusterIPs can be
-// allocated, which the Service default/kubernetes shows.
+// ready returns nil if the API server serves requests, the default namespace exists and ClusterIPs can be allocated,
+// as the Service default/kubernetes shows.
 func (c *Cluster) ready(ctx context.Context) error {
 	if err := c.admin.Core.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return err
 }
 
-// grant gives the user Edgeway its rights, under a name that no manifest has.
+// grant grants the user Edgeway its rights, under a name that no manifest uses.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {

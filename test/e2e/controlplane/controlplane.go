@@ -1,5 +1,5 @@
-// Package controlplane pins the programs that the end-to-end tests and the benchmark run against.
-// It holds no code: `go build` of the import paths below gives the binaries (see scripts/controlplane).
+// Package controlplane pins the versions of the programs against which the end-to-end tests and the benchmark run.
+// The package contains no code: `go build` of the import paths below builds the programs (see scripts/controlplane).
 package controlplane
 
 import (

@@ -12,8 +12,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestHost installs, runs, upgrades and removes the package with systemd 257. Other machines, with systemd 252, boot while
-// the API server cannot be reached, with what a daemon left behind, and start with what an earlier version left behind.
+// TestHost installs, runs, upgrades and removes the package with systemd 257. Other machines, with systemd 252, boot
+// with the state of an earlier daemon while the API server is unreachable, and start with the state of an earlier
+// version.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -21,7 +22,7 @@ func TestHost(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
 }
 
-// TestNightlyHost is the same with the other version of systemd.
+// TestNightlyHost runs the same tests with the other version of systemd.
 func TestNightlyHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
@@ -29,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines are the jobs of a host: the life of a package, a boot, and an upgrade.
+// machines holds the jobs of a host: the life of a package, a boot, and an upgrade.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {
@@ -44,10 +45,11 @@ func newMachines(t *testing.T) machines {
 	}
 }
 
-// upgradedHost has the files of a host that an earlier version served, commit 6e0ca90: its last-known state, its rules,
-// and a configuration that sets every key that was removed since. They are testdata, because a package built from that
-// commit needs its history and its toolchain for as long as this test lives. EDGEWAY_UPGRADE_FROM is the path of such a
-// package for a test that starts the earlier version itself: its version must be 0.9.0.
+// upgradedHost returns a job with the files of a host that an earlier version (commit 6e0ca90) served: its last-known
+// state, its rules, and a configuration that sets every key that was removed since. The files are in testdata,
+// because building a package from that commit would need its history and its toolchain for as long as this test
+// exists. EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the
+// earlier version itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
@@ -59,7 +61,7 @@ func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	return job
 }
 
-// booted has the files of a host that starts the daemon at boot.
+// booted returns a job with the files of a host that starts the daemon at boot.
 func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	t.Helper()
 	const wants = "/etc/systemd/system/multi-user.target.wants/"
@@ -82,7 +84,7 @@ func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	}
 }
 
-// unpack gives a folder with the files of a package.
+// unpack returns a directory with the files of a package.
 func unpack(t *testing.T, deb string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +94,7 @@ func unpack(t *testing.T, deb string) string {
 	return dir
 }
 
-// buildPackage gives the path of the .deb of this tree, called by a version.
+// buildPackage builds the .deb of this tree with the version and returns its path.
 func buildPackage(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,8 +106,8 @@ func buildPackage(t *testing.T, version string) string {
 	return filepath.Join(dir, "edgeway_"+version+"-1_amd64.deb")
 }
 
-// runInside runs one test of package inside in a machine with systemd, beside others, and reports each of its cases as
-// a test of its own.
+// runInside runs one test of package inside in a machine with systemd, in parallel with other machines, and reports
+// each of its cases as a subtest.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()
@@ -115,7 +117,7 @@ func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	var out bytes.Buffer
 	start := time.Now()
 	j.Suite, j.Systemd, j.Output = suite, true, &out
-	j.Env = []string{"NETLAB_ISOLATED=1"} // the machine itself is the isolation that package netlab asks for
+	j.Env = []string{"NETLAB_ISOLATED=1"} // the machine itself is the isolation that package netlab requires
 	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
 	exit, err := vm.Run(t.Context(), j)
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())

@@ -8,11 +8,11 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// besides are the packages of programs that the guides have recipes for.
+// besides lists the packages of the programs for which the guides have recipes.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
-// TestNightlyRecipes follows the guides' recipes, beside the programs of each suite that they are for, and installs the
-// package on a host that has iptables alone.
+// TestNightlyRecipes follows the guides' recipes with the programs of each suite, and installs the package on a host
+// that has only iptables.
 func TestNightlyRecipes(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
@@ -23,7 +23,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}}
 	beside := job
 	beside.Packages = besides
-	// A case starts it.
+	// A case starts firewalld.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	for _, suite := range []vm.Suite{vm.Bookworm, vm.Trixie} {
 		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside) })

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// result is what a test program with -test.v said about one case, that is one subtest of a test.
+// result is the output of a test program with -test.v for one case, which is a subtest.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string
 }
 
-// report makes the case a test.
+// report reports the case as a test.
 func (r *result) report(t *testing.T) {
 	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
-	// A skip in the machine is a failure: it has all that the cases need.
+	// A skipped case is a failure, because the machine has everything that the cases need.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)
 	}
@@ -26,7 +26,8 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse gives the cases in their order. One that did not end, as in a panic, has no verdict of its own.
+// parse returns the cases in order. A case that did not end, as after a panic, gets neither PASS nor FAIL as its
+// verdict.
 func parse(output string) []*result {
 	var all []*result
 	byName := map[string]*result{}

@@ -22,14 +22,15 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the address of the API server. In the virtual machine it belongs to a link where nobody answers.
+// apiAddr is the address of the API server. In the virtual machine, this address is on a link without any host that
+// answers.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
-// state is what a daemon on a host leaves for the next boot.
+// state is the state that a daemon leaves on a host for the next boot.
 type state struct{ dir, kubeconfig string }
 
-// lastKnown runs the daemon on a host of its own, with a real API server that has one Service, until it
-// has saved that.
+// lastKnown runs the daemon on a separate host, with a real API server that has one Service, until the daemon has
+// saved its state.
 func lastKnown(t *testing.T) state {
 	t.Helper()
 	lab := netlab.New(t, netlab.Options{})
@@ -38,7 +39,7 @@ func lastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer plane.Stop() // it would take time from the machines
+	defer plane.Stop() // a running control plane would slow down the machines
 	load(t, plane, inside.Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 
 	tmp := t.TempDir()
@@ -47,7 +48,7 @@ func lastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The machine's user edgeway has to read it, too.
+	// The user edgeway in the machine has to read the file, too.
 	if err := os.WriteFile(s.kubeconfig, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ socket = "SOCKET"
 	return s
 }
 
-// serveOnce runs the daemon until it serves the Service, and ends it in order.
+// serveOnce runs the daemon until it serves the Service and has saved its state, and then stops it.
 func serveOnce(t *testing.T, node *netlab.Host, program, config string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,3 +1,3 @@
-// Package ipvs holds tests of the daemon with the backend ipvs. They run in a virtual machine, as not every machine's
-// kernel has IPVS: test/vm/jobs starts it, with this package's tests and the program edgeway as files.
+// Package ipvs contains the tests of the daemon with the backend ipvs. The tests run in a virtual machine, because
+// not every kernel has IPVS. test/vm/jobs starts the machine with these tests and the program edgeway.
 package ipvs

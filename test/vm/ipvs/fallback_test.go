@@ -16,7 +16,7 @@ type held struct {
 	what string
 }
 
-// hold opens connections by each way.
+// hold opens connections to each kind of address from each kind of client.
 func (s *site) hold() (all []held) {
 	s.Helper()
 	for what, f := range map[string]netlab.Flow{
@@ -43,8 +43,9 @@ func (s *site) hold() (all []held) {
 	return all
 }
 
-// TestSwitch begins on a host whose kernel has not loaded IPVS: another backend serves, and says so. Then it goes from
-// backend to backend. Whoever connects meanwhile is answered, and connections that are open go on.
+// TestSwitch begins on a host whose kernel has not loaded IPVS, so another backend serves and the status reports
+// that. The test then switches from backend to backend. New connections are answered during the switches, and open
+// connections survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -71,7 +72,7 @@ func TestSwitch(t *testing.T) {
 	defer clients.end()
 	check := func(to string, took time.Duration, most int) {
 		t.Helper()
-		time.Sleep(time.Second) // who waits in vain has to be heard
+		time.Sleep(time.Second) // a connection without an answer must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {
@@ -82,11 +83,11 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
 			}
 		}
-		open = append(open, s.hold()...) // those of each backend stay through all later ones
+		open = append(open, s.hold()...) // connections of each backend must survive all later switches
 	}
-	// The table of ipvs takes over from rules of iptables at once, and the routing rule that it needs comes some
-	// milliseconds later: before, the other ports of its addresses would reach programs of the host. What comes in
-	// between is dropped: TCP sends it again, a client of UDP here does not.
+	// When ipvs replaces iptables, its nft table takes over immediately, but the routing rule for this table follows
+	// some milliseconds later. In the other order, the other ports of the addresses would reach programs of the host.
+	// Packets in between are dropped. TCP sends them again, but a UDP client of this test does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.within(patience, s.reload)
@@ -105,7 +106,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// reload may be too slow for the command where the machine is busy.
+// reload returns an error if edgeway reload fails, so that a test can try again on a busy machine.
 func (s *site) reload() error {
 	if out, code := s.edgeway("reload"); code != 0 {
 		return errors.New(out)
@@ -113,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only wants the kernel to have nothing of any other backend.
+// only verifies that the kernel has no state of any other backend.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

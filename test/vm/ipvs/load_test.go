@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// load is clients that do the same again and again, each as fast as it is answered.
+// load is a set of clients that repeat their requests, each as fast as it gets answers.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -28,7 +28,7 @@ func (l *load) repeat(client func() error) {
 		select {
 		case <-l.stop:
 			return
-		case <-time.After(50 * time.Millisecond): // leave the daemon a processor
+		case <-time.After(50 * time.Millisecond): // leave processor time for the daemon
 		}
 		err := client()
 		l.mu.Lock()
@@ -40,7 +40,7 @@ func (l *load) repeat(client func() error) {
 	}
 }
 
-// soFar gives what happened since the last call.
+// soFar returns the number of requests and the failures since the last call.
 func (l *load) soFar() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

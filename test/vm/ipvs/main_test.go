@@ -20,7 +20,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// program is the one under test, in the folder of the job.
+// program is the program under test, in the directory of the job.
 const program = "/vm/job/edgeway"
 
 func TestMain(m *testing.M) {
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a change may take to arrive where nothing is claimed about speed: a machine is emulated, and the
-// host may be busy.
+// patience is the time in which a change must arrive if the test makes no claim about speed, because the machine is
+// emulated and the host may be busy.
 const patience = 5 * time.Minute
 
 // site is a node with the daemon, a client outside, and pods that answer with their names.
@@ -42,13 +42,13 @@ type site struct {
 	lab          *netlab.Lab
 	node, client *netlab.Host
 	pods         []*netlab.Host
-	visitor      *netlab.Host // a pod that is no endpoint
+	visitor      *netlab.Host // a pod that is not an endpoint
 	dir          string
 	cmd          *exec.Cmd
-	log          bytes.Buffer // to be read when the daemon has ended
+	log          bytes.Buffer // read it only after the daemon has ended
 }
 
-// endpointPort is where pods answer, over TCP and UDP.
+// endpointPort is the port on which pods answer over TCP and UDP.
 const endpointPort = 8080
 
 func newSite(t *testing.T) *site {
@@ -81,7 +81,7 @@ func (s *site) must(err error) {
 
 func (s *site) file(name string) string { return filepath.Join(s.dir, name) }
 
-// configure writes the configuration of a daemon that reads manifests, and further lines.
+// configure writes the configuration of a daemon that reads manifests, followed by more lines.
 func (s *site) configure(backend, more string) {
 	s.Helper()
 	s.must(os.WriteFile(s.file("edgeway.toml"), fmt.Appendf(nil, `version = 1
@@ -104,12 +104,12 @@ backend = %q
 %s`, s.file("manifests"), s.file("lastknown"), s.file("control.sock"), backend, more), 0o600))
 }
 
-// service is a Service of TCP and UDP, with the pods of these numbers as endpoints.
+// service is a Service with a TCP port and a UDP port. Its endpoints are the pods with the numbers in pods.
 type service struct {
 	name, clusterIP string
 	nodePort        int
 	annotations     map[string]string
-	more            string // fields of the spec, each with a comma before it
+	more            string // fields of the spec, each after a comma
 	pods            []int
 }
 
@@ -138,7 +138,7 @@ addressType: IPv4
 ports: [{name: a, port: %[8]d}, {name: b, port: %[8]d, protocol: UDP}]
 endpoints: [%[9]s]
 `, svc.name, annotations, kind, svc.clusterIP, tcp, udp, svc.more, endpointPort, strings.Join(endpoints, ", "))
-	// In one step, as the daemon may read at any time.
+	// The file appears in one step, because the daemon may read it at any time.
 	s.must(os.WriteFile(s.file("new"), []byte(text), 0o600))
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }
@@ -168,7 +168,7 @@ func (s *site) end() {
 	}
 }
 
-// onNode runs a program on the node, and gives what it printed.
+// onNode runs a program on the node and returns its output.
 func (s *site) onNode(name string, args ...string) string {
 	s.Helper()
 	out, err := s.node.Command(s.Context(), name, args...).CombinedOutput()
@@ -178,7 +178,7 @@ func (s *site) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// edgeway runs a command of the program, which may end with any code.
+// edgeway runs an edgeway command, which may have any exit code.
 func (s *site) edgeway(args ...string) (out string, code int) {
 	s.Helper()
 	cmd := s.node.Command(s.Context(), program, append(args, "--config", s.file("edgeway.toml"))...)
@@ -189,7 +189,7 @@ func (s *site) edgeway(args ...string) (out string, code int) {
 	return string(raw), cmd.ProcessState.ExitCode()
 }
 
-// status is what tests read of `edgeway status --json`.
+// status holds the parts of `edgeway status --json` that tests read.
 type status struct {
 	Summary string
 	Backend struct {
@@ -203,7 +203,7 @@ type status struct {
 
 type quarantined struct{ Name, Error string }
 
-// status fails before the first sync.
+// status returns an error before the first sync.
 func (s *site) status() (st status, err error) {
 	out, _ := s.edgeway("status", "--json")
 	if err := json.Unmarshal([]byte(out), &st); err != nil {
@@ -215,7 +215,7 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// serves wants a backend to be in force, and nothing to be wrong but what is expected.
+// serves verifies that a backend is in force, and that the status reports exactly the expected faults.
 func (s *site) serves(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
@@ -233,7 +233,7 @@ func (s *site) serves(backend string, faults ...string) func() error {
 	}
 }
 
-// within tries check until it gives nil, and gives the time that it took.
+// within repeats check until it returns nil, and returns the time until then.
 func (s *site) within(limit time.Duration, check func() error) time.Duration {
 	s.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -248,12 +248,12 @@ func (s *site) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// at is an address and port in text.
+// at returns an address in text form and a port as an AddrPort.
 func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// answers wants a connection to be served.
+// answers verifies that a connection is served.
 func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {
@@ -264,13 +264,13 @@ func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error
 	}
 }
 
-// loaded says that the kernel has IPVS.
+// loaded reports whether the kernel has loaded IPVS.
 func loaded() bool {
 	_, err := os.Stat("/proc/net/ip_vs")
 	return err == nil
 }
 
-// writeKubeconfig names an API server that does not answer.
+// writeKubeconfig writes a kubeconfig with an API server that does not answer.
 func writeKubeconfig(s *site, address string) error {
 	return os.WriteFile(s.file("kubeconfig"), fmt.Appendf(nil, `apiVersion: v1
 kind: Config

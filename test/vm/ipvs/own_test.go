@@ -11,13 +11,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// nodeAddr is the node's, on the link to the gateway.
+// nodeAddr is the address of the node on the link to the gateway.
 const nodeAddr = "192.0.2.10"
 
-// shop is a Service that has nothing to do with what goes wrong.
+// shop is a Service that no fault of a test concerns.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
-// open wants the shop to answer whoever asks.
+// open verifies that the shop answers all clients.
 func (s *site) open() error {
 	return errors.Join(
 		answers(s.client, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
@@ -25,7 +25,7 @@ func (s *site) open() error {
 	)
 }
 
-// running is a site with the daemon and the shop.
+// running returns a site whose daemon serves the shop.
 func running(t *testing.T, more ...service) *site {
 	t.Helper()
 	s := newSite(t)
@@ -39,7 +39,7 @@ func running(t *testing.T, more ...service) *site {
 	return s
 }
 
-// servers gives the virtual servers of the node with their endpoints, as commands that make them, sorted.
+// servers returns the virtual servers of the node with their endpoints, as sorted ipvsadm commands.
 func (s *site) servers() []string {
 	s.Helper()
 	lines := strings.Split(strings.TrimSpace(s.onNode("ipvsadm", "--save", "--numeric")), "\n")
@@ -47,8 +47,8 @@ func (s *site) servers() []string {
 	return lines
 }
 
-// Virtual servers of others stay as they are. One where ours would have to be is a problem that names it, until it is
-// gone.
+// Virtual servers of other programs stay unchanged. If another program has a virtual server where Edgeway needs one,
+// the status names that server until it is removed.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -73,7 +73,7 @@ func TestForeignServer(t *testing.T) {
 		return err
 	}
 	s.within(patience, named)
-	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // its other port
+	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other port
 	untouched := func() {
 		t.Helper()
 		for _, line := range foreign {
@@ -85,7 +85,7 @@ func TestForeignServer(t *testing.T) {
 	untouched()
 	s.onNode("ipvsadm", "-D", "-t", "10.96.0.20:10080")
 	foreign = slices.DeleteFunc(foreign, func(line string) bool { return strings.Contains(line, "10.96.0.20") })
-	taken.pods = []int{1} // it is tried again when it changes
+	taken.pods = []int{1} // a changed Service is tried again
 	s.write(taken)
 	s.within(patience, answers(s.client, at(taken.clusterIP, 80), plan.TCP))
 	s.end()
@@ -98,7 +98,7 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// The host never answers for the addresses of the hosts that it needs, whoever asks for it.
+// A Service cannot take over the addresses of hosts that this host needs, such as its gateway.
 func TestDangerousAddress(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -148,7 +148,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.open())
 }
 
-// An interface that has all addresses of Services, as kube-proxy leaves one, may be set up and removed.
+// An interface with all addresses of Services, such as kube-proxy leaves behind, can be added and removed without any
+// failing connection.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),
@@ -177,13 +178,13 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 	clients.end()
 }
 
-// Somebody removes all virtual servers. The kernel tells nobody.
+// The daemon restores all virtual servers that another program removed, although the kernel sends no event.
 func TestServersCleared(t *testing.T) {
 	s := running(t)
 	want := s.servers()
 	var longest time.Duration
 	for i := range 5 {
-		// Not at the same moment of the second every time.
+		// The removals happen at different moments of a second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
 		longest = max(longest, s.within(patience, answers(s.client, at(shop.clusterIP, 80), plan.TCP)))

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// writeBig writes a Service with these ports, 150 external IPs and one endpoint.
+// writeBig writes a Service with the ports, 150 external IPs and one endpoint.
 func (s *site) writeBig(ports []string) {
 	s.Helper()
 	var external []string
@@ -32,8 +32,8 @@ endpoints: [{addresses: [%s]}]
 	s.must(os.Rename(s.file("new"), s.file("manifests/big.yaml")))
 }
 
-// TestRenamedPorts: a Service of 15,100 frontends whose ports get other names leaves more than one transaction of
-// removals behind, and changes something else. The daemon goes on, and serves the Service.
+// TestRenamedPorts changes the port names of a Service with 15,100 frontends. The removals need more than one
+// transaction, and another change happens together with them. The daemon keeps running and serves the Service.
 func TestRenamedPorts(t *testing.T) {
 	s := running(t)
 	ports := []string{"{name: p0, port: 1000}"}

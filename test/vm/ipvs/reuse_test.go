@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialer connects from an address and port, which may have been used a moment ago.
+// dialer returns a Dialer for a source address and port that may have been used a moment ago.
 func dialer(from netip.AddrPort) *net.Dialer {
 	return &net.Dialer{
 		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),
@@ -26,7 +26,7 @@ func dialer(from netip.AddrPort) *net.Dialer {
 	}
 }
 
-// ask gives the name of the server at the end of an open connection.
+// ask returns the name of the server at the other end of an open connection.
 func ask(conn net.Conn) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return "", err
@@ -39,8 +39,8 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// once connects, asks, and ends the connection by a reset, which frees the port at once: IPVS sees nothing of it and
-// remembers the connection.
+// once opens a connection, asks once, and resets the connection, which frees the port immediately. IPVS does not see
+// the reset and remembers the connection.
 func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())
@@ -57,15 +57,15 @@ func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	return server, err
 }
 
-// TestRemovedEndpoint: who connects anew from a port that led to an endpoint before does not get to it once it is
-// removed.
+// TestRemovedEndpoint tests that a new connection does not reach a removed endpoint, even if its source port led to
+// that endpoint before.
 func TestRemovedEndpoint(t *testing.T) {
 	s := running(t)
 	const rounds, each, ports = 20, 500, 60
 	to := []netip.AddrPort{at(shop.clusterIP, 80), at(nodeAddr, shop.nodePort)}
 	ask := func(round, n int) string {
 		t.Helper()
-		// IPVS sends a port that it remembers to the same endpoint: each round has its own.
+		// IPVS sends connections from a remembered port to the same endpoint, so each round uses different ports.
 		from := netip.AddrPortFrom(s.client.Addrs[0], uint16(20000+round*ports+n%ports))
 		server, err := once(s.client, from, to[n%2])
 		if err != nil {
@@ -104,7 +104,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// endpoints wants the virtual server of the shop's TCP port to have so many.
+// endpoints verifies that the virtual server of the shop's TCP port has that many endpoints.
 func (s *site) endpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// scheduling is what became of the connections to a Service, by the number of the pod.
+// scheduling counts the connections to a Service, by the number of the pod.
 type scheduling struct {
-	// got are all, open those that are open at the end.
+	// got counts all connections, and open counts those that are open at the end.
 	got, open [3]int
-	// of says where each source address got.
+	// of holds the counts for each source address.
 	of map[netip.Addr][3]int
 }
 
-// scheduled is a scheduler with the weights of the pods, and what it promises.
+// scheduled is a scheduler with the weights of the pods and the behavior that it promises.
 type scheduled struct {
 	name     string
 	weights  [3]int
-	promises func(scheduling) string // empty: it is so
+	promises func(scheduling) string // returns "" if the promise is kept
 }
 
-// even wants parts that are as their weights, but for a few.
+// even verifies that the parts are in proportion to the weights, except for a few connections.
 func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
 	return func(s scheduling) string {
 		have := parts(s)
@@ -43,7 +43,7 @@ func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) f
 func got(s scheduling) [3]int  { return s.got }
 func open(s scheduling) [3]int { return s.open }
 
-// hashed: each source address has one endpoint, and not all have the same.
+// hashed verifies that each source address has one endpoint, but that not all addresses have the same endpoint.
 func hashed(s scheduling) string {
 	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
 		return "all go to one endpoint"
@@ -56,7 +56,7 @@ func hashed(s scheduling) string {
 	return ""
 }
 
-// exactly wants these connections of each pod.
+// exactly requires an exact number of connections for each pod.
 func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(scheduling) string {
 	return func(s scheduling) string {
 		if have := parts(s); have != want {
@@ -66,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly wants one endpoint to have this share.
+// mostly verifies that one endpoint has at least this share.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -76,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each wants every endpoint to have a share.
+// each verifies that every endpoint has at least this share.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -86,7 +86,8 @@ func each(percent int) func(scheduling) string {
 	}
 }
 
-// connections to each scheduler. Two of three stay open; when half of them are there, those that pod-0 has end.
+// connections is the number of connections to each scheduler. Two of three connections stay open. After half of the
+// connections, those to pod-0 end.
 const connections = 600
 
 func schedulers() []scheduled {
@@ -104,13 +105,14 @@ func schedulers() []scheduled {
 		{"sh", equal, hashed},
 		{"mh", equal, hashed},
 		{"fo", falling, exactly("connections", got, [3]int{connections, 0, 0})},
-		// The heaviest one until it has more open ones than its weight, then the next.
+		// The heaviest endpoint is chosen until its open connections exceed its weight, and then the next one.
 		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
 		{"twos", equal, each(10)},
 	}
 }
 
-// TestSchedulers: each scheduler that the kernel has chooses as it promises, by the weights of an annotation.
+// TestSchedulers tests that each scheduler of the kernel chooses endpoints as it promises, by the weights in an
+// annotation.
 func TestSchedulers(t *testing.T) {
 	s := running(t)
 	var table strings.Builder
@@ -142,12 +144,12 @@ func TestSchedulers(t *testing.T) {
 	t.Logf("scheduler, weights, connections, open at the end:\n%s", table.String())
 }
 
-// has says whether the kernel has a scheduler.
+// has reports whether the kernel has a scheduler.
 func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// server wants the kernel to have a virtual server, with all pods.
+// server verifies that the kernel has a virtual server with all pods.
 func (s *site) server(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
@@ -158,8 +160,8 @@ func (s *site) server(svc service, command string) func() error {
 	}
 }
 
-// schedule makes the connections, one after the other, from all addresses of the client in turn. Then it calls end, and
-// ends those that are open.
+// schedule opens the connections one after another, from all addresses of the client in turn. schedule then calls end
+// and closes the open connections.
 func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
 	r.of = map[netip.Addr][3]int{}
 	var held [3][]net.Conn
@@ -203,7 +205,7 @@ func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, 
 	return r, nil
 }
 
-// connect opens a connection of the client, and gives the number of the pod that it got to.
+// connect opens a connection of the client and returns the number of the pod that answers.
 func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod int, err error) {
 	err = s.client.Do(func() error {
 		conn, err = dialer(netip.AddrPortFrom(from, 0)).Dial("tcp", to.String())
@@ -220,7 +222,7 @@ func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod i
 	return conn, pod, err
 }
 
-// finish ends a connection as most programs do, and waits until the other end has done so, too.
+// finish closes a connection as most programs do, and waits until the other end has also closed it.
 func finish(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
@@ -233,7 +235,7 @@ func finish(conn net.Conn) error {
 	return err
 }
 
-// explains wants explain and plan to tell of the scheduler, the weights and the connections.
+// explains verifies that explain and plan report the scheduler, the weights and the connections.
 func (s *site) explains(svc service, r scheduling) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")

@@ -13,7 +13,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyIPVSBench measures the backend ipvs beside kube-proxy's mode ipvs, in one machine with the API server. The
+// TestNightlyIPVSBench compares the backend ipvs with kube-proxy's mode ipvs, in one machine with the API server. The
 // clock counts instructions, so other work of this host has no effect.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)
@@ -28,7 +28,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 	out := t.ArtifactDir()
 	vmtest.Run(t, vm.Job{
 		Files: files, MemoryMB: 5120, Out: out, Timeout: 6 * time.Hour,
-		Counted: true, MIPS: 1000, // the API server may end when its start takes more than a minute
+		Counted: true, MIPS: 1000, // the API server may exit if its start takes more than a minute
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
 			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-rounds=1", "-changes=9", "-patience=20ms",
@@ -52,10 +52,10 @@ func TestNightlyIPVSBench(t *testing.T) {
 	}
 }
 
-// controlplane returns the folder with the API server, etcd and kube-proxy, which it builds if need be.
+// controlplane returns the directory with the API server, etcd and kube-proxy. controlplane builds missing programs.
 func controlplane(t *testing.T) string {
 	t.Helper()
-	// What other tests built there has no kube-proxy.
+	// The directory that other tests use has no kube-proxy.
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "kube-proxy")); err == nil {
 			return dir

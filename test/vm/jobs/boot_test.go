@@ -12,15 +12,15 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// versions are what each suite is there for: how the version of the kernel, of nft and of systemd begin.
+// versions holds the beginnings of the versions of the kernel, nft and systemd in each suite.
 var versions = map[vm.Suite][3]string{
 	vm.Bookworm: {"6.1.", "nftables v1.0.6", "systemd 252"},
 	vm.Trixie:   {"6.12.", "nftables v1.1.", "systemd 257"},
 	vm.Newest:   {"7.", "nftables v1.", "systemd 2"},
 }
 
-// TestNightlyBoot boots every suite with systemd, which has nothing to complain of. Every run has the package's life in
-// two of them, which asks the same.
+// TestNightlyBoot boots every suite with systemd and verifies that systemd reports no problem. The tests of the
+// package, which are part of every run, check the same on two of the suites.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {
 		t.Run(string(suite), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestNightlyBoot(t *testing.T) {
 	}
 }
 
-// TestRunner holds the runner to what it promises: the exit code, files in and out, links, environment,
-// the host's time, and the end of a job that hangs.
+// TestRunner tests the promises of the runner: the exit code, files in and out, links, the environment, the host's
+// time, and the end of a job that hangs.
 func TestRunner(t *testing.T) {
 	t.Parallel()
 	file, out := filepath.Join(t.TempDir(), "file"), t.TempDir()

@@ -13,7 +13,7 @@ import (
 
 var compared = regexp.MustCompile(`(?m)^\s*conformance: (\S+): [1-9][0-9,]* connections compared, 0 differences$`)
 
-// suites are the tests of test/conformance with the name of the backend.
+// suites lists the tests of test/conformance with the names of the backends.
 var suites = []proof{
 	{backend: "nftables", test: "TestNftables"},
 	{backend: "iptables-nft", test: "TestIptablesNft"},
@@ -24,27 +24,29 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved is what every run proves on the oldest kernel: the backend that this host's kernel may lack, and the one that a
-// host has by default. The others write through the same programs of the distribution here and there. What takes longest
-// comes first, so that it is not what is waited for.
+// proved lists the tests that every run makes on the oldest kernel: the backend that this host's kernel may lack, and
+// the default backend. The other backends write through the same programs of the distribution inside and outside of
+// the machine. The longest test comes first, so that it does not finish last.
 var proved = []proof{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
 }
 
-// leftOut are the parts that ask nothing of a kernel that others do not: which rules a plan becomes is proved without
-// emulation, by the matrix of all pairs of routes, by faults and by random walks; that the suite notices mistakes, by
-// planted bugs. Of the damages the kernel tells by the same kind of message as of one that stays, some are left out.
+// leftOut matches the parts that need no special feature of a kernel. Tests without emulation check the rules that
+// follow from a plan, with the matrix of all pairs of routes, faults and random walks. These tests also check that
+// the suite finds planted bugs. Some damages are left out because the kernel reports them with the same kind of
+// message as a damage that is tested.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
-// ofTable are damages that the table of nftables tells of, as it does for the backend of that name.
+// ofTable matches the damages to the nft table that are detected in the same way as with the backend nftables.
 const ofTable = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
 
-// ofHost is about what a backend writes, whatever the kernel, and is counted without emulation where it can run so.
+// ofHost matches the tests of a backend's writes, which do not depend on the kernel and are counted without
+// emulation.
 const ofHost = "|/writes"
 
-// TestConformance proves backends on another kernel.
+// TestConformance tests backends on another kernel.
 func TestConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
 	for _, p := range proved {
@@ -53,7 +55,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestNightlyConformance runs all of the suite for each backend on every kernel.
+// TestNightlyConformance runs the whole suite for each backend on every kernel.
 func TestNightlyConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
 	for _, p := range suites {
@@ -70,9 +72,9 @@ type proof struct {
 	backend, test string
 	sequences     int
 	leftOut       string
-	// module is what the backend finds loaded.
+	// module is the kernel module that must be loaded for the backend, or "" if there is none.
 	module string
-	// cpu is the machine's, if not the usual one.
+	// cpu is the processor of the machine, or "" for the default.
 	cpu string
 }
 

@@ -1,3 +1,4 @@
-// Package jobs holds the tests that run in virtual machines; "scripts/test vm" runs them. Package vm says how to write
-// one. Tests call t.Parallel: machines run beside each other. What is named Nightly "scripts/test nightly" runs.
+// Package jobs contains the tests that run in virtual machines. "scripts/test vm" runs them, and "scripts/test
+// nightly" runs those with Nightly in their names. Package vm describes how to write such a test. Tests call
+// t.Parallel, because the machines run in parallel.
 package jobs

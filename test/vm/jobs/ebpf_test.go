@@ -8,24 +8,23 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// cpuForStorage is vm.DefaultCPU with cmpxchg16b: without it Linux 7.2 gives BPF no room to remember what a socket
-// wanted to reach.
+// cpuForStorage is vm.DefaultCPU with cmpxchg16b. Without cmpxchg16b, Linux 7.2 has no socket storage for BPF, in
+// which the programs store the destination of a socket.
 const cpuForStorage = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
-// TestEbpf proves the programs on the oldest and the newest kernel, and the table's part of the suite is that of
-// nftables.
+// TestEbpf tests the programs on the oldest kernel. The tests of nftables cover the nft table.
 func TestEbpf(t *testing.T) {
 	bpfPrograms(t, "^Test(Sockets|Short|Orphans|Packets|Masquerade|Flood|Switch|Filters|Unusual|Datagrams|Other|Foreign|Privileges|Restart$|Drift)", "", vm.Bookworm)
 }
 
-// TestNightlyEbpf runs all tests of the backend on every kernel, and has the programs come and go under many
+// TestNightlyEbpf runs all tests of the backend on every kernel, and loads and unloads the programs under many
 // connections.
 func TestNightlyEbpf(t *testing.T) {
 	bpfPrograms(t, ".", "20000", vm.Suites()...)
 }
 
-// TestNightlyEbpfWithoutStorage is a machine whose kernel cannot remember for sockets (Linux 7.2 without cmpxchg16b):
-// nftables serves.
+// TestNightlyEbpfWithoutStorage tests a machine whose kernel has no socket storage for BPF (Linux 7.2 without
+// cmpxchg16b). nftables serves there.
 func TestNightlyEbpfWithoutStorage(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Suite: vm.Newest, Files: map[string]string{"ebpf": vmtest.BuildTest(t, "edgeway/proxiers/ebpf")}, Env: []string{"CI=true", "EBPF_NO_STORAGE=1"},

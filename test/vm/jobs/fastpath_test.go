@@ -7,15 +7,16 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestFastPath proves the fast path where the kernel has a flowtable, which not every machine's has.
+// TestFastPath tests the fast path on a kernel with a flowtable, which not every host has.
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
-// TestNightlyFastPath does so on every kernel, and with each kind of device.
+// TestNightlyFastPath tests the fast path on every kernel and with each kind of device.
 func TestNightlyFastPath(t *testing.T) {
 	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
 }
 
-// TestNightlyFastPathSpeed measures what it brings, in instructions: what else the host does has no say in it.
+// TestNightlyFastPathSpeed measures the gain of the fast path in instructions, so other work of the host has no
+// effect.
 func TestNightlyFastPathSpeed(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, Counted: true,
@@ -24,7 +25,7 @@ func TestNightlyFastPathSpeed(t *testing.T) {
 	})
 }
 
-// fastPathTests are those that need a flowtable, and no others.
+// fastPathTests matches the tests that need a flowtable, and no others.
 const fastPathTests = "^Test(Takes|Beside|Backends|Foreign|LifeCycle|Pace|DeviceRace|DevicesThatCome)"
 
 func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
@@ -35,7 +36,7 @@ func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"flowtable": binary}, Env: []string{"FASTPATH_MUST_RUN=1", "CI=true"},
-				// All backends can run there, ipvs among them.
+				// All backends, including ipvs, can run in the machine.
 				Command: []string{"sh", "-c", `modprobe ip_vs && exec ./flowtable "$@"`, "sh", "-test.v", "-test.timeout=50m", "-test.run=" + tests},
 			})
 		})

@@ -7,12 +7,12 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestIPVS is the daemon with the backend ipvs beside what other programs do on a host.
+// TestIPVS tests the backend ipvs on a host where other programs interfere.
 func TestIPVS(t *testing.T) {
 	inIPVS(t, "^Test(Foreign|Dangerous|ServersCleared|RenamedPorts)", vm.Bookworm)
 }
 
-// TestNightlyIPVS leaves nothing out.
+// TestNightlyIPVS runs all tests of the backend ipvs.
 func TestNightlyIPVS(t *testing.T) { inIPVS(t, ".", vm.Suites()...) }
 
 func inIPVS(t *testing.T, tests string, suites ...vm.Suite) {
@@ -23,7 +23,7 @@ func inIPVS(t *testing.T, tests string, suites ...vm.Suite) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Suite: suite, Files: files,
-				Env:     []string{"NETLAB_ISOLATED=1", "CI=true"}, // the machine itself is the isolation that package netlab asks for
+				Env:     []string{"NETLAB_ISOLATED=1", "CI=true"}, // the machine isolates the tests
 				Command: []string{"./ipvs", "-test.v", "-test.timeout=55m", "-test.run=" + tests},
 			})
 		})

@@ -10,15 +10,15 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// netlinkTests are those of what depends on how a kernel takes and tells transactions of nftables, by package.
+// netlinkTests lists, by package, the tests that depend on how a kernel accepts and reports nftables transactions.
 var netlinkTests = []struct{ pkg, run string }{
 	{"proxiers/internal/netlink", "."},
 	{"proxiers/internal/nfttable", "^Test(ReadBack|ReadWhile|BatchTooBig|RefusedByNetlink|TouchedTable|TendSweeps)"},
 	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|FirstSyncNames|ElementsName|Restart|NoSeal)"},
 }
 
-// TestNightlyNetlink has every kernel take transactions by netlink, beside those of other programs, and walks through
-// sequences of random changes. What the backend writes so is also what its suite meets in every run.
+// TestNightlyNetlink tests transactions over netlink on every kernel, beside those of other programs, in sequences of
+// random changes. The suite of the backend uses the same transactions in every run.
 func TestNightlyNetlink(t *testing.T) {
 	files, command := map[string]string{}, "set -e"
 	for _, p := range netlinkTests {

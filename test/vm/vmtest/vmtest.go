@@ -17,8 +17,8 @@ import (
 // tools are the programs that package vm starts.
 var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
 
-// Need ends the test when this machine cannot run virtual machines, or should not (-short): as skipped,
-// saying why, and in continuous integration (CI=true) as failed.
+// Need ends the test if this host cannot run virtual machines, or should not (-short). Need skips the test with a
+// reason, or fails the test in continuous integration (CI=true).
 func Need(t testing.TB) {
 	t.Helper()
 	skip := t.Skipf
@@ -38,8 +38,8 @@ func Need(t testing.TB) {
 	}
 }
 
-// Run runs a job, with its output in the test's log, and gives that output. The test ends as failed
-// unless the command exits with 0.
+// Run runs a job, writes its output to the test's log, and returns the output. The test fails unless the command
+// exits with 0.
 func Run(t testing.TB, j vm.Job) string {
 	t.Helper()
 	out, exit := RunAny(t, j)
@@ -49,7 +49,7 @@ func Run(t testing.TB, j vm.Job) string {
 	return out
 }
 
-// RunAny is Run for a command with any exit code.
+// RunAny is like Run, but accepts any exit code.
 func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	t.Helper()
 	Need(t)
@@ -69,13 +69,13 @@ func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	return out.String(), exit
 }
 
-// BuildTest compiles the tests of a package into a file that needs nothing but a kernel.
+// BuildTest compiles the tests of a package into a file that needs only a kernel.
 func BuildTest(t testing.TB, pkg string) (file string) {
 	t.Helper()
 	return build(t, pkg, "test", "-c")
 }
 
-// Build compiles a program in the same way.
+// Build compiles a program in the same way as BuildTest.
 func Build(t testing.TB, pkg string) (file string) {
 	t.Helper()
 	return build(t, pkg, "build", "-trimpath")

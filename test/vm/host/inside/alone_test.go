@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestIPTablesAlone is a host that has no nft program.
+// TestIPTablesAlone tests a host without the program nft.
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
 		{name: "apt can do without nftables", run: withoutNFTables, vital: true},
@@ -15,7 +15,8 @@ func TestIPTablesAlone(t *testing.T) {
 	})
 }
 
-// withoutNFTables has an apt that would install nftables, which is recommended, unless it is told not to.
+// withoutNFTables offers apt an archive with nftables. apt installs nftables, which is recommended, unless
+// --no-install-recommends is set.
 func withoutNFTables(h *host) {
 	offer(h, "nftables")
 	h.run("dpkg", "--purge", "nftables")
@@ -38,8 +39,8 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer makes apt know an archive that has a package that is installed: its description, which a simulation is content
-// with.
+// offer adds an archive to apt that offers an installed package. The archive contains only the description of the
+// package, which is enough for a simulation.
 func offer(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""
@@ -78,7 +79,7 @@ func saysWhatIsMissing(h *host) {
 	}
 	h.eventually(missing, "journalctl", "-u", "edgeway", "-o", "cat")
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "or set proxy.backend")
-	// It may pass by itself: nftables is installed. Then the service starts.
+	// systemd retries the start, because an operator may install nftables later.
 	h.becomes("edgeway", "activating")
 }
 

@@ -13,12 +13,13 @@ func servicesFromLastKnown(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
-	// A unit that is ordered after the target found the rules.
+	// A unit that is ordered after edgeway-ready.target found the rules.
 	h.becomes("needs-services", "active")
 	h.tellsAge()
 }
 
-// tellsAge wants the age of the state, and that the API server is unreachable, wherever an operator looks.
+// tellsAge verifies that the status text of the unit and edgeway status report the age of the state and that the API
+// server is unreachable.
 func (h *host) tellsAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server not reached yet`)
@@ -33,7 +34,8 @@ func (h *host) tellsAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential has the file readable for root alone, as cluster.md describes.
+// kubeconfigAsCredential makes the kubeconfig readable only for root and passes it as a credential, as cluster.md
+// describes.
 func kubeconfigAsCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {
@@ -53,12 +55,13 @@ func kubeconfigAsCredential(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.answers(clusterIP, loopback)
-	h.tellsAge() // the state is used for the server that the kubeconfig names alone
+	h.tellsAge() // the state is used only for the server in the kubeconfig
 	h.run("systemctl", "reload", "edgeway")
 	h.tellsAge()
 }
 
-// startWithoutState cannot do anything yet: it must go on waiting, however short the time for a start.
+// startWithoutState starts a daemon that has no state and no API server. The daemon must keep waiting, even longer
+// than TimeoutStartSec=.
 func startWithoutState(h *host) {
 	const limit = 15 * time.Second
 	h.run("systemctl", "stop", "edgeway")

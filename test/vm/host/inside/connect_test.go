@@ -15,7 +15,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Addresses of the Service default/web, and the host's own.
+// The addresses of the Service default/web, and the time to wait for an answer.
 const (
 	clusterIP   = "10.96.0.10:80"
 	clusterIP6  = "[fd00:96::10]:80"
@@ -25,7 +25,7 @@ const (
 	askPatience = 2 * time.Minute
 )
 
-// ask connects from the machine itself and asks once: the answer is the endpoint's name.
+// ask connects from the machine itself and returns the name of the endpoint that answers.
 func ask(addr string) (string, error) {
 	conn, err := dial(addr, askPatience)
 	if err != nil {
@@ -35,12 +35,12 @@ func ask(addr string) (string, error) {
 	return askOn(conn, askPatience)
 }
 
-// ownAddr6 is an address of the machine that nobody chooses unasked.
+// ownAddr6 is an address of the machine that is a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service. To an IPv6 ClusterIP it does so from an address of its own: Linux 6.1 (6.12 not) gives
-// the answer to a wrong socket when the machine has used the same port for a connection to the endpoint itself, as the
-// relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// dial connects to a Service, and uses the source address ownAddr6 for an IPv6 ClusterIP: Linux 6.1 (but not 6.12)
+// passes the answer to a wrong socket if the machine has used the same port for a connection to the endpoint itself,
+// as the relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -62,7 +62,7 @@ func askOn(conn net.Conn, wait time.Duration) (string, error) {
 	return name, nil
 }
 
-// answers wants each address to be served for the machine itself, now.
+// answers verifies that each address is served for the machine itself, without a retry.
 func (h *host) answers(addrs ...string) {
 	h.Helper()
 	for _, addr := range addrs {
@@ -72,7 +72,7 @@ func (h *host) answers(addrs ...string) {
 	}
 }
 
-// answersOutside wants an address to be served for the client outside.
+// answersOutside verifies that an address is served for the client outside.
 func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
@@ -82,19 +82,19 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that connects to one address again and again, one connection after the other. It leaves most of
-// the time to what happens meanwhile: the machine has one processor, which is slow.
+// traffic is a client that opens connections to one address, one after another. traffic leaves most of the processor
+// time to other programs, because the machine has only one slow processor.
 type traffic struct {
 	addr string
-	wait time.Duration // for a connection, and for its answer
+	wait time.Duration // for a connection, and for an answer
 	stop chan struct{}
 	done sync.WaitGroup
-	// first is closed by the first answer.
+	// first is closed when the first answer arrives.
 	first chan struct{}
 
-	// Connections by what became of them. cut were accepted and ended without an answer.
+	// The number of connections by outcome. cut counts connections that were accepted but ended without an answer.
 	served, refused, cut, failed int
-	longest                      time.Duration // until the answer
+	longest                      time.Duration // the longest time until an answer
 	outage                       time.Duration // the longest time from a failure to the next answer
 	faults                       []string
 }
@@ -104,8 +104,9 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 	return h.impatientTraffic(addr, pause, askPatience)
 }
 
-// impatientTraffic starts one that gives a connection up soon. One that was open when the rules went has lost its
-// translation, and its endpoint has been told that nobody knows it: that shows only when TCP sends again.
+// impatientTraffic starts a client that gives up a connection after wait. A connection that is open when the rules
+// disappear loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP sends
+// again.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {
@@ -114,7 +115,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // never answered again
+				if !down.IsZero() { // the address was never served again
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return
@@ -122,7 +123,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 			}
 			start := time.Now()
 			err := c.once(start)
-			took = 0 // after a failure none is lost until the next try
+			took = 0 // after a failure, only pause delays the next attempt
 			if err == nil {
 				took = time.Since(start)
 				if !down.IsZero() {
@@ -163,7 +164,7 @@ func (c *traffic) once(start time.Time) error {
 	return nil
 }
 
-// flows waits until each client has been answered.
+// flows waits until each client has had an answer.
 func (h *host) flows(clients ...*traffic) {
 	h.Helper()
 	deadline := time.After(patience)
@@ -176,7 +177,7 @@ func (h *host) flows(clients ...*traffic) {
 	}
 }
 
-// end stops the client and logs what it saw.
+// end stops the client and logs its results.
 func (h *host) end(c *traffic) {
 	h.Helper()
 	close(c.stop)
@@ -188,7 +189,7 @@ func (h *host) end(c *traffic) {
 	}
 }
 
-// undisturbed ends a client that must have seen no fault at all.
+// undisturbed ends a client and verifies that none of its connections failed.
 func (h *host) undisturbed(c *traffic) {
 	h.Helper()
 	h.end(c)

@@ -10,8 +10,8 @@ import (
 
 const rootsKubeconfig = "/root/edgeway.kubeconfig"
 
-// replaceToken replaces the kubeconfig that only root can read by one with another token, which has expired: so the
-// status shows which one the daemon uses.
+// replaceToken replaces root's kubeconfig with a kubeconfig whose token expired at another time, so the status shows
+// which token the daemon uses.
 func replaceToken(h *host, expired time.Time) {
 	h.Helper()
 	raw, err := os.ReadFile(rootsKubeconfig)
@@ -33,7 +33,7 @@ func replaceToken(h *host, expired time.Time) {
 	}
 }
 
-// usesToken wants the daemon to use the token that expired then.
+// usesToken verifies that the daemon uses the token that expired at the given time.
 func (h *host) usesToken(expired time.Time) {
 	h.Helper()
 	h.eventually("The token has expired: it was valid until "+expired.UTC().Format(time.RFC3339), "edgeway", "status")
@@ -41,8 +41,8 @@ func (h *host) usesToken(expired time.Time) {
 
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// replacedCredential tests what cluster.md says about LoadCredential=: a restart copies the file anew, and systemd 260 and
-// later do at a reload, if asked to.
+// replacedCredential tests the statements of cluster.md about LoadCredential=. A restart copies the file again.
+// systemd 260 and newer can also copy the file at a reload.
 func replacedCredential(h *host) {
 	replaceToken(h, day(2001))
 	h.run("systemctl", "restart", "edgeway")
@@ -62,8 +62,8 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig has systemd copy the file whenever it changes, with the units of cluster.md: no restart, no
-// reload.
+// replacedRootsKubeconfig uses the units of cluster.md, with which systemd copies the file whenever it changes,
+// without a restart or a reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
 	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")

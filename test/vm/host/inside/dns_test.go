@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// nameServer knows one name, and what it was asked for.
+// nameServer is a name server that knows one name. nameServer records the names that clients query.
 type nameServer struct {
 	name string
 	addr netip.Addr
@@ -25,7 +25,7 @@ type nameServer struct {
 	asked []string
 }
 
-// serveNames starts a server on a host, for UDP and TCP.
+// serveNames starts a name server on a host, for UDP and TCP.
 func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, addr netip.Addr) *nameServer {
 	t.Helper()
 	s := &nameServer{name: name, addr: addr}
@@ -66,7 +66,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 	return s
 }
 
-// stream answers over TCP, where each message has its length before it.
+// stream answers queries over TCP, where each message follows its length.
 func (s *nameServer) stream(conn net.Conn) {
 	defer conn.Close()
 	for {
@@ -88,7 +88,7 @@ func (s *nameServer) stream(conn net.Conn) {
 	}
 }
 
-// answer gives the address of the name, for IPv4; other names do not exist.
+// answer returns the IPv4 address of the known name. Other names do not exist.
 func (s *nameServer) answer(message []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)
@@ -118,7 +118,7 @@ func (s *nameServer) answer(message []byte) ([]byte, error) {
 	return b.Finish()
 }
 
-// heard gives the names that it was asked for and that end so.
+// heard returns the queried names that end with the suffix.
 func (s *nameServer) heard(suffix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package inside has the tests of package host that run in a virtual machine: they install, start,
-// restart, break and remove the package as an operator does, and look at what connections see.
+// Package inside contains the tests of package host that run in a virtual machine. These tests install, start,
+// restart, break and remove the package as an operator does, and check the connections of clients.
 //
-// Outside of such a machine they do nothing, as they change the host that they run on.
+// Outside of a virtual machine, the tests do nothing, because they change the host on which they run.
 package inside

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pins is where the unit edgeway-bpf pins.
+// pins is the directory in which the unit edgeway-bpf pins its BPF objects.
 const pins = "/run/edgeway_bpf/v2"
 
 const (
@@ -15,7 +15,8 @@ const (
 	tcFolder = "/etc/systemd/system/edgeway-bpf.service.d"
 )
 
-// ebpf needs the drop-in, by which a unit of its own loads the programs before the daemon starts.
+// ebpf tests the backend ebpf, which needs a drop-in. With the drop-in, a separate unit loads the programs before the
+// daemon starts.
 func ebpf(h *host) {
 	h.run("mkdir", "-p", fencesDir)
 	h.run("ln", "-s", "/usr/share/edgeway/ebpf.conf", fencesDir)
@@ -36,7 +37,7 @@ func ebpf(h *host) {
 	h.tcProgram()
 	h.repaired("ebpf", func() { h.run("nft", "flush", "ruleset") })
 	h.switches("nftables", func() { h.run("systemctl", "reload", "edgeway") })
-	h.run("systemctl", "start", "edgeway-bpf") // the switch has unloaded the programs, and a reload starts no unit
+	h.run("systemctl", "start", "edgeway-bpf") // the switch unloaded the programs, and a reload starts no unit
 	h.switches("ebpf", func() { h.run("systemctl", "reload", "edgeway") })
 	h.taken()
 	h.cleansUp()
@@ -45,8 +46,8 @@ func ebpf(h *host) {
 	}
 }
 
-// tcProgram turns the tc program on and off. Until the loader has the capability, status names the drop-in that adds
-// it.
+// tcProgram turns the tc program on and off. Until the loader has the necessary capability, edgeway status names the
+// drop-in that adds the capability.
 func (h *host) tcProgram() {
 	h.Helper()
 	h.Cleanup(func() {
@@ -78,7 +79,7 @@ func (h *host) tcProgram() {
 	h.taken()
 }
 
-// taken wants connections of this host to take the shortcut.
+// taken verifies that connections of this host take the shortcut.
 func (h *host) taken() {
 	h.Helper()
 	if _, err := os.Stat(pins); err != nil {

@@ -12,22 +12,22 @@ import (
 	"edgeway/test/netlab"
 )
 
-// nodePorts are those of the Service web, for a client on the network of the host's address.
+// nodePorts are the NodePort addresses of the Service web, for a client on the host's own network.
 var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 
-// asLeft is the state that the host has without rules of others.
+// noRules removes the rules of other programs from the host.
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain makes the daemon look at the host, which it otherwise does once a minute: its network has changed.
+	// lookAgain changes the network, so the daemon checks the host immediately instead of once a minute.
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
-// found is what a test reads of one finding of "edgeway doctor --json".
+// found holds the parts of a finding of "edgeway doctor --json" that a test reads.
 type found struct{ ID, Severity, Message, Fix string }
 
-// dropped wants the connections from outside to fail, and the doctor and the status to say whose rules drop them. It
-// gives the commands that the doctor knows.
+// dropped verifies that connections from outside fail, and that the doctor and the status name the owner of the rules
+// that drop them. dropped returns the fixes of the doctor.
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -63,7 +63,7 @@ func (h *host) dropped(whose string) (fix []string) {
 	return fix
 }
 
-// works wants all connections to be served, and nobody to complain.
+// works verifies that all connections are served and that the doctor reports no problem.
 func (h *host) works() {
 	h.Helper()
 	h.served()
@@ -72,7 +72,8 @@ func (h *host) works() {
 	}
 }
 
-// served leaves it to the doctor to warn of what needs a route that clients seldom have, to a ClusterIP.
+// served verifies that all connections are served and that the status is healthy. The doctor may still warn about
+// forwarded connections to a ClusterIP, for which clients seldom have a route.
 func (h *host) served() {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -90,13 +91,13 @@ func (h *host) served() {
 	})
 }
 
-// outside connects from the network that the host has its address on.
+// outside connects from the network of the host's address.
 func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables: the backend's rules stand before those of the others, and need no recipe.
+// withIPTables tests the backend iptables, whose rules precede the rules of other programs and need no recipe.
 func (h *host) withIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
@@ -108,7 +109,7 @@ func (h *host) withIPTables() {
 	h.onlyRulesOf("nftables")
 }
 
-// withoutRules is how each of the cases below ends.
+// withoutRules restores the backend and removes all rules of other programs at the end of a case.
 func (h *host) withoutRules() {
 	h.Cleanup(func() {
 		h.remove(backendFile)
@@ -130,7 +131,7 @@ func besideUFW(h *host) {
 	h.works()
 }
 
-// dockerUnit does to the rules what Docker 28 does when it starts: it keeps those of DOCKER-USER.
+// dockerUnit changes the rules in the same way as the start of Docker 28, which keeps the rules of DOCKER-USER.
 const dockerUnit = `[Service]
 Type=oneshot
 RemainAfterExit=yes
@@ -167,7 +168,7 @@ func besideDocker(h *host) {
 		h.run("sh", "-c", command)
 	}
 	h.works()
-	h.run("sh", "-c", noRules) // as a boot does
+	h.run("sh", "-c", noRules) // a boot does the same
 	h.run("systemctl", "restart", "docker")
 	h.dropped("Docker's policy drop of chain FORWARD")
 	h.withIPTables()
@@ -184,7 +185,8 @@ func besideDocker(h *host) {
 	h.works()
 }
 
-// besideFirewalld: it accepts what is translated, unless it is told not to, which 2.3.0 and later can be.
+// besideFirewalld tests firewalld, which accepts translated connections unless StrictForwardPorts is set. Only
+// firewalld 2.3.0 and newer has this setting.
 func besideFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })

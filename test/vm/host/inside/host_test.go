@@ -15,8 +15,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// network is the machine and who is around it: a client outside, and two endpoints that answer on port
-// 8080 of both families.
+// network is the network around the machine: a client outside, and two endpoints that answer on port 8080 of both
+// families.
 type network struct {
 	client, ep1, ep2 *netlab.Host
 	gateway          *netlab.Host // on the network of the machine's address
@@ -37,7 +37,7 @@ func newNetwork(t *testing.T) *network {
 			}
 		}
 	}
-	// Deprecated: a source only for those that ask for it.
+	// A deprecated address is the source only of connections that request it.
 	out, err := exec.CommandContext(t.Context(), "ip", "address", "add", ownAddr6, "dev", "lo", "preferred_lft", "0", "nodad").CombinedOutput()
 	if err != nil {
 		t.Fatalf("ip address add: %v\n%s", err, out)
@@ -51,10 +51,10 @@ type host struct {
 	*network
 }
 
-// patience is how long something may take for which no time is promised: the machine is slow.
+// patience is the time that an event without a promised time may take, because the machine is slow.
 const patience = 10 * time.Minute
 
-// run runs a program that must succeed, and gives what it printed.
+// run runs a program that must succeed and returns its output.
 func (h *host) run(name string, args ...string) string {
 	h.Helper()
 	out, code := h.try(name, args...)
@@ -64,10 +64,10 @@ func (h *host) run(name string, args ...string) string {
 	return out
 }
 
-// try runs a program and gives what it printed and its exit code.
+// try runs a program and returns its output and its exit code.
 func (h *host) try(name string, args ...string) (out string, code int) {
 	h.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // in clean-ups too
+	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // cleanups use it, too
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0")
 	start := time.Now()
 	raw, err := cmd.CombinedOutput()
@@ -80,13 +80,13 @@ func (h *host) try(name string, args ...string) (out string, code int) {
 	return strings.TrimSpace(string(raw)), cmd.ProcessState.ExitCode()
 }
 
-// show gives a property of a unit.
+// show returns a property of a unit.
 func (h *host) show(unit, property string) string {
 	h.Helper()
 	return h.run("systemctl", "show", "-P", property, unit)
 }
 
-// becomes waits for a unit's state.
+// becomes waits until a unit has a state.
 func (h *host) becomes(unit, want string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -97,7 +97,7 @@ func (h *host) becomes(unit, want string) {
 	})
 }
 
-// write makes a file that everybody may read, with its folder.
+// write creates a file that all users can read, and its directory.
 func (h *host) write(path, text string) {
 	h.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -108,7 +108,7 @@ func (h *host) write(path, text string) {
 	}
 }
 
-// remove removes a file or folder.
+// remove removes a file or a directory.
 func (h *host) remove(path string) {
 	h.Helper()
 	if err := os.RemoveAll(path); err != nil {
@@ -116,7 +116,8 @@ func (h *host) remove(path string) {
 	}
 }
 
-// within tries check until it gives nil, and tells how long that took. It leaves half of the time to what it waits for.
+// within repeats check until it returns nil, and returns the time until then. within sleeps for half of the time,
+// which leaves the processor to other programs.
 func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	h.Helper()
 	start := time.Now()
@@ -133,7 +134,7 @@ func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// eventually waits for text in what a program prints.
+// eventually waits until the output of a program contains the text.
 func (h *host) eventually(text, name string, args ...string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -145,7 +146,7 @@ func (h *host) eventually(text, name string, args ...string) {
 	})
 }
 
-// contains wants text in what a program printed.
+// contains verifies that the output of a program contains the text.
 func (h *host) contains(out, text string) {
 	h.Helper()
 	if !strings.Contains(out, text) {

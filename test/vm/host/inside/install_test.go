@@ -45,8 +45,9 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot: the check, which root runs, tells what the service's user cannot read, and how to mend it. The
-// service, which nothing but that can mend, is not started again and again.
+// kubeconfigOfRoot tests a kubeconfig that only root can read. config check, which root runs, reports that the
+// service's user cannot read the file, and the fix. systemd does not restart the service, because only the fix would
+// help.
 func kubeconfigOfRoot(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
@@ -100,7 +101,7 @@ func enableAndStart(h *host) {
 	h.run("edgeway", "status")
 }
 
-// privileged wants a process to be the user edgeway with these capabilities alone.
+// privileged verifies that a process has the user edgeway and exactly these capabilities.
 func (h *host) privileged(pid, caps string) {
 	h.Helper()
 	status, err := os.ReadFile("/proc/" + pid + "/status")
@@ -128,7 +129,8 @@ func (h *host) privileged(pid, caps string) {
 	}
 }
 
-// quiet wants no warning so far, and that systemd likes the units and keeps the two listeners.
+// quiet verifies that there are no warnings so far, that systemd accepts the units, and that systemd keeps the two
+// listeners.
 func quiet(h *host) {
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {
 		h.Errorf("warnings of a daemon that has all it needs:\n%s", out)
@@ -145,7 +147,7 @@ func quiet(h *host) {
 	}
 }
 
-// groupMayAsk: who is in the group needs no sudo for a question, and may change nothing.
+// groupMayAsk tests that a member of the group can query the daemon without sudo, but cannot change anything.
 func groupMayAsk(h *host) {
 	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
 	h.contains(h.run("setpriv", append(member, "status")...), "healthy")
@@ -159,7 +161,7 @@ func groupMayAsk(h *host) {
 	}
 }
 
-// stopLeavesServices: the kernel does the work.
+// stopLeavesServices tests that Services work while the daemon is stopped, because the kernel serves them.
 func stopLeavesServices(h *host) {
 	open := h.hold(clusterIP)
 	h.run("systemctl", "stop", "edgeway")
@@ -184,7 +186,8 @@ func startReturnsWhenServicesWork(h *host) {
 	}
 }
 
-// exposure is what systemd thinks of the sandbox; peers' units have 9.0 to 9.6.
+// exposure tests the score of the sandbox in "systemd-analyze security". The units of comparable programs have 9.0 to
+// 9.6.
 func exposure(h *host) { h.exposed(1.5) }
 
 func (h *host) exposed(most float64) {

@@ -13,16 +13,16 @@ import (
 const (
 	backendFile = "/etc/edgeway/conf.d/backend.toml"
 	legacyDir   = "/etc/systemd/system/edgeway.service.d"
-	legacyLock  = "/run/xtables.lock" // its programs leave it behind
+	legacyLock  = "/run/xtables.lock" // iptables-legacy leaves this file behind
 )
 
-// Capabilities as /proc/PID/status has them.
+// Capabilities in the format of /proc/PID/status.
 const (
 	netAdmin       = "0000000000001000"
 	netAdminAndRaw = "0000000000003000"
 )
 
-// iptablesNFT: the sandbox of the package is enough for it.
+// iptablesNFT tests the backend iptables-nft, for which the sandbox of the package is sufficient.
 func iptablesNFT(h *host) {
 	h.switches("iptables-nft", func() { h.run("systemctl", "reload", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
@@ -33,7 +33,7 @@ func iptablesNFT(h *host) {
 	h.cleansUp()
 }
 
-// iptablesLegacy needs the drop-in.
+// iptablesLegacy tests the backend iptables-legacy, which needs a drop-in.
 func iptablesLegacy(h *host) {
 	h.run("mkdir", "-p", legacyDir)
 	h.run("ln", "-s", "/usr/share/edgeway/iptables-legacy.conf", legacyDir)
@@ -58,7 +58,7 @@ func iptablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// iptablesWithoutRights: a daemon that may not even look at iptables-legacy has nothing to complain about.
+// iptablesWithoutRights tests that a daemon without the right to read the rules of iptables-legacy logs no warning.
 func iptablesWithoutRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")
@@ -77,7 +77,7 @@ func iptablesWithoutRights(h *host) {
 	}
 }
 
-// switches changes the backend by a reload or a restart, which no client may notice.
+// switches changes the backend by a reload or a restart and verifies that no client notices the change.
 func (h *host) switches(backend string, by func()) {
 	h.Helper()
 	h.Cleanup(func() { h.remove(backendFile) })
@@ -96,7 +96,7 @@ func (h *host) switches(backend string, by func()) {
 	h.contains(h.run("edgeway", "status"), "backend    "+backend+": in sync")
 }
 
-// onlyRulesOf waits until the kernel has rules of one backend alone.
+// onlyRulesOf waits until the kernel has rules of one backend and of no other backend.
 func (h *host) onlyRulesOf(backend string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -109,7 +109,7 @@ func (h *host) onlyRulesOf(backend string) {
 	})
 }
 
-// rules says of which backends the kernel has any.
+// rules reports which backends have rules in the kernel.
 func (h *host) rules() map[string]bool {
 	h.Helper()
 	tables := h.run("nft", "list", "tables")
@@ -121,7 +121,7 @@ func (h *host) rules() map[string]bool {
 	return rules
 }
 
-// repaired wants a loss of rules to be noticed and repaired.
+// repaired verifies that the daemon notices and repairs a loss of rules.
 func (h *host) repaired(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()
@@ -138,7 +138,7 @@ func (h *host) repaired(backend string, lose func()) {
 	h.answersOutside(nodePort)
 }
 
-// cleansUp stops the daemon and has it removed from the kernel; then it is started with nftables again.
+// cleansUp stops the daemon, runs edgeway cleanup, and starts the daemon with nftables again.
 func (h *host) cleansUp() {
 	h.Helper()
 	h.run("systemctl", "stop", "edgeway")
@@ -149,7 +149,7 @@ func (h *host) cleansUp() {
 			h.Errorf("after edgeway cleanup there are rules of %s", name)
 		}
 	}
-	// Nothing else on this machine has rules.
+	// No other program on this machine has rules.
 	if left := netlab.WithoutEmptyTables(h.run("nft", "list", "ruleset")); left != "" {
 		h.Errorf("after edgeway cleanup there is\n%s", left)
 	}

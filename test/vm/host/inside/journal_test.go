@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// journal: a fault has a name that the catalog explains, and fields to search by.
+// journal tests that a fault in the journal has a message ID that the catalog explains, and fields for searches.
 func journal(h *host) {
 	const file = "/etc/edgeway/manifests/faulty.yaml"
 	h.write(file, strings.Replace(Manifest("faulty", "10.96.0.40", "fd00:96::40", 30086),

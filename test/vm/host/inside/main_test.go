@@ -8,7 +8,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// jobDir is where the files of the job are: packages, manifests and this program.
+// jobDir is the directory of the job's files: packages, manifests and this program.
 const jobDir = "/vm/job"
 
 func TestMain(m *testing.M) {
@@ -20,15 +20,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// scenario is one case. They share the machine and stand in the order in which they run.
+// scenario is one case. All scenarios share the machine and run in order.
 type scenario struct {
 	name string
 	run  func(*host)
-	// vital: without it the ones after it say nothing.
+	// vital reports whether the test skips the later scenarios if this scenario fails.
 	vital bool
 }
 
-// TestPackage is the life of the package on a host.
+// TestPackage tests the life of the package on a host.
 func TestPackage(t *testing.T) {
 	before := takeInventory(t)
 	play(t, []scenario{
@@ -67,8 +67,8 @@ func TestPackage(t *testing.T) {
 	})
 }
 
-// TestBoot is a host that boots while its API server cannot be reached. The package is there, with a
-// kubeconfig, and with the state that a daemon left behind.
+// TestBoot tests a host that boots while its API server is unreachable. The host has the package, a kubeconfig, and
+// the state of an earlier daemon.
 func TestBoot(t *testing.T) {
 	play(t, []scenario{
 		{name: "Services from the last-known state", run: servicesFromLastKnown},
@@ -80,7 +80,7 @@ func TestBoot(t *testing.T) {
 	})
 }
 
-// TestRelease is a host that takes Edgeway from a signed repository.
+// TestRelease tests a host that installs Edgeway from a signed repository.
 func TestRelease(t *testing.T) {
 	play(t, []scenario{
 		{name: "install from the repository", run: installFromRepository, vital: true},

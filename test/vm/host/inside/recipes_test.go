@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRecipes follows the recipes of the guides, beside the programs that they are for.
+// TestRecipes follows the recipes of the guides on a host with the programs of the recipes.
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
@@ -18,7 +18,7 @@ func TestRecipes(t *testing.T) {
 	})
 }
 
-// The Service web of a host whose cluster has a name server.
+// The addresses of the Service web, and of the cluster's name server.
 const (
 	webIP  = "10.96.0.20:80"
 	webIP6 = "[fd00:96::20]:80"
@@ -76,14 +76,14 @@ func (h *host) follow(guide, program string) {
 			commands.WriteString(command)
 		case commands.Len() > 0 && strings.TrimSpace(line) != "":
 			h.Logf("%s", commands.String())
-			h.run("sh", "-ec", "sudo() { \"$@\"; }\n"+commands.String()) // the machine is without it
+			h.run("sh", "-ec", "sudo() { \"$@\"; }\n"+commands.String()) // the machine has no sudo
 			return
 		}
 	}
 	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
-// besideResolved asks for names of the cluster and for others, which have name servers of their own.
+// besideResolved resolves names of the cluster and other names, which have different name servers.
 func besideResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"
 	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))
@@ -109,7 +109,7 @@ func besideResolved(h *host) {
 		h.Errorf("a name that does not exist: %s", out)
 	}
 
-	// Without a default route Edgeway has one to the ClusterIPs.
+	// Without a default route, Edgeway adds a route to the ClusterIPs.
 	h.run("ip", "route", "del", "default")
 	h.Cleanup(func() { h.run("ip", "route", "add", "default", "via", "192.0.2.1") })
 	h.eventually("10.96.0.0/12", "ip", "route", "show", "proto", "edgeway")

@@ -7,7 +7,7 @@ import (
 
 const repository = jobDir + "/repository"
 
-// aptOf runs apt-get with this repository as the only one.
+// aptOf runs apt-get with the repository as its only source.
 func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	h.Helper()
 	const list = "/etc/apt/sources.list.d/edgeway.list"
@@ -16,7 +16,7 @@ func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	return h.try("apt-get", append(options, args...)...)
 }
 
-// take installs this version from the repository.
+// take installs a version from the repository.
 func (h *host) take(version string) {
 	h.Helper()
 	out, code := h.aptOf(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades", "edgeway="+version)
@@ -36,7 +36,7 @@ func installFromRepository(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 }
 
-// changedRepository expects apt to refuse a repository whose index was modified.
+// changedRepository verifies that apt refuses a repository whose index was modified.
 func changedRepository(h *host) {
 	const changed = "/var/tmp/changed"
 	h.run("cp", "-r", repository, changed)
@@ -62,8 +62,8 @@ func upgradeAndBack(h *host) {
 	}
 }
 
-// stateOfLaterVersion has its format's version in the first line of each file. The daemon waits for its API server, says
-// why once, and keeps the files.
+// stateOfLaterVersion changes the format version in the first line of each state file. The daemon waits for its API
+// server, logs the reason once, and keeps the files.
 func stateOfLaterVersion(h *host) {
 	const dir = "/var/lib/edgeway"
 	h.run("systemctl", "stop", "edgeway")

@@ -15,16 +15,16 @@ import (
 	"edgeway/test/netlab"
 )
 
-// inventory is what a package could leave behind.
+// inventory holds the files, rules and users that a package could leave behind.
 type inventory struct {
 	files        map[string]bool
 	rules, users string
 }
 
-// ours are the lines of the package's user and groups in inventory.users.
+// ours matches the lines of the package's user and groups in inventory.users.
 var ours = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
-// others are folders that change in any case: systemd's, dpkg's and apt's own records, logs, and the job's.
+// others are directories that change in any case: the records of systemd, dpkg and apt, logs, and the job's files.
 var others = []string{
 	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
@@ -40,7 +40,7 @@ func takeInventory(t *testing.T) inventory {
 		if err == nil {
 			inv.files[path] = true
 		}
-		return nil // what vanishes meanwhile is no matter
+		return nil // files may disappear during the walk
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,10 +84,11 @@ func removeKeeps(h *host) {
 	h.answers(clusterIP)
 }
 
-// purgeLeavesNothing purges a package that runs. The user stays: a later one could get its number, and its files.
+// purgeLeavesNothing purges a running package. The package's user stays, because a later user could get its ID and
+// its files.
 func purgeLeavesNothing(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
-	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // where drop-ins of other scenarios were
+	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // other scenarios had drop-ins here
 	h.run("apt-get", "purge", "-q", "-y", "edgeway")
 	after := takeInventory(h.T)
 	for _, path := range slices.Sorted(maps.Keys(after.files)) {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// While the daemon is stopped or restarted, nobody may notice:
-//   - new connections to a ClusterIP are all served: the kernel does it;
-//   - none to a NodePort on loopback is refused: systemd holds the listener;
-//   - a connection that was there before goes on, to a ClusterIP.
+// unnoticed verifies that no client notices that the daemon stops or restarts:
+//   - All new connections to a ClusterIP are served, because the kernel does that.
+//   - No new connection to a NodePort on loopback is refused, because systemd holds the listener.
+//   - An established connection to a ClusterIP survives.
 func (h *host) unnoticed(disturb func()) {
 	h.Helper()
 	held := h.hold(clusterIP, clusterIP6)
@@ -23,7 +23,7 @@ func (h *host) unnoticed(disturb func()) {
 	h.undisturbed(cluster)
 	for _, c := range []*traffic{loop4, loop6} {
 		h.end(c)
-		// A connection that the daemon was relaying ends with it.
+		// A connection that the daemon relays ends with the daemon.
 		if c.refused+c.failed > 0 {
 			h.Errorf("%s: %d connections refused, %d failed, want none", c.addr, c.refused, c.failed)
 		}
@@ -32,7 +32,7 @@ func (h *host) unnoticed(disturb func()) {
 	h.becomes("edgeway-ready.target", "active")
 }
 
-// held are open connections.
+// held is a list of open connections.
 type held []net.Conn
 
 func (h *host) hold(addrs ...string) (open held) {
@@ -77,7 +77,7 @@ func killed(h *host) {
 	})
 }
 
-// restarted waits for another process than before, and for it to be ready.
+// restarted waits until another process than before is ready.
 func (h *host) restarted(before string) {
 	h.Helper()
 	took := h.within(2*patience, func() error {
@@ -99,7 +99,7 @@ func upgrade(h *host) {
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
 }
 
-// watchdog stops the daemon's process: that it does nothing any more has to be noticed.
+// watchdog stops the daemon's process and verifies that systemd notices this and starts another process.
 func watchdog(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=20s\nTimeoutAbortSec=10s\n")
@@ -117,15 +117,16 @@ func watchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// firewallRestart is what flushes all rules on most hosts: the restart of nftables.service flushes twice.
+// firewallRestart restarts nftables.service, which flushes all rules on most hosts. One restart flushes the rules
+// twice.
 func firewallRestart(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
 	outage, restart := h.flushed()
 	limit := max(time.Second, 2*restart)
 	if outage > limit {
-		// The machine is emulated, and may have had to wait for a processor: once more. A minute later, as
-		// the daemon does not hurry in a fight with another program.
+		// The machine is emulated and may have waited for a processor, so the test tries again. The test waits for a
+		// minute first, because the daemon repairs slowly while another program keeps changing the rules.
 		time.Sleep(61 * time.Second)
 		outage, restart = h.flushed()
 		limit = max(time.Second, 2*restart)
@@ -137,12 +138,12 @@ func firewallRestart(h *host) {
 	h.answersOutside(nodePort)
 }
 
-// flushed restarts nftables.service and gives the longest time without Services, and that of the restart, which tells
-// how fast the machine is.
+// flushed restarts nftables.service. flushed returns the longest time without Services, and the duration of the
+// restart, which shows how fast the machine is.
 func (h *host) flushed() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
-	// A lost packet is sent again only after a second: better another connection.
+	// TCP sends a lost packet again only after a second, so the client opens another connection instead.
 	c := h.impatientTraffic(clusterIP, 5*time.Millisecond, 200*time.Millisecond)
 	start := time.Now()
 	h.run("systemctl", "restart", "nftables")
@@ -156,14 +157,14 @@ func (h *host) flushed() (outage, restart time.Duration) {
 		return err
 	})
 	h.end(c)
-	// A connection may have waited for the repair instead of failing. That the rules were gone is what the
-	// counted repair says.
+	// A connection may have waited for the repair instead of failing. The number of repairs shows that the rules were
+	// gone.
 	outage = max(c.outage, c.longest)
 	h.Logf("no answer for %d ms", outage.Milliseconds())
 	return outage, restart
 }
 
-// repairs gives the line about repairs of the status.
+// repairs returns the number of repairs in edgeway status, or "" if there are none.
 func (h *host) repairs() string {
 	for line := range strings.Lines(h.run("edgeway", "status")) {
 		if strings.HasPrefix(line, "drift") {

@@ -11,7 +11,7 @@ import (
 
 const fencesDir = "/etc/systemd/system/edgeway.service.d"
 
-// sandbox wants of the process what the unit promises beyond the score of "systemd-analyze security".
+// sandbox tests what the unit promises in addition to the score of "systemd-analyze security".
 func sandbox(h *host) {
 	pid := h.show("edgeway", "MainPID")
 	h.run("cp", "/usr/bin/true", "/var/lib/edgeway/program")
@@ -42,15 +42,16 @@ func sandbox(h *host) {
 	}
 }
 
-// programsOfItsOwn prints where a program can be written and executed, of the daemon's own folder and those with file
-// systems.
+// programsOfItsOwn prints the directories in which a program can be written and executed. programsOfItsOwn tries the
+// daemon's own directory and all mount points.
 const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
 	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
 	if "$dir/own" 2>/dev/null; then echo "$dir"; fi
 	rm "$dir/own"
 done`
 
-// programOutOfMemory: the limit kills a program of the daemon, as it may nft, and nothing else.
+// programOutOfMemory tests that the memory limit kills only the daemon's child program that exceeds the limit, such
+// as nft.
 func programOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
@@ -73,7 +74,7 @@ func programOutOfMemory(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// memory is what the machine has, in bytes.
+// memory returns the memory of the machine in bytes.
 func memory(h *host) uint64 {
 	h.Helper()
 	var kib uint64
@@ -87,7 +88,8 @@ func memory(h *host) uint64 {
 	return kib << 10
 }
 
-// restartSteps are for the versions of systemd that know them; "nothing to complain about" is the test for the others.
+// restartSteps tests the versions of systemd that support RestartSteps=. The scenario "nothing to complain about"
+// tests the other versions.
 func restartSteps(h *host) {
 	var version int
 	text := h.run("systemctl", "--version")
@@ -103,7 +105,8 @@ func restartSteps(h *host) {
 	}
 }
 
-// fences are the settings that install.md leaves to the operator. A port outside of them is named.
+// fences tests the settings that install.md leaves to the operator. The journal names a port outside of the allowed
+// ports.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
@@ -116,7 +119,7 @@ func fences(h *host) {
 	})
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
-	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // a socket from before would be kept
+	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // systemd would keep an earlier socket
 	h.within(patience, func() error {
 		_, err := ask("10.96.0.50:80")
 		return err

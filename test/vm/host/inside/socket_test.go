@@ -4,7 +4,8 @@ import (
 	"net"
 )
 
-// socketBeforeDaemon: who connects to a port that is held from early boot waits for the daemon.
+// socketBeforeDaemon tests that a client waits for the daemon if it connects to a port that systemd holds from early
+// boot.
 func socketBeforeDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "enable", "--now", "edgeway-nodeport@30080.socket")
@@ -26,14 +27,14 @@ func socketBeforeDaemon(h *host) {
 	h.answers(loopback, loopback6)
 }
 
-// socketStartsDaemon: a client is reason enough to start it.
+// socketStartsDaemon tests that a client's connection starts the daemon.
 func socketStartsDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.answers(loopback)
 	h.becomes("edgeway", "active")
 }
 
-// socketOfNoNodePort has no Service behind it.
+// socketOfNoNodePort tests a socket unit for a port that is not a NodePort.
 func socketOfNoNodePort(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "start", "edgeway-nodeport@30999.socket")
@@ -46,7 +47,8 @@ func socketOfNoNodePort(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// portTaken: a NodePort on loopback that another program has is served when that program lets go.
+// portTaken tests that a NodePort on loopback whose port another program uses is served when that program closes the
+// port.
 func portTaken(h *host) {
 	const addr = "127.0.0.1:30085"
 	other, err := net.Listen("tcp", addr)
@@ -54,7 +56,7 @@ func portTaken(h *host) {
 		h.Fatal(err)
 	}
 	defer other.Close()
-	h.run("systemctl", "stop", "edgeway") // systemd starts no socket unit of a service that runs
+	h.run("systemctl", "stop", "edgeway") // systemd starts no socket unit of a running service
 	if out, code := h.try("systemctl", "start", "edgeway-nodeport@30085.socket"); code == 0 {
 		h.Errorf("socket unit started: %s", out)
 	}
@@ -67,7 +69,7 @@ func portTaken(h *host) {
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
 	h.eventually("NodePort not served on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
-	h.run("systemctl", "restart", "edgeway") // with a port that is taken from the start
+	h.run("systemctl", "restart", "edgeway") // now the port is taken from the start
 	h.answers("10.96.0.30:80", loopback)
 	other.Close()
 	took := h.within(2*patience, func() error {

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// before has what an earlier version left on the host. The package of that version is there on demand.
+// before is the directory with the state of an earlier version. beforePackage is the package of that version, which
+// is optional.
 const (
 	before        = jobDir + "/before"
 	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
 )
 
-// TestUpgrade is a host with the configuration, the last-known state and the kernel's rules of an earlier version. Its
-// API server cannot be reached.
+// TestUpgrade tests a host with the configuration, the last-known state and the kernel's rules of an earlier version.
+// The API server is unreachable.
 func TestUpgrade(t *testing.T) {
 	play(t, []scenario{
 		{name: "reboot after the upgrade", run: servicesFromLastKnown},
@@ -29,8 +30,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed wants the place of each removed key in the check and the status, and a warning of it in the
-// journal.
+// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the place of each
+// removed key.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
 	if err != nil {
@@ -67,7 +68,8 @@ func removedKeysAreNamed(h *host) {
 	}
 }
 
-// externalIPsNeedConsent wants the status to name an external IP that the earlier version served, with a fix that helps.
+// externalIPsNeedConsent verifies that the status names an external IP that the earlier version served, with a fix
+// that works.
 func externalIPsNeedConsent(h *host) {
 	const fix, file = `proxy.allow_external_ips = ["198.51.100.99/32"]`, "/etc/edgeway/conf.d/external.toml"
 	h.contains(h.run("edgeway", "status"), fix)
@@ -80,7 +82,8 @@ func externalIPsNeedConsent(h *host) {
 	h.answers("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host where the earlier one served. Without its package, its rules serve.
+// upgradeFromBefore starts this version on a host that the earlier version served. Without the package of the earlier
+// version, only its rules serve.
 func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
@@ -95,7 +98,7 @@ func upgradeFromBefore(h *host) {
 		h.undisturbed(cluster)
 		open.stillServed(h)
 	} else {
-		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know it, and would ask
+		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know this file and would ask
 		h.apt("edgeway_0.9.0-1_amd64.deb")
 		h.run("systemctl", "start", "edgeway")
 		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")

@@ -1,4 +1,4 @@
-# Says what this machine is, and fails if systemd is not content with the boot.
+# Prints the versions of this machine, and fails if systemd reports a problem with the boot.
 uname -r
 nft --version
 systemctl --version | head -n 1
