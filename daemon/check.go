@@ -47,9 +47,8 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 		c.service = u.Username == ServiceUser
 	}
 	for _, name := range config.Overlooked(path) {
-		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: it is not read, as its name does not end with "+
-			".toml",
-			name))
+		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: not read, because its name "+
+			"does not end with .toml", name))
 	}
 	for _, r := range cfg.Removed {
 		c.add(fault.New("removed-key", fault.Problem, "remove this line from the file", "%s", r))
@@ -84,7 +83,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	host, err := nodeinfo.Read(hostOptions(c.cfg))
 	if err != nil {
 		c.add(fault.New(planner.ServiceRangeNetworkID, fault.Warning, "run this command again",
-			"proxy.service_cidrs could not be compared with the networks of this host: %v", err))
+			"cannot compare proxy.service_cidrs with the networks of this host: %v", err))
 		return
 	}
 	for _, f := range planner.CheckServiceCIDRs(c.cfg.Proxy.ServiceCIDRs, host) {
@@ -106,7 +105,7 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	case err == nil, !unsupported && !c.installed:
 		return
 	case !unsupported:
-		f.Severity, f.Message, f.Fix = fault.Warning, "it could not be checked whether the backend can run: "+err.Error(),
+		f.Severity, f.Message, f.Fix = fault.Warning, "cannot check whether the backend can run: "+err.Error(),
 			"run this command as root"
 	case !c.installed:
 		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHost
@@ -165,7 +164,7 @@ func (c *configCheck) checkSandbox() {
 		for _, h := range hidden {
 			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
 				c.add(fault.New("sandbox", level, "move it to "+filepath.Dir(config.DefaultPath),
-					"%s: edgeway.service does not see what is below %s (%s)", path, h.folder, h.setting))
+					"%s: edgeway.service cannot see files below %s (%s)", path, h.folder, h.setting))
 			}
 		}
 	}
@@ -191,10 +190,10 @@ func (c *configCheck) checkKubeconfig() {
 	failed, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
-		c.add(fault.New(kubeconfigID, fault.Warning, "it is there only while the service runs",
-			"%v: it could not be checked", err))
+		c.add(fault.New(kubeconfigID, fault.Warning, "the path exists only while the service runs",
+			"cannot check it: %v", err))
 	case errors.Is(err, fs.ErrPermission) && !c.service && os.Geteuid() != 0:
-		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root", "%v: it could not be checked", err))
+		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root", "cannot check it: %v", err))
 	default:
 		c.add(fault.New(kubeconfigID, fault.Problem, kube.Advice(err), "%v", err))
 	}

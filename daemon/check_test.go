@@ -95,7 +95,7 @@ func TestABackendThatCannotRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "nft"), []byte(refuses), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := check(true); !strings.HasPrefix(got, "warning backend: it could not be checked") || !strings.HasSuffix(got, "run this command as root") {
+	if got := check(true); !strings.HasPrefix(got, "warning backend: cannot check whether") || !strings.HasSuffix(got, "run this command as root") {
 		t.Errorf("without the right: %q", got)
 	}
 	if got := check(false); got != "" {
@@ -113,7 +113,7 @@ func TestWhatIsPermanent(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{errors.New("it does not parse"), true},
+		{errors.New("cannot be parsed"), true},
 		{at(syscall.EACCES), true},
 		{at(syscall.EPERM), true},
 		{at(syscall.ENOENT), false}, // another program may still create the file

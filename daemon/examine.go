@@ -53,7 +53,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		found = append(found, credentials...)
 	}
 	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
-		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to look at: %s",
+		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to check: %s",
 			oneLine(err))
 		if h.Unprivileged { // the cause may be a file that only root can read
 			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
@@ -68,7 +68,7 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // notLoaded returns the fault of a configuration that is invalid, or that this user cannot read.
 func notLoaded(err error) fault.Fault {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration cannot be read: %s",
+		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration is unreadable: %s",
 			oneLine(err))
 	}
 	return fault.New("configuration", fault.Problem, "edgeway config check",
@@ -80,12 +80,13 @@ func unasked(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:
 		return fault.New("daemon", fault.Warning, notLoaded(invalid).Fix,
-			"no daemon answers at %s, the default socket, which is tried where the configuration cannot be used: one that runs may have another", config.DefaultSocket)
+			"no daemon answers at %s, the default socket, which is tried because the configuration is unusable: "+
+				"a running daemon may use another socket", config.DefaultSocket)
 	case !silent && os.Geteuid() != 0:
-		return fault.New("daemon", fault.Warning, doctor.AsRoot, "the daemon cannot be asked: %v", err)
+		return fault.New("daemon", fault.Warning, doctor.AsRoot, "cannot query the daemon: %v", err)
 	case !silent:
 		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what it does",
-			"the daemon cannot be asked: %v", err)
+			"cannot query the daemon: %v", err)
 	}
 	return f
 }

@@ -84,11 +84,11 @@ func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 	go func() { _ = server.Serve(l) }() // until the server is closed
 	t.Cleanup(func() { _ = server.Close() })
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "the daemon cannot be asked: facts: the daemon answered 403") {
+	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "cannot query the daemon: facts: the daemon answered 403") {
 		t.Errorf("a daemon that refuses: %+v, found %+v", h.Unasked, found)
 	}
 	h, _ = Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
-	if !strings.Contains(h.Unasked.Message, "one that runs may have another") {
+	if !strings.Contains(h.Unasked.Message, "a running daemon may use another socket") {
 		t.Errorf("an invalid configuration: %+v", h.Unasked)
 	}
 }

@@ -51,11 +51,11 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	}{
 		{config.FastPath{}, proxiers.Component{}, "", other, plan.FromOutside, eth0, ""},
 		{config.FastPath{}, proxiers.Component{}, "", web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
-		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, once it was answered"},
-		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, once it was answered"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, after the first answer"},
+		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, after the first answer"},
 		{on, proxiers.Component{}, "", other, plan.FromOutside, eth0, "no: the Service has not opted in"},
-		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: it is for what this host forwards"},
-		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: an end of it is on this host"},
+		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: the fast path is for forwarded connections"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: one end is on this host"},
 		{on, proxiers.Component{}, "no flowtable", web, plan.FromOutside, eth0, "no: no flowtable"},
 		{on, alone, "", web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
 	} {

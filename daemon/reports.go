@@ -275,8 +275,8 @@ func (f *fastPath) faults() []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: proxiers.FastPathFault, Severity: fault.Warning,
-		Message: "There is no fast path, all connections take the rules: " + why,
-		Fix:     "fastpath.enabled = false  # if this host is to do without",
+		Message: "There is no fast path, so all connections use the rules: " + why,
+		Fix:     "fastpath.enabled = false  # if this host needs no fast path",
 	}}
 }
 
@@ -309,17 +309,17 @@ func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo
 	case missing != "":
 		return "no: " + missing
 	case svc.Name.Protocol == plan.SCTP:
-		return "no: SCTP has none"
+		return "no: there is no fast path for SCTP"
 	case !svc.LongLived:
 		return "no: the Service has not opted in, by the annotation edgeway.io/traffic-hint: LongLived or in " +
 			"fastpath.services"
 	case origin == plan.FromHost:
-		return "no: it is for what this host forwards, not for its own connections"
+		return "no: the fast path is for forwarded connections, not for this host's own"
 	}
 	for _, w := range ways {
 		if w.Local {
-			return "no: an end of it is on this host, and it is for what this host forwards"
+			return "no: one end is on this host, and the fast path is for forwarded connections"
 		}
 	}
-	return "yes, once it was answered"
+	return "yes, after the first answer"
 }

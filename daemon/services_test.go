@@ -139,7 +139,7 @@ func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
 		web, old := got[0], got[1]
 		if web.ID != planner.NoEndpointID || !web.Since.Equal(time.Now()) || !old.Since.IsZero() ||
 			web.Scope != (fault.Scope{ServicePort: "ns/web:http/TCP"}) ||
-			web.String() != "Service ns/web: spec.ports[0]: none of its endpoints is ready: 10.1.0.1" {
+			web.String() != "Service ns/web: spec.ports[0]: no endpoint is ready: 10.1.0.1" {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Hour)

@@ -34,9 +34,9 @@ func configCommand(g *globals) *cobra.Command {
 			Use:   "check",
 			Short: "Check the configuration, the kubeconfig and the manifests, and list all errors",
 			Long: `Check the configuration file and its drop-ins, the kubeconfig and the files that it names, the
-web configuration and all manifests. What the daemon would refuse or leave out is an error, and so is a key that a new version no longer has.
-Without a kubeconfig, a port of a Service that has no endpoint is a warning.
-Each line names the file with the line, or the object, and what to do.
+web configuration and all manifests. It is an error if the daemon would refuse or leave out something, or if this
+version no longer has a key. Without a kubeconfig, a port of a Service that has no endpoint is a warning. Each line
+names the file with the line, or the object, and what to do.
 
 As root, the command runs again as the user edgeway for a configuration in /etc/edgeway, because the service reads it
 with the rights of that user. A backend that cannot run on this host is an error there, and a warning for files
@@ -72,7 +72,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 		if err != nil { // a container may not permit the change of user
 			refused = append(refused, fault.New("permissions", fault.Warning,
 				"run: sudo -u "+daemon.ServiceUser+" edgeway config check",
-				"it could not be checked whether the user %s may read the files: %v", daemon.ServiceUser, err))
+				"cannot check whether the user %s may read the files: %v", daemon.ServiceUser, err))
 		}
 	}
 	found, err := daemon.CheckConfig(cmd.Context(), path)

@@ -17,21 +17,22 @@ import (
 func doctorCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [namespace/name]",
-		Short: "Look at this host for what keeps connections to Services from working",
-		Long: `Look at this host for what keeps connections to Services from working, and say how to fix it.
+		Short: "Find out why connections to Services fail on this host",
+		Long: `Find out why connections to Services fail on this host, and how to fix it.
 
-Each line is one check: ok, a notice, a warning (it works, with a restriction), a problem (connections fail) or
-unhealthy (the kernel does not hold the plan). It says what was seen, and below it stands the command, or the key of the
-configuration, that fixes it. Nothing is changed.
+Each line is the result of one check: ok, a notice, a warning (connections work, with a restriction), a problem
+(connections fail) or unhealthy (the kernel does not hold the plan). Below it is the fix: a command, or a key of the
+configuration. The command changes nothing.
 
-With a running daemon its plan is looked at. Without one it is made of the configuration, the manifests and what the
-API server, or else the last-known state, says. Run it as root: others may not read the kubeconfig and the state.
+The command checks the plan of the running daemon. Without a daemon, it makes a plan from the configuration, the
+manifests, and the objects of the API server or else the last-known state. Run it as root, because other users cannot
+read the kubeconfig and the state.
 
-With --connect it connects from this host to the frontends of Services and to their endpoints, closes the connections at
-once, and says on which side the fault lies. With --trace, too, it has the kernel trace the packets of one connection that
-is not answered, and names the rule that drops them, whoever made it.
+With --connect, the command connects from this host to the frontends of Services and to their endpoints, closes the
+connections immediately, and says which side is at fault. With --trace, it also has the kernel trace the packets of one
+connection that gets no answer, and names the rule of any program that drops them.
 
-The exit code is 4 when there is a problem, and else 0, also with warnings.`,
+The exit code is 4 if there is a problem, and otherwise 0, also with warnings.`,
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
 		Args:    between(0, 1),
 
@@ -40,10 +41,10 @@ The exit code is 4 when there is a problem, and else 0, also with warnings.`,
 	out := outputFlag(cmd)
 	var try connect.Options
 	connects := cmd.Flags().Bool("connect", false,
-		"connect to all Services, or to the one that is named, and to their endpoints")
+		"connect to the named Service, or to all Services, and to the endpoints")
 	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also over UDP")
 	cmd.Flags().BoolVar(&try.Trace, "trace", false,
-		"with --connect: name the rule that drops what is not answered (traces that one connection)")
+		"with --connect: trace one connection that gets no answer, and name the rule that drops it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
 			return coded{errors.New("a Service, --udp and --trace need --connect"), exitUsage}

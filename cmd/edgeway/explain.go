@@ -19,13 +19,13 @@ func explainCommand(g *globals) *cobra.Command {
 		Short: "Show what happens to a new connection, why, and how to fix it",
 		Long: `Show what happens to a new connection, why, and how to fix it.
 
-The source is an address, or "host" for this host itself: then the kernel is asked for the route and the source. An
-interface may follow the address, as in 10.244.0.5@cni0, where pods are detected by the interface that they come in by.
+The source is an address, or "host" for this host itself: then the kernel chooses the route and the source address. An
+interface can follow the address, as in 10.244.0.5@cni0, if Edgeway detects pods by their interface.
 
-The destination is an address and a port, localhost and a port, or the name of a Service, with its namespace if others
-have the name, and with one of its ports, as a number or by its name, if it has several. An address whose Services have
-one port needs none. Of a Service's addresses, one is taken that such a client uses.
-The protocol is tcp (the default), udp or sctp.
+The destination is an address and a port, localhost and a port, or the name of a Service. A Service's name needs the
+namespace if several namespaces have that name, and a port, as a number or a name, if the Service has several ports. An
+address needs no port if its Services have only one. If a Service has several addresses, the command takes one that such
+a client uses. The protocol is tcp (the default), udp or sctp.
 
 If the rules forward a TCP connection, the command checks that something answers. It connects to the destination and, if
 the source is not this host, to the endpoints. It closes the connections at once.`,

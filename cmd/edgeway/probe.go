@@ -15,8 +15,8 @@ func probeCommand(g *globals) *cobra.Command {
 		Short: "Check whether this host has what the backends need; changes nothing",
 		Long: `Check for each backend whether this host has the kernel features and the programs that it needs.
 
-Nothing is changed. The exit code is that of the configured backend, or of the default one if there is no valid
-configuration.`,
+The command changes nothing. It fails if the configured backend cannot run, or the default backend if there is no
+valid configuration.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.LoadConfig(g.config)

@@ -59,7 +59,7 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), dry.wait,
-		fmt.Errorf("they have not listed all objects within %s: raise --wait", dry.wait))
+		fmt.Errorf("the sources did not list all objects within %s: raise --wait", dry.wait))
 	defer cancel()
 	logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	plan, problems, err := daemon.MakePlan(ctx, cfg, logger)

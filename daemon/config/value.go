@@ -216,7 +216,7 @@ func list[T comparable](p *[]T, parse func(string) (T, error)) value {
 					return err
 				}
 				if slices.Contains(all, t) {
-					return fmt.Errorf("%q stands there twice", s)
+					return fmt.Errorf("%q is a duplicate", s)
 				}
 				all = append(all, t)
 			}

@@ -121,7 +121,7 @@ func broken() ServiceInput {
 		Name: "/etc/edgeway/manifests/half.yaml:3",
 	}.Fault(
 		"",
-		"it does not parse",
+		"cannot be parsed",
 	)
 	half.At, half.Fix = "/etc/edgeway/manifests/half.yaml:3", "edgeway config check"
 	s.Snapshot.Problems = append(s.Snapshot.Problems, half)
@@ -149,7 +149,7 @@ func TestStatesOfServices(t *testing.T) {
 	}{
 		"web":      {ServiceIsServed, 2, 2, ""},
 		"lost":     {ServiceNoReady, 0, 0, "no EndpointSlice"},
-		"idle":     {ServiceNoReady, 0, 2, "none of its endpoints is ready"},
+		"idle":     {ServiceNoReady, 0, 2, "no endpoint is ready"},
 		"renamed":  {ServiceNoReady, 0, 1, `"http"`},
 		"twin":     {ServiceLeftOut, 0, 1, "10.96.0.1:80/TCP belongs to Service shop/web"},
 		"invalid":  {ServiceLeftOut, 0, 0, "spec.ports: it has no valid port"},

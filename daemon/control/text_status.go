@@ -129,9 +129,9 @@ func (s Status) sources(p *text.Screen) {
 		state := "has not listed all objects yet"
 		switch {
 		case src.Partial:
-			state = "not read whole"
+			state = "not read completely"
 		case src.Refused:
-			state = "answers, but does not give its objects"
+			state = "answers, but does not send its objects"
 		case src.Err != "":
 			state = "unreachable"
 		case src.Synced:

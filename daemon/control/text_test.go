@@ -231,9 +231,9 @@ func TestExplanationText(t *testing.T) {
 func TestDoctorText(t *testing.T) {
 	h := &doctor.Host{Config: config.Default()}
 	ok := []fault.Fault{
-		fault.New("daemon", fault.OK, "", "the daemon, process 4711, has plan 7 in force"),
+		fault.New("daemon", fault.OK, "", "the daemon (process 4711) has programmed plan 7 in force"),
 		fault.New("ip-forward", fault.OK, "", "the kernel forwards IPv4"),
-		fault.New("firewall", fault.OK, "", "no rule of other programs drops connections of Services, as far as nft and iptables list their rules"),
+		fault.New("firewall", fault.OK, "", "no rule of another program drops connections to Services, as far as nft and iptables list their rules"),
 	}
 	golden(t, "doctor_good.txt", printed(doctor.NewReport(h, ok), columns, false))
 	bad := append(ok[:1:1],

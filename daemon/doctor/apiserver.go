@@ -18,13 +18,13 @@ func apiServer(ctx context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		out = append(out, warning(AsRoot, "the API server cannot be asked: %v", err))
+		out = append(out, warning(AsRoot, "cannot query the API server: %v", err))
 	case err != nil && h.Plan == nil:
 		out = append(out, problem(orElse(c.Fix, "edgeway config check"),
-			"the API server cannot be used, and no Service is known: %v", err))
+			"the API server is not usable, and no Service is known: %v", err))
 	case err != nil:
 		out = append(out, warning(orElse(c.Fix, "edgeway config check"),
-			"the API server cannot be used, changes do not arrive: %v", err))
+			"the API server is not usable, so changes do not arrive: %v", err))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}

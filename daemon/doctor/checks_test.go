@@ -22,9 +22,9 @@ func TestTableOfConnections(t *testing.T) {
 	wants(t, h, "conntrack") // conntrack is not loaded
 	f.set("netfilter/nf_conntrack_max", "1000")
 	for count, want := range map[string]string{
-		"10":  "ok: the table of connections has 10 entries, the limit is 1000",
+		"10":  "ok: the connection tracking table has 10 entries, the limit is 1000",
 		"760": "warning: … 76 % of its limit … | sysctl -w net.netfilter.nf_conntrack_max=2000",
-		"960": "problem: … full to 96 % … | sysctl -w net.netfilter.nf_conntrack_max=2000",
+		"960": "problem: … 96 % full … | sysctl -w net.netfilter.nf_conntrack_max=2000",
 	} {
 		f.set("netfilter/nf_conntrack_count", count)
 		wants(t, h, "conntrack", want)
@@ -48,7 +48,7 @@ func TestReversePathFilter(t *testing.T) {
 func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
-	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "the daemon cannot be asked: no permission")
+	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "cannot query the daemon: no permission")
 	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // and not "no daemon answers"
 	h.Unasked = fault.Fault{}
 	h.PID = 7
@@ -136,7 +136,7 @@ func TestServicesWithEndpoints(t *testing.T) {
 	if got := run(t, h, "services"); len(got) != 1 || strings.Contains(got[0], ";") {
 		t.Errorf("where all endpoints are checked: %q", got)
 	}
-	h.Faults = []fault.Fault{{ID: planner.NoEndpointID, Severity: fault.Notice, Message: "there is no EndpointSlice for it", Fix: "write one"}}
+	h.Faults = []fault.Fault{{ID: planner.NoEndpointID, Severity: fault.Notice, Message: "the Service has no EndpointSlice", Fix: "write one"}}
 	wants(t, h, "services")
-	wants(t, h, "daemon", "notice: there is no EndpointSlice … | write one", "warning: no daemon")
+	wants(t, h, "daemon", "notice: the Service has no EndpointSlice … | write one", "warning: no daemon")
 }

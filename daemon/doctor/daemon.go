@@ -33,13 +33,14 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 		return append(out, h.Unasked)
 	case h.PID == 0:
 		return append(out, warning("systemctl start edgeway",
-			"no daemon answers at %s: what follows is of the configuration, the manifests and the last-known state",
+			"no daemon answers at %s: the findings come from the configuration, the manifests and the "+
+				"last-known state",
 			h.Config.Control.Socket))
 	case fault.Worst(out) > fault.Notice:
 	case !h.InForce:
-		out = append(out, problem(details, "the daemon, process %d, has programmed nothing yet", h.PID))
+		out = append(out, problem(details, "the daemon (process %d) has not programmed a plan yet", h.PID))
 	default:
-		out = append(out, ok("the daemon, process %d, has plan %d in force", h.PID, h.Plan.Generation))
+		out = append(out, ok("the daemon (process %d) has programmed plan %d", h.PID, h.Plan.Generation))
 	}
 	return out
 }
@@ -62,7 +63,7 @@ func backend(ctx context.Context, h *Host) []fault.Fault {
 	}
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
-		return []fault.Fault{warning(AsRoot, "it cannot be told whether the backend %s can run here: %v",
+		return []fault.Fault{warning(AsRoot, "cannot check whether the backend %s can run here: %v",
 			h.Config.Proxy.Backend, err)}
 	case err != nil && h.Serving.Name != "" && h.Serving.Name != h.Backend.Name:
 		return []fault.Fault{warning(others,

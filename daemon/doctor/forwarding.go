@@ -96,7 +96,7 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	}
 	value, err := h.number(sysctlPath(key))
 	if err != nil {
-		return []fault.Fault{warning("", "%s cannot be read: %v", key, err)}
+		return []fault.Fault{warning("", "cannot read %s: %v", key, err)}
 	}
 	needed, useful := h.forwarded(family)
 	switch {
@@ -105,10 +105,11 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	case needed != "":
 		all := fault.Scope{Clients: fault.Forwarded, To: everything(family)}
 		return []fault.Fault{problem(fix(),
-			"%s is 0: this host does not forward connections of others, such as those to %s", key, needed).For(all)}
+			"%s is 0: this host does not forward connections of other hosts, such as those to %s", key, needed).For(all)}
 	case useful != "":
 		return []fault.Fault{warning(fix(),
-			"%s is 0: connections that other hosts send by way of this one, as to %s, are not forwarded; its own work",
+			"%s is 0: this host does not forward connections of other hosts, such as those to %s; its own "+
+				"connections work",
 			key, useful)}
 	}
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}

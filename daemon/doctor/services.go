@@ -24,8 +24,8 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	for _, svc := range h.Plan.Services {
 		if from := dropped(svc); from != "" {
 			out = append(out, warning(fix,
-				"connections to %s (%s) from %s are dropped: a traffic policy of it is Local, and no endpoint is "+
-					"on this host",
+				"connections to %s (%s) from %s are dropped: its traffic policy is Local, and no endpoint is on "+
+					"this host",
 				svc.Name, svc.Family, from))
 		}
 	}

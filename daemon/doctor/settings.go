@@ -30,12 +30,11 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 		return []fault.Fault{ok("the reverse path filter has dropped nothing")}
 	}
 	if all == loose {
-		return []fault.Fault{ok("rp_filter is strict on no interface")}
+		return []fault.Fault{ok("no interface has a strict rp_filter")}
 	}
 	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
-		"rp_filter is strict and has dropped packets (%d) that came in by another interface than this host would "+
-			"answer by: "+
-			"answers of endpoints among them are lost", n)}
+		"rp_filter is strict and has dropped %d packets whose route back leaves by another interface: answers "+
+			"of endpoints among them are lost", n)}
 }
 
 // filtered returns the number of packets that the reverse path filter has dropped.
@@ -79,12 +78,12 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 	switch {
 	case percent >= nearlyFull:
 		return []fault.Fault{problem(fix,
-			"the table of connections is full to %d %% (limit %d): new connections are dropped when it is full",
+			"the connection tracking table is %d %% full (limit %d): a full table drops new connections",
 			percent, limit)}
 	case percent >= muchUsed:
-		return []fault.Fault{warning(fix, "the table of connections has %d entries, %d %% of its limit %d", count,
+		return []fault.Fault{warning(fix, "the connection tracking table has %d entries, %d %% of its limit %d", count,
 			percent, limit)}
 	default:
-		return []fault.Fault{ok("the table of connections has %d entries, the limit is %d", count, limit)}
+		return []fault.Fault{ok("the connection tracking table has %d entries, the limit is %d", count, limit)}
 	}
 }

@@ -17,9 +17,9 @@ const Small = 1 << 20
 
 var (
 	// ErrIrregular is the error for a directory, pipe, socket or device.
-	ErrIrregular = errors.New("it is not a regular file")
+	ErrIrregular = errors.New("not a regular file")
 	// ErrTooLarge is the error for a file above the size limit.
-	ErrTooLarge = errors.New("it is too large")
+	ErrTooLarge = errors.New("file too large")
 )
 
 // Open opens a regular file, and follows symbolic links. Open never waits for a pipe or a device.

@@ -22,7 +22,7 @@ func (c *Checker) pipelineFaults() (out []fault.Fault) {
 	out = append(out, followers(&state)...)
 	if leaving(&state) {
 		out = append(out, fault.New("node-leaving", fault.Warning, "",
-			"Node %s is being removed from the cluster: load balancers are told not to use it", state.Snapshot.Node.Name))
+			"Node %s is being removed from the cluster: /healthz tells load balancers not to use this host", state.Snapshot.Node.Name))
 	}
 	return out
 }
@@ -82,7 +82,7 @@ func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 		f.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %s",
 			times(s.Backend.Attempts), s.Backend.Err)
 	case !s.Backend.LastDrift.Before(s.OutOfSync):
-		f.Message = fmt.Sprintf("The kernel loses what Edgeway writes: another program changes it each time (%s)",
+		f.Message = fmt.Sprintf("Another program keeps changing what Edgeway writes to the kernel (%s)",
 			s.Backend.DriftReason)
 	default:
 		f.Message = "The latest changes are not in the kernel: a sync is stuck"
@@ -135,18 +135,18 @@ func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	f = fault.Fault{ID: "source-" + name, Severity: fault.Warning, Since: st.LastContact, Fix: st.Fix}
 	why := st.Err
 	if why == "" {
-		why = "it has not listed all objects yet"
+		why = "not all objects are listed yet"
 	}
 	ago := time.Since(st.LastContact).Round(time.Second)
 	switch {
 	case st.Partial && st.LastContact.IsZero():
-		f.Message = fmt.Sprintf("Source %s has not been read whole yet: %s", name, why)
+		f.Message = fmt.Sprintf("Source %s has not been read completely yet: %s", name, why)
 	case st.Partial:
-		f.Message = fmt.Sprintf("Source %s was read whole %s ago for the last time: %s", name, ago, why)
+		f.Message = fmt.Sprintf("Source %s was last read completely %s ago: %s", name, ago, why)
 	case st.Refused && st.LastContact.IsZero():
-		f.Message = fmt.Sprintf("Source %s answers, but has not given its objects yet: %s", name, why)
+		f.Message = fmt.Sprintf("Source %s answers, but has not sent its objects yet: %s", name, why)
 	case st.Refused:
-		f.Message = fmt.Sprintf("Source %s answers, but has given nothing for %s: %s", name, ago, why)
+		f.Message = fmt.Sprintf("Source %s answers, but has sent nothing for %s: %s", name, ago, why)
 	case st.LastContact.IsZero():
 		f.Message = fmt.Sprintf("Source %s has not been reached yet: %s", name, why)
 	default:

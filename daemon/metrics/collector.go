@@ -32,21 +32,24 @@ var present = [...]struct {
 		"endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
 	{"edgeway_fault", "1 while there is a fault with this ID that is more than a notice; edgeway status has the text.", []string{"name"}},
-	{"edgeway_credential_expiry_timestamp_seconds", "When a credential of the API server expires: ca, " +
-		"client-certificate or token; absent: it does not, or it is not known.", []string{"credential"}},
+	{"edgeway_credential_expiry_timestamp_seconds", "When a credential for the API server expires: ca, " +
+		"client-certificate or token. Absent if it does not expire or is unreadable.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
-	{"edgeway_faulty_objects", "Objects that are ignored, wholly or in part. reason: invalid, policy (an address " +
-		"or port that belongs to another Service, or that no Service may have) or refused (by the kernel).", []string{"kind", "reason"}},
-	{"edgeway_last_error_timestamp_seconds", "When a stage last failed; absent: never.", []string{"stage"}},
-	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk; absent: there is none.", nil},
-	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes; 0: in sync.", nil},
-	{"edgeway_programmed_endpoints", "Endpoints in the kernel, each counted once for each Service port.", nil},
-	{"edgeway_programmed_service_ports", "Service ports in the kernel, each address family counted.", nil},
+	{"edgeway_faulty_objects", "Objects that are ignored, completely or in part. reason: invalid, policy (an " +
+		"address or port that belongs to another Service, or that no Service may have) or refused (by the " +
+		"kernel).", []string{"kind", "reason"}},
+	{"edgeway_last_error_timestamp_seconds", "When a stage last failed. Absent if it never failed.", []string{"stage"}},
+	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk. Absent if there is none.", nil},
+	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes. 0 if it " +
+		"is in sync.", nil},
+	{"edgeway_programmed_endpoints", "Endpoints in the kernel, counted once for each Service port.", nil},
+	{"edgeway_programmed_service_ports", "Service ports in the kernel, counted once for each address family.", nil},
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
 	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
 	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
-	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date; absent: never.", []string{"source"}},
-	{"edgeway_source_synced", "1 when a source has listed all objects once.", []string{"source"}},
+	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if it " +
+		"never was.", []string{"source"}},
+	{"edgeway_source_synced", "1 once a source has listed all objects.", []string{"source"}},
 }
 
 func newCollector(opts Options) *collector {

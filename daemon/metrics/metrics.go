@@ -123,12 +123,12 @@ const familyLabel = "ip_family"
 
 func (m *Metrics) makeInherited() {
 	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time that a sync of the rules took.",
+	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of a sync of the rules.",
 		syncBuckets, familyLabel)
 	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
-		"Time that a full sync of the rules took.", syncBuckets, familyLabel)
+		"Duration of a full sync of the rules.", syncBuckets, familyLabel)
 	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
-		"Time that a partial sync of the rules took.", syncBuckets, familyLabel)
+		"Duration of a partial sync of the rules.", syncBuckets, familyLabel)
 	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
 		"Time from a change of a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
 	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
@@ -146,7 +146,7 @@ func (m *Metrics) makeInherited() {
 }
 
 func (m *Metrics) makeOwn() {
-	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage took to apply a plan.",
+	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Duration of a stage's apply of a plan.",
 		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
 	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage.", "stage")
 	m.stageErrors.WithLabelValues(m.opts.Backend)

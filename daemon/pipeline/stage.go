@@ -214,7 +214,7 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 		text = err.Error()
 	}
 	if text != "" && text != s.tendSaid && ctx.Err() == nil {
-		p.opts.Logger.Warn("later work of a stage failed, retrying", "stage", s.Name, "error", err)
+		p.opts.Logger.Warn("deferred work failed, retrying", "stage", s.Name, "error", err)
 	}
 	s.tendSaid = text
 }

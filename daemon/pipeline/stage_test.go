@@ -134,7 +134,7 @@ func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
 			t.Fatalf("%d times before it was due", n)
 		}
 		settle(5*time.Minute + 30*time.Second)
-		if n := strings.Count(log.String(), "later work of a stage failed"); l.times() != 5 || n != 1 {
+		if n := strings.Count(log.String(), "deferred work failed"); l.times() != 5 || n != 1 {
 			t.Errorf("failed %d times, want 5; logged %d times", l.times(), n)
 		}
 		if s := b.p.State(); s.Followers[0].Err != "" {

@@ -25,13 +25,13 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 		seen, fix string // substrings; empty if there is an endpoint
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
-		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4 for it, only of IPv6", "IPv4"},
+		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4, only of IPv6", "IPv4"},
 		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, but "http"/TCP, "metrics"/TCP`, "same name"},
 		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, but "http"/TCP`, "same name"},
 		"another protocol":       {[]*source.EndpointSlice{named("", plan.UDP)}, "", "no port TCP without a name, but UDP without a name", "protocol"},
 		"no port":                {[]*source.EndpointSlice{without}, "", "no port at all", "same name"},
 		"empty":                  {[]*source.EndpointSlice{testSlice("web")}, "", "its EndpointSlice web-1 has no endpoints", "selector"},
-		"not ready":              {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.2", "unready"), ep("10.1.0.1", "gone"))}, "", "none of its endpoints is ready: 10.1.0.1, 10.1.0.2", "-n ns describe pods"},
+		"not ready":              {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.2", "unready"), ep("10.1.0.1", "gone"))}, "", "no endpoint is ready: 10.1.0.1, 10.1.0.2", "-n ns describe pods"},
 		"many not ready":         {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "unready"), ep("10.1.0.3", "unready"), ep("10.1.0.4", "unready"))}, "", "10.1.0.3 and 1 more", "conditions.ready"},
 		"one stops, but serves":  {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "stopping"))}, "", "", ""},
 		"ready":                  {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1"))}, "", "", ""},
@@ -73,7 +73,7 @@ func TestUnservedPortsOfAService(t *testing.T) {
 	}{
 		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: its EndpointSlices have no port \"metrics\"/TCP, but TCP without a name"},
 		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: Edgeway refuses its endpoints"},
-		"of another family": {ep("fd00:1::1"), "Service ns/web: spec.ports[0]: there is no EndpointSlice of addressType IPv4 for it, only of IPv6"},
+		"of another family": {ep("fd00:1::1"), "Service ns/web: spec.ports[0]: the Service has no EndpointSlice of addressType IPv4, only of IPv6"},
 	} {
 		opts := testOptions()
 		opts.DenyEndpoints = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
@@ -97,9 +97,9 @@ func TestUnservedPortOfTwoFamilies(t *testing.T) {
 	}{
 		"different reasons": {
 			[]*source.EndpointSlice{unready},
-			"IPv4: there is no EndpointSlice of addressType IPv4 for it, only of IPv6; IPv6: none of its endpoints is ready: fd00:1::1",
+			"IPv4: the Service has no EndpointSlice of addressType IPv4, only of IPv6; IPv6: no endpoint is ready: fd00:1::1",
 		},
-		"the same reason": {nil, "there is no EndpointSlice for it"},
+		"the same reason": {nil, "the Service has no EndpointSlice"},
 	} {
 		objects := []source.Object{svc}
 		for _, s := range c.slices {

@@ -185,7 +185,7 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 
 // tooBig returns the reason why a Service is left out because of its size, or "" if it is not left out.
 func (p *Planner) tooBig(name tracker.Name) string {
-	const what = "its endpoints x ports and addresses x ports take %s of memory, "
+	const what = "the products of its endpoints, addresses and ports take %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
 	case !p.budget.leavesOut(name):
 		return ""

@@ -60,7 +60,7 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 				if why := reason(s, at, port.Protocol, dead); why != "" && s.Endpoints[i].Ready {
 					texts[at] = fmt.Sprintf("%s does not answer %s", at, why)
 					if chosen(sp, at) {
-						texts[at] += "; it stays in use where no other one answers"
+						texts[at] += "; it stays in use if no other endpoint answers"
 					}
 				}
 			}

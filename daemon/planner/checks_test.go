@@ -253,7 +253,7 @@ func TestOutSaysWhatIsWrong(t *testing.T) {
 	for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP} {
 		port := map[plan.Protocol]string{plan.TCP: "dns-tcp", plan.UDP: "dns"}[protocol]
 		got := out(port, protocol)
-		if len(got) != 2 || !strings.HasPrefix(got[0], "10.2.0.1:53 does not answer ") || !strings.HasSuffix(got[1], "; it stays in use where no other one answers") {
+		if len(got) != 2 || !strings.HasPrefix(got[0], "10.2.0.1:53 does not answer ") || !strings.HasSuffix(got[1], "; it stays in use if no other endpoint answers") {
 			t.Errorf("%s: all stay, and out are %q", protocol, got)
 		}
 	}

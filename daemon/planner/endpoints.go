@@ -287,12 +287,12 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	switch {
 	case len(svc.Slices) == 0:
 		return absence(
-			"there is no EndpointSlice for it",
+			"the Service has no EndpointSlice",
 			"have the Service's selector match pods, or write an EndpointSlice with "+label,
 		), true
 	case len(ofFamily) == 0:
 		return absence(
-			fmt.Sprintf("there is no EndpointSlice of addressType %s for it, only of %s", family, svc.Slices[0].Family),
+			fmt.Sprintf("the Service has no EndpointSlice of addressType %s, only of %s", family, svc.Slices[0].Family),
 			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice of this addressType with %s", family,
 				label),
 		), true
@@ -325,7 +325,7 @@ func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, b
 		), true
 	}
 	return absence(
-		fmt.Sprintf("none of its endpoints is ready: %s", firstOf(addrs)),
+		fmt.Sprintf("no endpoint is ready: %s", firstOf(addrs)),
 		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), "+
 			"or set conditions.ready of the endpoints", svc.Namespace),
 	), true

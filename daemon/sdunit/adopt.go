@@ -20,7 +20,7 @@ func (s *Sockets) adopt(f *os.File) {
 		err = fmt.Errorf("%s is not a loopback address", addr)
 	}
 	if err != nil {
-		s.logger.Warn("passed descriptor cannot be used and is closed", "message_id", messageid.DescriptorUnusable,
+		s.logger.Warn("unusable descriptor from systemd closed", "message_id", messageid.DescriptorUnusable,
 			"fd_name", name, "error", err)
 		if listener != nil {
 			listener.Close()
@@ -32,12 +32,12 @@ func (s *Sockets) adopt(f *os.File) {
 	}
 	file, err := fileOfListener(listener)
 	if err != nil {
-		s.logger.Warn("passed descriptor cannot be used and is closed", "message_id", messageid.DescriptorUnusable,
+		s.logger.Warn("unusable descriptor from systemd closed", "message_id", messageid.DescriptorUnusable,
 			"fd_name", name, "error", err)
 		return
 	}
 	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units before those of the store
-		s.logger.Warn("address was passed twice, one socket is closed", "address", addr.String(), "fd_name", name)
+		s.logger.Warn("duplicate socket from systemd closed", "address", addr.String(), "fd_name", name)
 		if isOurs(name) {
 			shut(file) // otherwise, the kernel would send this socket some of the clients
 		}
@@ -63,7 +63,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	listener, ok := l.(*net.TCPListener)
 	if !ok {
 		l.Close()
-		return nil, none, fmt.Errorf("a socket of kind %s at %s, not TCP", l.Addr().Network(), l.Addr())
+		return nil, none, fmt.Errorf("a %s socket at %s, not TCP", l.Addr().Network(), l.Addr())
 	}
 	accepts := 0
 	optErr := errors.ErrUnsupported

@@ -57,7 +57,7 @@ type Notifier struct {
 func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
-		logger.Warn("watchdog is not notified", "error", err)
+		logger.Warn("watchdog not notified", "error", err)
 	}
 	return &Notifier{manager: manager, logger: logger, watchdog: interval}
 }
@@ -142,7 +142,7 @@ func (n *Notifier) alive(beat time.Time) bool {
 	}
 	alive := time.Since(beat) < limit
 	if !alive && !n.stalled && n.watchdog > 0 {
-		n.logger.Error("sync is stuck, the watchdog is not notified until it finishes",
+		n.logger.Error("sync is stuck, watchdog not notified",
 			"message_id", messageid.SyncStuck, "silent_since", beat, "watchdog", n.watchdog)
 	}
 	n.stalled = !alive

@@ -255,7 +255,7 @@ func TestAStageThatBlocksStopsThePings(t *testing.T) {
 		if n := count(during(m, 10*time.Minute), "WATCHDOG=1"); n != 0 {
 			t.Errorf("%d pings while the stage is blocked", n)
 		}
-		if strings.Count(log.String(), "watchdog is not notified") != 1 {
+		if strings.Count(log.String(), "watchdog not notified") != 1 {
 			t.Errorf("the log does not say once why:\n%s", log)
 		}
 		close(stage.release)

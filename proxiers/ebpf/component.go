@@ -20,8 +20,8 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
-		Doc: "tables of nftables, and over them BPF programs: sockets of the host reach endpoints without any " +
-			"translation",
+		Doc: "tables of nftables with BPF programs in front of them: sockets of this host connect to endpoints " +
+			"without translation",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
 			return lacking(dir, tcOf(settings), served)

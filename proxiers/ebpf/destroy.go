@@ -194,9 +194,9 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {
-		s.logger.Warn("UDP sockets keep an endpoint that is gone", "error", err, "retry_after", s.orphans.after)
+		s.logger.Warn("UDP sockets keep a removed endpoint", "error", err, "retry_after", s.orphans.after)
 	}
 	if n > 0 {
-		s.logger.Debug("UDP sockets destroyed, their endpoint is gone", "sockets", n)
+		s.logger.Debug("UDP sockets of a removed endpoint destroyed", "sockets", n)
 	}
 }

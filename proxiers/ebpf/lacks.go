@@ -37,7 +37,7 @@ func lackingForTC(dir string) []fault.Fault {
 		if err := lacksFunction(f.module, f.name); err != nil {
 			return []fault.Fault{{
 				ID: downFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
-				Message: fmt.Sprintf("connections from elsewhere have no shortcut: %s: %v", noFunctions, err),
+				Message: fmt.Sprintf("the tc program does not serve connections of other hosts: %s: %v", noFunctions, err),
 			}}
 		}
 	}
@@ -51,8 +51,8 @@ func lackingForTC(dir string) []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: downFault, Severity: fault.Warning, Fix: tcFix,
-		Message: "connections from elsewhere have no shortcut: " +
-			"edgeway-bpf.service has not loaded the tc program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
+		Message: "the tc program does not serve connections of other hosts: edgeway-bpf.service has not loaded " +
+			"it (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
 
@@ -72,11 +72,12 @@ func lacksFunction(module, function string) error {
 	return nil
 }
 
-const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES has it)"
+const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with " +
+	"CONFIG_DEBUG_INFO_BTF_MODULES)"
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // also controls IPv6
-	mixedUp    = "an IPv6 connection of this host by the tables waits for up to a minute, or fails, if an earlier one by the shortcut had the same port and endpoint: this kernel gives its answers to the wrong socket, as Linux 6.1 does"
+	mixedUp    = "an IPv6 connection of this host that nftables translates can wait for up to a minute, or fail, if an earlier connection that the BPF programs served had the same port and endpoint: this kernel gives its answers to the wrong socket, as Linux 6.1 does"
 )
 
 // mixesUp reports whether the kernel looks up the socket of a packet before NAT has changed the packet back completely,

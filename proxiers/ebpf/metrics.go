@@ -36,17 +36,19 @@ func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
 
 func socketsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_connections_total",
-		"Connections that BPF sent to an endpoint: of the host by connect or first send, of others by their first packet.", []string{"call"}, nil)
+		"Connections that the BPF programs sent to an endpoint: the host's own at connect or at the first send, "+
+			"others at their first packet.", []string{"call"}, nil)
 }
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that BPF left to nftables, but for those that no program sees: UDP from elsewhere, and all from elsewhere without ebpf.tc.", []string{"reason"}, nil)
+		"Connections to Services that the BPF programs left to nftables. They do not see UDP of other hosts, "+
+			"nor TCP of other hosts without ebpf.tc.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_up",
-		"Whether the BPF programs are at work: 1, or 0 when nftables serves alone.", nil, nil)
+		"1 if the BPF programs are in use, 0 if nftables serves alone.", nil, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -197,7 +197,7 @@ func (p *packets) attach(index int, name string) {
 	case errors.Is(err, unix.ENODEV): // the device has just gone
 	case err != nil:
 		if p.refused[index] != err.Error() {
-			p.logger.Warn("nftables serves alone at a network device, which does not take the BPF program", "device",
+			p.logger.Warn("network device refuses the BPF program, nftables serves", "device",
 				name, "error", err)
 		}
 		p.refused[index] = err.Error()
@@ -205,7 +205,7 @@ func (p *packets) attach(index int, name string) {
 		p.at[index] = a
 		delete(p.refused, index)
 		if before != nil {
-			p.logger.Warn("another program removed the BPF program from a network device, it was attached again",
+			p.logger.Warn("BPF program attached to a network device again",
 				"device", name)
 		}
 	}
@@ -236,7 +236,7 @@ func (p *packets) damaged() bool {
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {
-			p.logger.Warn("the BPF program could not be removed from a network device", "index", index, "error", err)
+			p.logger.Warn("BPF program not removed from a network device", "index", index, "error", err)
 		}
 	}
 	clear(p.at)

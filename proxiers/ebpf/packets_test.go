@@ -35,7 +35,7 @@ func (w *world) wantPackets(n uint64, what string, do func()) {
 	before := w.packetsCounted()
 	do()
 	if now := w.packetsCounted(); now-before != n {
-		w.Errorf("%s: %d connections from elsewhere took the shortcut, not %d", what, now-before, n)
+		w.Errorf("%s: %d connections of other hosts took the shortcut, not %d", what, now-before, n)
 	}
 }
 

@@ -22,13 +22,13 @@ func (p *proxier) Faults() []fault.Fault {
 		err = s.problem
 	case err != nil:
 	case s.without != nil:
-		err = fmt.Errorf("connections from elsewhere: %w", s.without)
+		err = fmt.Errorf("connections of other hosts: %w", s.without)
 	default:
 		return nil
 	}
 	return []fault.Fault{{
 		ID: downFault, Severity: fault.Warning,
-		Message: "Connections take the rules, without the backend's shortcut: " + err.Error(),
+		Message: "Connections use the nftables rules instead of the BPF programs: " + err.Error(),
 	}}
 }
 
@@ -68,12 +68,12 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
 	if svc.Name.Protocol == plan.SCTP {
-		return byRules + "BPF has nothing for SCTP"
+		return byRules + "the BPF programs do not serve SCTP"
 	}
 	if why, isLeft := whyLeft(svc, d.Frontend, d.Origin); isLeft {
 		return byRules + map[counter]string{
 			leftRanges: "the Service has source ranges", leftAffinity: "the Service has session affinity",
-			leftVerdict: "there is nothing to forward to",
+			leftVerdict: "the Service has no usable endpoint",
 		}[why]
 	}
 	s := p.shortcuts
@@ -81,7 +81,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	defer s.mu.Unlock()
 	switch {
 	case s.problem != nil:
-		return byRules + "BPF is not at work: " + s.problem.Error()
+		return byRules + "the BPF programs are not in use: " + s.problem.Error()
 	case s.book != nil && s.book.records[keyOf(svc)].full():
 		return byRules + "the BPF maps are too small (ebpf.size)"
 	case d.Origin != plan.FromHost:
@@ -106,7 +106,7 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	case d.SNAT && s.config.Flags&markRules != 0:
 		return "a routing rule asks for a packet mark, and the tc program cannot tell by which address to masquerade"
 	case s.without != nil:
-		return "BPF is not at work for connections from elsewhere: " + s.without.Error()
+		return "the tc program is not in use: " + s.without.Error()
 	}
 	return ""
 }

@@ -261,7 +261,7 @@ func (s *shortcuts) raisePackets(n *plan.Node) {
 // doWithout stores the reason why the tc program is not active, or nil if it is active.
 func (s *shortcuts) doWithout(err error) {
 	if err != nil && (s.without == nil || s.without.Error() != err.Error()) {
-		s.logger.Warn("tc program not at work, nftables serves", "error", err)
+		s.logger.Warn("tc program not in use, nftables serves", "error", err)
 	}
 	s.without = err
 }
@@ -292,7 +292,7 @@ func (s *shortcuts) configure(c socketsSettings) error {
 // fail turns the programs off, because the maps may be inconsistent. nftables then serves alone.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
-		s.logger.Warn("BPF programs not at work, nftables serves", "error", err)
+		s.logger.Warn("BPF programs not in use, nftables serves", "error", err)
 	}
 	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {

@@ -79,7 +79,7 @@ func TestConnectionSpeed(t *testing.T) {
 				case from == w.lab.Node && (bpf > 1.03 || nft > 0.90):
 					t.Error("the host's connections: at most 1.03 of direct and 0.90 of nftables are wanted")
 				case from != w.lab.Node && nft > 1:
-					t.Error("connections from elsewhere are slower than with nftables")
+					t.Error("connections of other hosts are slower than with nftables")
 				}
 			}
 		}

@@ -29,7 +29,7 @@ const askLimit = 5 * time.Second
 
 var (
 	availableDesc = prometheus.NewDesc("edgeway_fastpath_available",
-		"Whether this host can have a fast path: 1 if it can.", nil, nil)
+		"1 if this host can have a fast path.", nil, nil)
 	servicesDesc = prometheus.NewDesc("edgeway_fastpath_service_ports", "ServicePorts that opted in to the fast path.",
 		nil, nil)
 	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.",
@@ -37,7 +37,8 @@ var (
 	flowsDesc = prometheus.NewDesc("edgeway_fastpath_connections",
 		"Connections to Services that are on the fast path.", nil, nil)
 	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"How often all connections were sent back to the rules for a moment: by a full sync, because a Service lost something, because another program changed rules, or because a network device came.", []string{"reason"}, nil)
+		"Times that all connections went back to the rules for a moment: at a full sync, or because a Service "+
+			"lost something, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -44,7 +44,7 @@ func (f *follower) probe(ctx context.Context) error {
 	f.unavailable = err
 	f.mu.Unlock()
 	if err != nil && before == nil {
-		f.env.Logger.Warn("no fast path on this host, all connections take the rules", "error", err)
+		f.env.Logger.Warn("no fast path on this host", "error", err)
 	}
 	return nil
 }

@@ -202,13 +202,13 @@ func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 		delete(p.waiting, addr)
 		p.servers[addr] = p.serve(listener, w.check)
 		if w.delay > 0 {
-			logger.InfoContext(ctx, "health check port is open now")
+			logger.InfoContext(ctx, "health check port is open")
 		}
 		return
 	}
 	p.failed.Inc()
 	if w.delay == 0 {
-		logger.WarnContext(ctx, "health check port cannot be bound, retrying",
+		logger.WarnContext(ctx, "cannot bind a health check port, retrying",
 			"message_id", messageid.HealthCheckPortUnbound, "error", err)
 	}
 	w.err, w.delay = err, min(max(2*w.delay, shortest), longest)

@@ -223,7 +223,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 		t.Errorf("waiting: %v", w)
 	}
 	l.tend()
-	if n := strings.Count(l.log.String(), "health check port cannot be bound"); n != 1 || l.failures() != 2 {
+	if n := strings.Count(l.log.String(), "cannot bind a health check port"); n != 1 || l.failures() != 2 {
 		t.Errorf("logged %d times and counted %d times, want 1 and 2", n, l.failures())
 	}
 	if err := taken.Close(); err != nil {

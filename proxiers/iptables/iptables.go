@@ -145,7 +145,7 @@ func (p *proxier) intact(t watch.Table) (reason string) {
 	defer cancel()
 	now, err := read(ctx, f.Tools, t.Name)
 	if err != nil {
-		return fmt.Sprintf("%s cannot be read: %v", t, err)
+		return fmt.Sprintf("cannot read %s: %v", t, err)
 	}
 	for _, h := range hooks(p.env.MasqueradeBit) {
 		for _, r := range h.Rules {

@@ -8,13 +8,15 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // The metrics of restores are the same as in kube-proxy (KEP-3453).
 var (
-	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Restores of iptables rules that failed.")
+	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Failed restores of "+
+		"iptables rules.")
 	partialFailures = desc("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-		"Restores of the rules of Services that changed that failed; a restore of all rules follows.")
-	rulesInKernel = desc("kubeproxy_sync_proxy_rules_iptables_total", "Rules in the kernel that are ours.", "table")
+		"Failed restores of the rules of changed Services. A restore of all rules follows each.")
+	rulesInKernel = desc("kubeproxy_sync_proxy_rules_iptables_total", "Edgeway's rules in the kernel.", "table")
 	rulesOfSync   = desc("kubeproxy_sync_proxy_rules_iptables_last", "Rules that the last sync wrote.", "table")
 	locksTaken    = desc("edgeway_iptables_lock_acquisitions_total", "Times that the lock of the iptables programs was taken; iptables-nft has none.")
-	lockWait      = desc("edgeway_iptables_lock_wait_seconds_total", "Time that passed until the lock of the iptables programs was taken.")
+	lockWait      = desc("edgeway_iptables_lock_wait_seconds_total", "Time that Edgeway waited for the lock of "+
+		"the iptables programs.")
 )
 
 // Describe implements prometheus.Collector.

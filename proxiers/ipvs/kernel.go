@@ -151,7 +151,8 @@ func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 }
 
 // errForeign means that another program has a virtual server at an address.
-var errForeign = errors.New("another program has a virtual server there: remove it (ipvsadm -D), or give the Service another address")
+var errForeign = errors.New("another program has a virtual server at this address: remove it (ipvsadm -D), or " +
+	"give the Service another address")
 
 // serverError adds the failed operation to the error. If the kernel rejects an address or a scheduler, the kernel will
 // reject the same request again.

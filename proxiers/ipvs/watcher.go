@@ -66,7 +66,7 @@ func (w *watcher) follow(logger *slog.Logger, from rtnl.Kernel) {
 	w.network = rtnl.New(rtnl.Options{
 		Logger: logger, Kernel: from, Topics: rtnl.Routes | rtnl.Rules,
 		Note:    w.note,
-		Lost:    func() { w.missed("notices of routes were lost") },
+		Lost:    func() { w.missed("the kernel dropped route notifications") },
 		Changed: w.report,
 	})
 }

@@ -77,7 +77,7 @@ func TestRoutesAreWatched(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { w.network.Run(ctx) })
-		const gone, lost = "the local route to 10.96.0.1 was removed", "notices of routes were lost"
+		const gone, lost = "the local route to 10.96.0.1 was removed", "the kernel dropped route notifications"
 		for _, step := range []struct {
 			sent any
 			want []string

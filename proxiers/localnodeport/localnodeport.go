@@ -179,7 +179,7 @@ func (p *Proxier) Faults() (out []fault.Fault) {
 
 // paused logs that the relay has paused accepting.
 func (p *Proxier) paused(reason error) {
-	p.logger.Warn("new connections to NodePorts on loopback wait until others close",
+	p.logger.Warn("new connections to loopback NodePorts must wait",
 		"message_id", messageid.LoopbackNodePortsFull, "error", reason)
 }
 

@@ -147,7 +147,7 @@ func TestAddressInUse(t *testing.T) {
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
 	w.tend(1200 * time.Millisecond) // one more attempt
-	const complaint = "NodePort not served on loopback"
+	const complaint = "cannot bind a NodePort on loopback"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
 	}
@@ -168,7 +168,7 @@ func TestAddressInUse(t *testing.T) {
 		}
 	}
 	answers(t, "127.0.0.1:30000", "127.0.1.2:8080")
-	if len(w.Faults()) != 0 || w.log.count("is served on loopback now") != 1 || w.log.count(complaint) != 1 {
+	if len(w.Faults()) != 0 || w.log.count("NodePort is served on loopback") != 1 || w.log.count(complaint) != 1 {
 		t.Error("it is not logged, once, that the NodePort is served now")
 	}
 }

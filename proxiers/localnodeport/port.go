@@ -69,13 +69,13 @@ func (p *Proxier) listen(known *port) {
 		p.listeners[familyIndex(known.at.Addr())]++
 		delete(p.waiting, known.at)
 		if known.delay > 0 {
-			logger.Info("NodePort is served on loopback now")
+			logger.Info("NodePort is served on loopback")
 		}
 		return
 	}
 	p.failures[familyIndex(known.at.Addr())]++
 	if known.delay == 0 {
-		logger.Warn("NodePort not served on loopback, its address cannot be bound, retrying",
+		logger.Warn("cannot bind a NodePort on loopback, retrying",
 			"message_id", messageid.LoopbackNodePortUnbound, "error", known.err)
 	}
 	known.delay = min(max(2*known.delay, shortest), longest)

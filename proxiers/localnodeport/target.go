@@ -113,5 +113,5 @@ func (t *target) has(endpoint netip.AddrPort) bool {
 
 // Failed implements relay.Target.
 func (t *target) Failed(endpoint netip.AddrPort, err error) {
-	t.logger.Debug("endpoint could not be dialled", "service", t.name.String(), "endpoint", endpoint, "error", err)
+	t.logger.Debug("cannot connect to an endpoint", "service", t.name.String(), "endpoint", endpoint, "error", err)
 }

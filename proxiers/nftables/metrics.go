@@ -12,7 +12,7 @@ const familyLabel = "ip_family"
 func newFailures(families []plan.Family) *prometheus.CounterVec {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
-		Help: "Syncs of the nftables rules that failed.",
+		Help: "Failed syncs of the nftables rules.",
 	}, []string{familyLabel})
 	for _, f := range families {
 		failures.WithLabelValues(f.String())
@@ -22,12 +22,12 @@ func newFailures(families []plan.Family) *prometheus.CounterVec {
 
 func transactionsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_nftables_transactions_total",
-		"Transactions of nftables that succeeded, by the way that they took: netlink or nft.", []string{"path"}, nil)
+		"Successful transactions of nftables. path: netlink or nft.", []string{"path"}, nil)
 }
 
 func staleDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_nftables_transactions_stale_total",
-		"Transactions by netlink that were sent again because another program's came before.", nil, nil)
+		"Netlink transactions that were repeated because another program's transaction came first.", nil, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -101,7 +101,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian: what comes in from another host, from or to %s, is dropped by the kernel before any rule sees it", addr,
+		"martian packet: the kernel drops packets of other hosts from or to %s before any rule", addr,
 	)}, true
 }
 
@@ -176,7 +176,8 @@ func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
 	}
-	return fmt.Sprintf("%s has no endpoint that a client outside could reach, so nobody listens for it on loopback",
+	return fmt.Sprintf("%s has no endpoint for clients outside of the cluster, so the relay does not listen for "+
+		"it on loopback",
 		s.Name)
 }
 

@@ -64,7 +64,7 @@ func (f *follower) refresh(ctx context.Context) error {
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
-		f.env.Logger.Warn("more addresses of Services than routes are kept to, the rest cannot be reached from this host",
+		f.env.Logger.Warn("too many Service addresses for routes, some unreachable",
 			"message_id", messageid.TooManyServiceRoutes, "routes", len(f.places.singles))
 	}
 	f.warned = over

@@ -45,7 +45,7 @@ func TestTheLogSaysWhatChanged(t *testing.T) {
 		unready := strings.ReplaceAll(string(text), "addresses: ["+ep1Addr+"]", "addresses: ["+ep1Addr+"], conditions: {ready: false}")
 		s.must(errors.Join(err, os.WriteFile(s.path(0), []byte(unready), 0o600)))
 	})
-	s.must(s.says("healthy", fmt.Sprintf("no-endpoint: Service default/shop-0: spec.ports[0]: none of its endpoints is ready: %s", ep1Addr))())
+	s.must(s.says("healthy", fmt.Sprintf("no-endpoint: Service default/shop-0: spec.ports[0]: no endpoint is ready: %s", ep1Addr))())
 	change("Service has a ready endpoint", func() { s.write(0) })
 	change("Service removed", func() { s.must(os.Remove(s.path(0))) })
 	change("Service added", func() { s.write(0) })

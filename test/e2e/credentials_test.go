@@ -149,8 +149,8 @@ func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
 	follows("another address")
 
 	l.must(os.WriteFile(d.kubeconfigFile(), []byte("{"), 0o600))
-	l.within(pickedUp, d.hasCondition("kubeconfig-refused", "does not parse"))
-	l.within(patience, d.logged("new kubeconfig cannot be used"))
+	l.within(pickedUp, d.hasCondition("kubeconfig-refused", "cannot be parsed"))
+	l.within(patience, d.logged("new kubeconfig is unusable"))
 	follows("kubeconfig that cannot be used")
 	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
 	l.within(pickedUp, func() error {

@@ -238,7 +238,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
 	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
 	l.throughout(2*time.Second, reset(l.client, web)) // all endpoints stay in use, so clients get their resets
-	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use where no other one answers")())
+	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }
 
 // shows requires a command to print all the words, whatever its exit status.

@@ -52,10 +52,10 @@ func faultRows() []*faultRow {
 	return []*faultRow{
 		{name: "packets dropped", fault: fault{drop: true}, reason: "client connection lost", limit: 10 * time.Second},
 		{name: "no answer", fault: fault{answer: hangs}, reason: "no answer in time", limit: 75 * time.Second},
-		{name: "silent in the middle", fault: fault{mute: true}, reason: "nothing arrives any more", limit: 75 * time.Second},
+		{name: "silent in the middle", fault: fault{mute: true}, reason: "the connection went silent", limit: 75 * time.Second},
 		{name: "delayed by 2 s", fault: fault{delay: 2 * time.Second}, fresh: true, limit: 10 * time.Second},
 		{name: "cut off after 10 bytes", fault: fault{answer: cutOff}, reason: "cut off", limit: listGap},
-		{name: "empty, ends at once", fault: fault{answer: content("application/vnd.kubernetes.protobuf;stream=watch", "")}, reason: "it ended at once", limit: listGap},
+		{name: "empty, ends at once", fault: fault{answer: content("application/vnd.kubernetes.protobuf;stream=watch", "")}, reason: "the watch ended immediately", limit: listGap},
 		{name: "410", fault: fault{answer: refuses(410, "Expired", "")}, reason: "(410)", limit: listGap},
 		{name: "410 for watches only", fault: fault{answer: expiredWatches}, fresh: true, limit: listGap},
 		{name: "429, Retry-After 20", fault: fault{answer: refuses(429, "TooManyRequests", "20")}, reason: "(429)", limit: 22 * time.Second, most: 25},
@@ -186,7 +186,7 @@ func (r *faultRow) mend() {
 }
 
 // told matches the health message about a source that does not answer, or that refuses its objects.
-var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has given nothing)`)
+var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has sent nothing)`)
 
 // watch observes the daemon during the fault.
 func (r *faultRow) watch() {

@@ -70,7 +70,7 @@ func TestServicesAreListed(t *testing.T) {
 	s.must(
 		s.lists(
 			[]string{"default/shop-1", "10.97.0.11", "80:30081/TCP", "0/1", "no", "ready", "endpoint:"},
-			"none of its endpoints is ready",
+			"no endpoint is ready",
 		)(),
 	)
 	s.must(

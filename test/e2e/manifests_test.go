@@ -110,7 +110,7 @@ func (s *shop) readyIs(want int) func() error {
 // tells verifies that the status as text, the status as JSON and the log contain the words.
 func (s *shop) tells(synced bool, words ...string) func() error {
 	return func() error {
-		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"nothing is removed"}, words...)...)()); err != nil {
+		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"keeping their last version"}, words...)...)()); err != nil {
 			return err
 		}
 		out, _, _ := s.edgeway("status", "--json")
@@ -191,7 +191,7 @@ func damages() []damage {
 				s.write(1)
 			},
 			true,
-			[]string{"a.yaml:2: ", "b.yaml: it is empty", "Service default/shop-0, Service default/shop-1"},
+			[]string{"a.yaml:2: ", "b.yaml: the file is empty", "Service default/shop-0, Service default/shop-1"},
 		},
 		{
 			"one on a disk that fails",

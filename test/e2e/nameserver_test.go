@@ -171,7 +171,7 @@ func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	n.remove("thief")
 	l.within(patience, l.asks(stubAddr, apiAddr))
 	n.cutOff(d, nodePort, "ep2", ep2Addr)
-	l.within(patience, d.logged("name leads to the API server again"))
+	l.within(patience, d.logged("name resolves to the API server again"))
 }
 
 // A tenant's Service cannot take the address of a name server in resolv.conf.
@@ -227,5 +227,5 @@ func TestANameServerLies(t *testing.T) {
 
 	names.Set(apiName, netip.MustParseAddr(apiAddr))
 	n.cutOff(d, nodePort, "ep2", ep2Addr)
-	l.within(patience, d.logged("name leads to the API server again"))
+	l.within(patience, d.logged("name resolves to the API server again"))
 }

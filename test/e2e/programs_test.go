@@ -57,7 +57,7 @@ func TestNFTThatDoesNothing(t *testing.T) {
 	l.within(patience, answers(l.client, early, "ep1"))
 	nft("idle")
 	late := n.sticky("late")
-	l.within(patience, d.logged("the kernel saw no change"))
+	l.within(patience, d.logged("changed nothing in the kernel"))
 	l.must(answers(l.client, early, "ep1")())
 	l.must(unanswered(l.client, late)())
 	nft("work")

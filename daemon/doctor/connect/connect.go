@@ -54,7 +54,7 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
 	if o.Only != "" && len(services) == 0 {
 		return []fault.Fault{fault.New(Check, fault.Problem, "edgeway services "+o.Only,
-			"no TCP port of a Service %s has an endpoint for connections of this host (UDP is asked only with --udp)", o.Only)}
+			"no TCP port of a Service %s has an endpoint for connections of this host (--udp tries UDP ports, too)", o.Only)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()

@@ -80,7 +80,8 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 		out = append(out, h.finding())
 	}
 	if len(out) == 0 {
-		out = append(out, fault.New(Check, fault.OK, "", "no rule of other programs drops connections of Services (%s)",
+		out = append(out, fault.New(Check, fault.OK, "", "no rule of another program drops connections to "+
+			"Services (%s)",
 			text.Count(bases, "base chain")))
 	}
 	return out
@@ -96,7 +97,7 @@ func unread(t *table) fault.Fault {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return fault.New(Check, fault.Warning, t.list(), "it is not known whether %s drops connections of Services: %v",
+	return fault.New(Check, fault.Warning, t.list(), "cannot tell whether %s drops connections to Services: %v",
 		which, t.err)
 }
 

@@ -28,7 +28,7 @@ const (
 	again = 10 * time.Minute
 )
 
-var errTooBig = fmt.Errorf("it has too many rules to read them every minute (more than %d MiB of text, or %s)",
+var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d MiB of text, or %s)",
 	maxTable>>20, tableBound)
 
 // reader reads the tables of other programs.

@@ -45,7 +45,7 @@ var (
 	errAddress  = errors.New("an address is invalid")
 	errPrefix   = errors.New("an address range is invalid")
 	errPort     = errors.New("a port is invalid")
-	errRepeated = errors.New("something is there twice")
+	errRepeated = errors.New("a duplicate")
 	errFamily   = errors.New("an address family is invalid")
 	errValue    = errors.New("a value is out of range")
 )

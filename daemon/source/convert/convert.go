@@ -36,7 +36,7 @@ func contained[T source.Object](c *Converter, key source.Key, convert func() (T,
 		return nil
 	})
 	if err != nil {
-		out, ok = source.Refuse(key, "it cannot be read: "+err.Error()).(T)
+		out, ok = source.Refuse(key, "cannot be read: "+err.Error()).(T)
 	}
 	return out, ok
 }

@@ -30,13 +30,13 @@ func (b *serviceBuilder) ports() {
 			continue
 		}
 		if used[protocolPort{p.Protocol, p.Port}] {
-			b.Addf(field, "%d/%s is there twice", p.Port, p.Protocol)
+			b.Addf(field, "%d/%s is a duplicate", p.Port, p.Protocol)
 			continue
 		}
 		names[p.Name], used[protocolPort{p.Protocol, p.Port}] = true, true
 		if np := (protocolPort{p.Protocol, p.NodePort}); p.NodePort != 0 {
 			if nodePorts[np] {
-				b.Addf(field+".nodePort", "%d/%s is there twice", p.NodePort, p.Protocol)
+				b.Addf(field+".nodePort", "%d/%s is a duplicate", p.NodePort, p.Protocol)
 				p.NodePort = 0
 			}
 			nodePorts[np] = true

@@ -245,7 +245,7 @@ func (b *serviceBuilder) scheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
 	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
 		b.Addf("metadata.annotations["+api.AnnotationScheduler+"]",
-			"%.64q is not the name of a scheduler, as \"rr\" is", name)
+			"%.64q is not the name of a scheduler, such as \"rr\"", name)
 		return
 	}
 	b.out.Scheduler = strings.Clone(name)
@@ -265,7 +265,7 @@ func (b *serviceBuilder) weights() {
 	const field = "metadata.annotations[" + api.AnnotationWeights + "]"
 	for part := range strings.SplitSeq(text, ",") {
 		if len(b.out.Weights) == maxWeights {
-			b.Addf(field, "it has more than %d entries: the first ones count", maxWeights)
+			b.Addf(field, "more than %d entries: only the first ones are used", maxWeights)
 			return
 		}
 		w, err := parseWeight(part)

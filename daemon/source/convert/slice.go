@@ -93,13 +93,13 @@ func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
 func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
-		b.Addf(field+".name", "it is missing; an empty name is needed for a port without one")
+		b.Addf(field+".name", "missing; a port without a name needs an empty name")
 		return p, false
 	case *in.Name != "" && !isLabel(*in.Name):
 		b.Addf(field+".name", "%.64q is not a DNS label", *in.Name)
 		return p, false
 	case in.Port == nil:
-		b.Addf(field+".port", "it is missing; \"all ports\" cannot be served")
+		b.Addf(field+".port", "missing; \"all ports\" cannot be served")
 		return p, false
 	}
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
@@ -118,7 +118,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 
 func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	if len(endpoints) > maxEndpoints {
-		b.Addf("endpoints", "there are %d, more than the %d that are allowed; the others are left out", len(endpoints),
+		b.Addf("endpoints", "%d are more than the limit of %d; the rest is left out", len(endpoints),
 			maxEndpoints)
 		endpoints = endpoints[:maxEndpoints]
 	}
@@ -141,7 +141,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 	old := &b.out.Endpoints[i]
 	if old.Terminating == e.Terminating {
-		b.Addf(field+".addresses[0]", "%s is there twice; the last one counts", e.Addr)
+		b.Addf(field+".addresses[0]", "%s is a duplicate; the last one is used", e.Addr)
 	}
 	if !e.Terminating || old.Terminating {
 		*old = e

@@ -31,12 +31,12 @@ func TestHostileFilesHarmNobodyElse(t *testing.T) {
 		problem string
 	}{
 		"aliases of aliases": {content(lol()), "with its aliases"},
-		"a list as a key":    {content("a: b\n? [c, d]\n: x\n"), "a.yaml:2: it does not parse: a key is neither a word nor a number"},
+		"a list as a key":    {content("a: b\n? [c, d]\n: x\n"), "a.yaml:2: cannot be parsed: a key is neither a word nor a number"},
 		"sparse": {func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 3<<30))
-		}, "it has more than 16 MiB: split it"},
-		"pipe":   {func(path string) error { return unix.Mkfifo(path, 0o600) }, "it is not a regular file"},
-		"device": {func(path string) error { return os.Symlink("/dev/zero", path) }, "it is not a regular file"},
+		}, "more than 16 MiB: split it"},
+		"pipe":   {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
+		"device": {func(path string) error { return os.Symlink("/dev/zero", path) }, "not a regular file"},
 		"/proc":  {func(path string) error { return os.Symlink("/proc/kmsg", path) }, "a.yaml: resource temporarily unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAllFilesTogetherAreBounded(t *testing.T) {
 			strings.Repeat("\n", 15<<20))
 	}
 	f.read()
-	if got := f.sink.problems(f.dir); len(got) != 1 || !strings.Contains(got[0], "8.json: all manifests together have more than 128 MiB") {
+	if got := f.sink.problems(f.dir); len(got) != 1 || !strings.Contains(got[0], "8.json: the manifests have more than 128 MiB") {
 		t.Errorf("problems %q", got)
 	}
 	if f.sink.service("x7") == nil || f.sink.service("x8") != nil {

@@ -141,7 +141,7 @@ func (s *Source) parse(path string, p part) *document {
 	if err != nil {
 		s.log.Error("document panicked", "error", err, "stack", contain.Stack(err))
 		d = new(document)
-		d.addf("", "", "it cannot be read: %s", err)
+		d.addf("", "", "cannot be read: %s", err)
 		d.faults[0].At = placeOf(path, p.lines+1)
 	}
 	return d
@@ -180,7 +180,7 @@ func (d *document) unparsable(path string, p part, err error) {
 	case strings.Contains(message, "already defined"):
 		fix = "remove one of the two, or write --- between two objects"
 	}
-	d.addf("", fix, "it does not parse: %s", strings.TrimPrefix(message, "yaml: "))
+	d.addf("", fix, "cannot be parsed: %s", strings.TrimPrefix(message, "yaml: "))
 	d.faults[0].At = placeOf(path, line)
 }
 
@@ -213,9 +213,9 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 	switch use, k := find(meta); {
 	case meta.Kind == "":
-		d.addf(join(at, "kind"), "write Service, EndpointSlice, Node or ServiceCIDR", "it is missing")
+		d.addf(join(at, "kind"), "write Service, EndpointSlice, Node or ServiceCIDR", "missing")
 	case meta.APIVersion == "":
-		d.addf(join(at, "apiVersion"), apiVersions, "it is missing")
+		d.addf(join(at, "apiVersion"), apiVersions, "missing")
 	case use == useObject:
 		before := len(d.objects)
 		k.add(s, d, at, data)
@@ -252,7 +252,7 @@ func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMet
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
-		s.log.Info("objects of a kind that is not used are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
+		s.log.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
 	}
 }
 
@@ -265,7 +265,7 @@ func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta)
 		return
 	}
 	if list.Items == nil {
-		d.addf("items", "", "it is missing")
+		d.addf("items", "", "missing")
 		return
 	}
 	d.at = make(map[source.Key]string, len(*list.Items))
@@ -283,7 +283,7 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 		d.addf(join(at, jsonPath(typeErr.Field)), "", "a %s is not allowed here", typeErr.Value)
 		return false
 	case err != nil:
-		d.addf(at, "", "it does not decode: %s", oneLine(err))
+		d.addf(at, "", "cannot be decoded: %s", oneLine(err))
 		return false
 	}
 	for _, err := range strict {

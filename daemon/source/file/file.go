@@ -273,9 +273,9 @@ func (s *Source) setFault(fault, fix string) {
 	switch {
 	case fault == before:
 	case fault == "":
-		s.log.Info("manifests read whole again")
+		s.log.Info("all manifests are readable again")
 	default:
-		s.log.Warn("manifests cannot be read whole, nothing is removed", "message_id", messageid.ManifestsUnreadable,
+		s.log.Warn("some manifests are unreadable, keeping their last version", "message_id", messageid.ManifestsUnreadable,
 			"error", fault, "fix", fix)
 	}
 }

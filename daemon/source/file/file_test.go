@@ -172,7 +172,7 @@ func TestFormsOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.expect("Node edge, Service default/a, Service default/b, Service default/c, Service default/d, ServiceCIDR k",
-		"sub.yaml: it is not a regular file")
+		"sub.yaml: not a regular file")
 }
 
 func TestServicesOfOthersAreNoFault(t *testing.T) {
@@ -261,7 +261,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",
-		"a.yaml:13: it does not parse: ")
+		"a.yaml:13: cannot be parsed: ")
 	if got := f.sink.service("a").Ports[0].Port; got != 81 {
 		t.Errorf("the good document of the bad file is not served: port %d", got)
 	}
@@ -316,7 +316,7 @@ func TestTheFirstOfTwoCounts(t *testing.T) {
 	f := newFolder(t)
 	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
 	f.write("a.yaml", called("x")+"---\n"+web)
-	f.expect("Service default/web, Service default/x", "b.yaml:1: Service default/web is in a.yaml:7 already")
+	f.expect("Service default/web, Service default/x", "b.yaml:1: Service default/web is already in a.yaml:7")
 	if got := f.sink.service("web").Ports[0].Port; got != 80 {
 		t.Errorf("port %d", got)
 	}

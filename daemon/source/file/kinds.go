@@ -224,7 +224,7 @@ func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(strin
 
 func named(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Name == "" {
-		d.addf(join(at, "metadata.name"), "", "it is missing")
+		d.addf(join(at, "metadata.name"), "", "missing")
 		return false
 	}
 	if faults := rule(meta.Name); len(faults) > 0 {

@@ -71,14 +71,14 @@ func (r *reading) String() string {
 	if r.more > 0 {
 		out += fmt.Sprintf("; and %d more", r.more)
 	}
-	out += "; nothing is removed meanwhile"
+	out += "; until then nothing is removed"
 	if len(r.kept) > 0 {
 		slices.SortFunc(r.kept, source.Key.Compare)
 		var names []string
 		for _, key := range r.kept[:min(len(r.kept), maxNamed)] {
 			names = append(names, key.String())
 		}
-		out += "; kept as it was: " + strings.Join(names, ", ")
+		out += "; keeping the last version: " + strings.Join(names, ", ")
 	}
 	if more := len(r.kept) - maxNamed; more > 0 {
 		out += fmt.Sprintf(" and %d more", more)
@@ -171,7 +171,7 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 			continue
 		}
 		if first, taken := r.places[key]; taken {
-			double := source.Key{}.Fault("", "%s is in %s already, which counts", key, first)
+			double := source.Key{}.Fault("", "%s is already in %s, which takes precedence", key, first)
 			double.At, double.Fix = at.String(), "remove one of them"
 			faults = append(slices.Clip(faults), double)
 			continue

@@ -89,12 +89,12 @@ func listFiles(path string, files map[string]error) error {
 
 // The errors of a file or folder whose content has disappeared, perhaps by accident.
 var (
-	errEmptyFolder = errors.New("no manifest is there any more")
-	errEmptyFile   = errors.New("it is empty")
-	errGone        = errors.New("it is a link to a file that is not there, or was deleted just now")
+	errEmptyFolder = errors.New("no manifest is left")
+	errEmptyFile   = errors.New("the file is empty")
+	errGone        = errors.New("the file was deleted, or is a link to a file that does not exist")
 	// errPath is the fault of files below a path that cannot be read. The fault of the path itself is already
 	// reported.
-	errPath = errors.New("its path cannot be read")
+	errPath = errors.New("the path is unreadable")
 )
 
 // held reports whether the file held objects before.
@@ -195,7 +195,7 @@ func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	case len(data) > 0 && data[len(data)-1] != '\n':
 		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be cut off", "add a newline"
 	case hadMarker && !hasEndMarker(data):
-		cut.Message = "the file ended with the document end marker before, so it may be cut off"
+		cut.Message = "the file used to end with the document end marker, so it may be cut off"
 		cut.Fix = "add a line of three dots"
 	default:
 		return
@@ -237,9 +237,9 @@ func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, files.ErrTooLarge) && limit < maxFile:
-		return fmt.Errorf("all manifests together have more than %d MiB: remove some", maxTotal>>20)
+		return fmt.Errorf("the manifests have more than %d MiB in total: remove some", maxTotal>>20)
 	case errors.Is(err, files.ErrTooLarge):
-		return fmt.Errorf("it has more than %d MiB: split it", maxFile>>20)
+		return fmt.Errorf("the file has more than %d MiB: split it", maxFile>>20)
 	case errors.As(err, &pathErr):
 		return pathErr.Err
 	}

@@ -87,7 +87,7 @@ func accidents() map[string]accident {
 		"file system not mounted": {func(f *folder) {
 			f.must(os.Rename(f.dir, f.dir+"-away"))
 			f.must(os.Mkdir(f.dir, 0o700))
-		}, false, "FOLDER: no manifest is there any more"},
+		}, false, "FOLDER: no manifest is left"},
 		"folder that others own": {func(f *folder) { f.must(os.Chmod(f.dir, 0)) }, true, "FOLDER: permission denied"},
 		"file that others own": {func(f *folder) {
 			f.must(os.Chmod(filepath.Dir(f.dir), 0o755))
@@ -97,13 +97,13 @@ func accidents() map[string]accident {
 		}, true, "FOLDER/a.yaml: permission denied"},
 		"disk that fails":            {link("/proc/self/mem"), false, "FOLDER/a.yaml: input/output error"},
 		"file of another folder":     {link("/nowhere/a.yaml"), false, "FOLDER/a.yaml: it is a link to a file that is not there"},
-		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: it is empty"},
-		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: it is empty"},
-		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: it does not parse"},
-		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml:13: it does not parse: did not find expected node content; nothing is removed"},
+		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: the file is empty"},
+		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: the file is empty"},
+		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: cannot be parsed"},
+		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml:13: cannot be parsed: did not find expected node content; until then nothing is removed"},
 		"version that is not read":   {replace("a.yaml", called("a")+"---\n"+strings.Replace(called("b"), "apiVersion: v1", "apiVersion: v2", 1)), false, "FOLDER/a.yaml:8: apiVersion: \"v2\" is not supported"},
-		"moved and broken":           {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml:1: it does not parse"},
-		"removed, another is broken": {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml:1: it does not parse"},
+		"moved and broken":           {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml:1: cannot be parsed"},
+		"removed, another is broken": {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml:1: cannot be parsed"},
 	}
 }
 
@@ -132,11 +132,11 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					}
 					st := f.src.Status()
 					if fault := strings.ReplaceAll(st.Err, f.dir, "FOLDER"); !st.Partial || st.Fix == "" || !strings.HasPrefix(fault, c.says) ||
-						!strings.Contains(fault, "nothing is removed meanwhile; kept as it was: Service default/") {
+						!strings.Contains(fault, "until then nothing is removed; keeping the last version: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
 				}
-				if n := strings.Count(f.log.String(), "nothing is removed\" message_id"); n < 1 || n > 2 {
+				if n := strings.Count(f.log.String(), "keeping their last version\" message_id"); n < 1 || n > 2 {
 					t.Errorf("%d warnings:\n%s", n, &f.log)
 				}
 

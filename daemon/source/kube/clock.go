@@ -56,7 +56,7 @@ func ClockFault(ahead time.Duration) fault.Fault {
 		return fault.New(ClockID, fault.OK, "", "the clock of this host agrees with that of the API server")
 	}
 	return fault.New(ClockID, fault.Warning, "timedatectl set-ntp true",
-		"the clock of this host is %s %s that of the API server: credentials are judged wrongly", skew, word)
+		"the clock of this host is %s %s that of the API server: valid credentials may count as expired", skew, word)
 }
 
 // ClockFaults returns the fault of this host's clock, if there is one.

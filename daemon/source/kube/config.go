@@ -80,12 +80,12 @@ func (r *reader) load(path string, allowExec bool) (*access, error) {
 	}
 	config, err := clientcmd.Load(raw)
 	if err != nil {
-		fix := `correct it there, or write it anew with "kubectl config"`
+		fix := `correct it there, or write a new one with "kubectl config"`
 		if _, ok := errors.AsType[base64.CorruptInputError](err); ok {
 			fix = "the fields that end with -data hold base64: encode the file with base64 -w0, " +
 				"or name it in the field without -data"
 		}
-		return out, fixable(fix, fmt.Errorf("kubeconfig %s: it does not parse: %w", path, err))
+		return out, fixable(fix, fmt.Errorf("kubeconfig %s: cannot be parsed: %w", path, err))
 	}
 	if err := r.complete(path, config, allowExec, out); err != nil {
 		return out, fmt.Errorf("kubeconfig %s: %w", path, err)
@@ -132,7 +132,7 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 
 // The fixes for faults in a kubeconfig.
 const (
-	fixName    = "write the name of one that is there: kubectl config get-%s --kubeconfig FILE"
+	fixName    = "write an existing name: kubectl config get-%s --kubeconfig FILE"
 	fixServer  = "write a URL, as in https://192.0.2.1:6443"
 	fixPEM     = "write PEM, which begins with -----BEGIN"
 	fixCert    = "write PEM, which begins with -----BEGIN CERTIFICATE-----"
@@ -191,7 +191,7 @@ func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) e
 		return nil
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
-		return fixable(fixCert, fmt.Errorf("%s: it holds no certificate that can be read", field))
+		return fixable(fixCert, fmt.Errorf("%s: no readable certificate", field))
 	}
 	cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", bundle
 	expiries[credentialCA] = authorityExpiry(bundle)
@@ -223,14 +223,14 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 
 func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 	if user.AuthProvider != nil {
-		return fmt.Errorf("auth-provider: %q is not supported: client-go has no such providers any more; "+
+		return fmt.Errorf("auth-provider: %q is not supported, because client-go has removed these providers; "+
 			"use a token, a certificate or an exec plugin", user.AuthProvider.Name)
 	}
 	if user.Exec == nil {
 		return nil
 	}
 	if !allowExec {
-		return fmt.Errorf("exec: it would run %q; exec plugins have to be allowed, by source.kube.allow_exec_plugins",
+		return fmt.Errorf("exec: %q may not run; allow exec plugins with source.kube.allow_exec_plugins",
 			user.Exec.Command)
 	}
 	if _, err := exec.LookPath(user.Exec.Command); err != nil {

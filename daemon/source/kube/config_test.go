@@ -15,13 +15,13 @@ func TestFaultyKubeconfigsAreNamed(t *testing.T) {
 	const cluster = "clusters: [{name: k, cluster: {server: 'https://192.0.2.1'}}]\n"
 	garbage := base64.StdEncoding.EncodeToString([]byte("garbage"))
 	for name, c := range map[string]struct{ text, want string }{
-		"no YAML":         {"{", "it does not parse"},
-		"no kubeconfig":   {"kind: Pod\napiVersion: v1\n", "it does not parse"},
-		"empty":           {"", "current-context: it is missing or empty"},
+		"no YAML":         {"{", "cannot be parsed"},
+		"no kubeconfig":   {"kind: Pod\napiVersion: v1\n", "cannot be parsed"},
+		"empty":           {"", "current-context: missing or empty"},
 		"unknown context": {"current-context: x\n", `current-context: contexts has no "x"`},
 		"unknown cluster": {head, `contexts[c].context.cluster: clusters has no "k"`},
 		"unknown user":    {head + cluster, `contexts[c].context.user: users has no "u"`},
-		"no server":       {head + "clusters: [{name: k, cluster: {}}]\n", "clusters[k].cluster.server: it is missing or empty"},
+		"no server":       {head + "clusters: [{name: k, cluster: {}}]\n", "clusters[k].cluster.server: missing or empty"},
 		"authority file": {
 			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority: ca.crt}}]\n",
 			"clusters[k].cluster.certificate-authority: open DIR/ca.crt: no such file or directory",
@@ -36,7 +36,7 @@ func TestFaultyKubeconfigsAreNamed(t *testing.T) {
 		},
 		"certificate is a directory": {
 			head + cluster + "users: [{name: u, user: {client-certificate: ., client-key: a.key}}]\n",
-			"users[u].user.client-certificate: open DIR: it is not a regular file",
+			"users[u].user.client-certificate: open DIR: not a regular file",
 		},
 		"certificate data": {
 			head + cluster + "users: [{name: u, user: {client-certificate-data: " + garbage + ", client-key-data: " + garbage + "}}]\n",
@@ -48,7 +48,7 @@ func TestFaultyKubeconfigsAreNamed(t *testing.T) {
 		},
 		"exec plugin": {
 			head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: gimme, interactiveMode: Never}}}]\n",
-			`users[u].user.exec: it would run "gimme"; exec plugins have to be allowed`,
+			`users[u].user.exec: "gimme" may not run; allow exec plugins`,
 		},
 		"auth provider": {
 			head + cluster + "users: [{name: u, user: {auth-provider: {name: oidc}}}]\n",

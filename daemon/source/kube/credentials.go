@@ -51,7 +51,7 @@ func (s *Source) Faults() (out []fault.Fault) {
 		out = append(out, fault.Fault{
 			ID: refusedID, Severity: fault.Warning, Since: c.since,
 			Fix:     cmp.Or(Advice(c.fault), "edgeway config check"),
-			Message: "The new kubeconfig cannot be used, the previous one stays in force: " + c.fault.Error(),
+			Message: "The new kubeconfig is unusable, the previous one stays in force: " + c.fault.Error(),
 		})
 	}
 	out = append(out, expiryFaults(c.access.expiries, s.options.Kubeconfig, time.Now())...)
@@ -152,7 +152,7 @@ func (s *Source) logFaults(logged map[string]bool) {
 		}
 		switch f.ID {
 		case refusedID:
-			s.log.Error("new kubeconfig cannot be used", "message_id", messageid.KubeconfigUnusable, "error", f,
+			s.log.Error("new kubeconfig is unusable", "message_id", messageid.KubeconfigUnusable, "error", f,
 				"fix", f.Fix)
 		case expiryID:
 			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires, "error", f,

@@ -28,7 +28,7 @@ func TestWhenExpiryIsWarnedOf(t *testing.T) {
 		{10 * day, 23 * time.Hour, "expires at"},
 		{time.Hour, 12 * time.Minute, ""}, // the kubelet replaces the credential at this time
 		{time.Hour, 5 * time.Minute, "expires at"},
-		{time.Hour, -time.Second, "has expired: it was valid until 2029-12-31T23:59:59Z"},
+		{time.Hour, -time.Second, "has expired: valid until 2029-12-31T23:59:59Z"},
 		{0, 6 * day, "expires at"}, // the lifetime is unknown
 		{0, 8 * day, ""},
 	} {
@@ -85,16 +85,16 @@ func TestWarnings(t *testing.T) {
 		want                  string // text in exactly one warning; empty if there is no warning
 	}{
 		"nothing wrong":         {server: ip, user: "token: a"},
-		"plain HTTP":            {server: "http://192.0.2.1", want: "used without TLS"},
+		"plain HTTP":            {server: "http://192.0.2.1", want: "has no TLS"},
 		"HTTP on loopback":      {server: "http://127.0.0.1:8001"},
 		"HTTP on localhost":     {server: "http://localhost:8001"},
 		"HTTP on ::1":           {server: "http://[::1]:8001"},
-		"no scheme":             {server: "192.0.2.1:8080", want: "used without TLS"},
+		"no scheme":             {server: "192.0.2.1:8080", want: "has no TLS"},
 		"no verification":       {server: ip, cluster: ", insecure-skip-tls-verify: true", want: "insecure-skip-tls-verify is set"},
-		"readable by all":       {server: ip, user: "token: a", mode: 0o644, want: "holds a secret and can be read by every user (mode 0644)"},
+		"readable by all":       {server: ip, user: "token: a", mode: 0o644, want: "holds a secret and is readable by every user (mode 0644)"},
 		"nothing to read":       {server: ip, user: "tokenFile: token", mode: 0o644},
 		"readable token":        {server: ip, user: "tokenFile: token", tokenMode: 0o604, want: "/token holds a secret"},
-		"writable by all":       {server: ip, mode: 0o602, want: "can be written by every user (mode 0602)"},
+		"writable by all":       {server: ip, mode: 0o602, want: "is writable by every user (mode 0602)"},
 		"readable by own group": {server: ip, user: "token: a", mode: 0o640},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestWarningsOfAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	for mode, want := range map[os.FileMode]string{
-		0o600: "", 0o640: "holds a secret and can be read by the group 54321", 0o660: "can be written by the group 54321",
+		0o600: "", 0o640: "holds a secret and is readable by the group 54321", 0o660: "is writable by the group 54321",
 	} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)

@@ -20,8 +20,8 @@ func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) 
 		out = append(out, fault.New(insecureID, fault.Warning,
 			"kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt "+
 				"--embed-certs --kubeconfig "+kubeconfig,
-			"insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials and change all "+
-				"Services"))
+			"insecure-skip-tls-verify is set: anyone between this host and the API server can read the "+
+				"credentials and change all Services"))
 	}
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil || server.Scheme != "http" {
@@ -31,7 +31,8 @@ func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) 
 	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
 		out = append(out, fault.New(insecureID, fault.Warning,
 			"kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig "+kubeconfig,
-			"The server %s is used without TLS: no credentials are sent, and anybody on the way can change all Services",
+			"The connection to %s has no TLS: Edgeway sends no credentials, and anyone in between can change "+
+				"all Services",
 			config.Host))
 	}
 	return out
@@ -54,12 +55,12 @@ func insecureFiles(files []file) (out []fault.Fault) {
 		switch {
 		case mode&0o022 != 0:
 			out = append(out, fault.New(insecureID, fault.Warning, "chmod go-w "+f.path,
-				"%s can be written by %s (mode %04o), who can so send this host to another server", f.path,
+				"%s is writable by %s (mode %04o), who can send this host to another server", f.path,
 				others(mode, 0o002, sys.Gid), f.info.Mode().Perm()))
 		case f.secret && mode&0o044 != 0:
 			out = append(out, fault.New(insecureID, fault.Warning,
 				fmt.Sprintf("chgrp %s %s && chmod 640 %s", serviceGroup, f.path, f.path),
-				"%s holds a secret and can be read by %s (mode %04o)", f.path, others(mode, 0o004, sys.Gid),
+				"%s holds a secret and is readable by %s (mode %04o)", f.path, others(mode, 0o004, sys.Gid),
 				f.info.Mode().Perm()))
 		}
 	}

@@ -84,7 +84,7 @@ func TestNameServerThatLies(t *testing.T) {
 
 			names.Set(apiName, addrs("127.0.0.1")...)
 			r.redial(t, api, 10*time.Second)
-			eventually(t, "the name is followed", 10*time.Second, func() bool { return r.log.count("name leads to the API server again") > 0 })
+			eventually(t, "the name is followed", 10*time.Second, func() bool { return r.log.count("name resolves to the API server again") > 0 })
 		})
 	}
 }

@@ -62,7 +62,7 @@ func remedy(err error, server, kubeconfig string) string {
 	case apierrors.IsForbidden(err):
 		return fixRights
 	case errors.As(err, &status):
-		return "look into the API server's log, and into that of a load balancer before it"
+		return "check the logs of the API server and of a load balancer in front of it"
 	}
 	if fix := remedyTLS(err, kubeconfig); fix != "" {
 		return fix
@@ -104,7 +104,7 @@ func remedyTLS(err error, kubeconfig string) string {
 		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
 	case errors.As(err, &plain):
 		return "write the address of the API server itself as the server into " + kubeconfig +
-			": what answers there does not speak TLS"
+			": the program that answers there does not speak TLS"
 	}
 	return ""
 }

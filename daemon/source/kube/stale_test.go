@@ -100,8 +100,8 @@ var badAnswers = map[string]struct {
 	want   []string // one of these texts
 }{
 	"no answer":    {hang, []string{"no answer in time"}},
-	"headers only": {headers(hang), []string{"nothing arrives any more"}},
-	"empty":        {headers(func(http.ResponseWriter, *http.Request) {}), []string{"it ended at once", "the list ended in the middle"}},
+	"headers only": {headers(hang), []string{"the connection went silent"}},
+	"empty":        {headers(func(http.ResponseWriter, *http.Request) {}), []string{"the watch ended immediately", "the list ended early"}},
 	"cut off": {headers(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"type":"ADDED","obj`)
 		w.(http.Flusher).Flush()
@@ -120,8 +120,8 @@ var badAnswers = map[string]struct {
 	"503":             {code(503), []string{"(503)"}},
 	"410":             {code(410), []string{"(410)"}},
 	"closed at once":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"closed before the end of the answer"}},
-	"half of a list":  {headers(halfList), []string{"the list ended in the middle", "it ended at once"}},
-	"trickle of none": {headers(trickle), []string{"nothing arrives any more", "unable to decode"}},
+	"half of a list":  {headers(halfList), []string{"the list ended early", "the watch ended immediately"}},
+	"trickle of none": {headers(trickle), []string{"the connection went silent", "unable to decode"}},
 }
 
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }

@@ -53,7 +53,7 @@ const bulkGap = 10 * time.Second
 // The errors with which the transport ends a call.
 var (
 	errNoAnswer = errors.New("no answer in time")
-	errSilent   = errors.New("nothing arrives any more")
+	errSilent   = errors.New("the connection went silent")
 )
 
 type callKey struct{}

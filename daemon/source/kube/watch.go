@@ -125,8 +125,8 @@ func (w *watcher) takeError(ctx context.Context, err error) bool {
 
 // The errors of a watch that ends too soon.
 var (
-	errHalfList = errors.New("the list ended in the middle")
-	errAtOnce   = errors.New("it ended at once, without an event")
+	errHalfList = errors.New("the list ended early")
+	errAtOnce   = errors.New("the watch ended immediately, without an event")
 )
 
 const (

@@ -32,7 +32,7 @@ func TestStateThatIsNoFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			h = boot(t, dir)
-			if got := h.Status().Err; !strings.Contains(got, "it is not a regular file") {
+			if got := h.Status().Err; !strings.Contains(got, "not a regular file") {
 				t.Errorf("%s: fault %q", name, got)
 			}
 			h.serve(aService("web", 80))

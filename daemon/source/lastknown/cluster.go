@@ -15,7 +15,7 @@ type Cluster struct {
 }
 
 // errOther is the error for state that belongs to another cluster.
-var errOther = errors.New("the state is of another API server")
+var errOther = errors.New("the state belongs to another API server")
 
 // same reports whether c and o are the same cluster: either the URLs are equal, or the paths are equal and the
 // clusters have an authority in common. Proxies such as Rancher's serve many clusters with one certificate and name

@@ -220,7 +220,7 @@ func (s *Store) setAside() string {
 	path := filepath.Join(s.dir, snapshotName)
 	aside := path + mark + time.Now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(path, aside); err != nil {
-		s.log.Error("damaged file cannot be set aside", "error", err)
+		s.log.Error("damaged file not set aside", "error", err)
 	}
 	entries, err := os.ReadDir(s.dir) // sorted by name, and so by time
 	if err != nil {

@@ -85,7 +85,8 @@ func (d *decoder) result() *state {
 
 var (
 	errFooter = errors.New("the last line is not the number of objects and the SHA-256 of the content")
-	errNewer  = errors.New("it is of a newer version of Edgeway, and stays until the next one is saved")
+	errNewer  = errors.New("the state is from a newer version of Edgeway, and stays until this version saves " +
+		"its own")
 )
 
 // footerStart is the start of the last line and of no other line.
@@ -160,7 +161,7 @@ func (d *decoder) add(r *record) {
 	switch {
 	case contain.Is(err):
 		d.state.panicked = err
-		if obj = source.Refuse(key, "it cannot be read: "+err.Error()); obj != nil {
+		if obj = source.Refuse(key, "cannot be read: "+err.Error()); obj != nil {
 			d.objects[key] = obj
 		}
 	case err != nil:

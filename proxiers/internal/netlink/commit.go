@@ -14,7 +14,7 @@ import (
 const writeBuffer = 32 << 20
 
 // ErrStale means that another transaction came before a batch. The kernel has applied no part of the batch.
-var ErrStale = errors.New("another transaction came before")
+var ErrStale = errors.New("another transaction came first")
 
 // ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not seen the batch.
 var ErrTooBig = errors.New("the batch is more than the socket takes")

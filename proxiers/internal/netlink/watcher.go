@@ -92,12 +92,12 @@ func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.outside = true
 		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinAfter))
-		return m.report("no notices of the kernel: " + err.Error())
+		return m.report("no notifications from the kernel: " + err.Error())
 	}
 	if m.outside {
 		m.outside = false
 		_ = m.sock.SetReadDeadline(time.Time{})
-		return m.report("notices of the kernel were lost")
+		return m.report("the kernel dropped notifications")
 	}
 	return ""
 }
@@ -141,7 +141,8 @@ func (m *Watcher) Forget() {
 }
 
 // ErrNoEffect is the error of a commit for which the kernel reported no transaction.
-var ErrNoEffect = errors.New("the program reported success, but the kernel saw no change: check that the program is the distribution's own")
+var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that it is " +
+	"the distribution's own")
 
 // Own runs commit, which makes up to this number of transactions in sequence until one fails, and reports drift if
 // other programs changed Edgeway's objects before or during commit. A successful commit that changed no object of
@@ -204,7 +205,7 @@ func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
 	case overrun:
-		return m.report("notices of the kernel were lost"), false
+		return m.report("the kernel dropped notifications"), false
 	case touched > own:
 		return m.report(last), false
 	}

@@ -7,7 +7,7 @@ import "errors"
 const staleAttempts = 1000
 
 // ErrTouched means that another program has changed Edgeway's objects, which was reported. The batch was not sent.
-var ErrTouched = errors.New("another program changed what is ours")
+var ErrTouched = errors.New("another program changed Edgeway's rules")
 
 // Commit commits a batch, based on the notices so far. If another program has changed Edgeway's objects since the last
 // Forget, Commit reports that and sends nothing (ErrTouched), unless anyway is set. Transactions on other objects do

@@ -66,7 +66,7 @@ func TestForeignServer(t *testing.T) {
 	named := func() error {
 		st, err := s.status()
 		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q quarantined) bool {
-			return q.Name == "default/taken:a/TCP" && strings.Contains(q.Error, "another program has a virtual server there")
+			return q.Name == "default/taken:a/TCP" && strings.Contains(q.Error, "another program has a virtual server at this address")
 		}) {
 			err = fmt.Errorf("quarantined are %q", st.Quarantined)
 		}

@@ -89,7 +89,7 @@ func (h *host) taken() {
 	h.contains(h.run("edgeway", "explain", "host", "default/web"), "by socket")
 	status := h.run("edgeway", "status", "--verbose")
 	h.contains(status, "of the connections to Services")
-	if strings.Contains(status, "not at work") {
-		h.Errorf("BPF is not at work:\n%s", status)
+	if strings.Contains(status, "not in use") {
+		h.Errorf("the BPF programs are not in use:\n%s", status)
 	}
 }

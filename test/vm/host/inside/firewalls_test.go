@@ -67,7 +67,7 @@ func (h *host) dropped(whose string) (fix []string) {
 func (h *host) works() {
 	h.Helper()
 	h.served()
-	if out, code := h.try("edgeway", "doctor"); code != 0 || !strings.Contains(out, "no rule of other programs drops connections of Services") {
+	if out, code := h.try("edgeway", "doctor"); code != 0 || !strings.Contains(out, "no rule of another program drops connections to Services") {
 		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
 	}
 }

@@ -76,7 +76,7 @@ func stateOfLaterVersion(h *host) {
 	}
 	h.run("journalctl", "--rotate")
 	h.run("systemctl", "start", "--no-block", "edgeway")
-	h.eventually("it is of a newer version of Edgeway", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "50")
+	h.eventually("the state is from a newer version of Edgeway", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "50")
 	h.answers(clusterIP) // the kernel still has the rules
 	for _, e := range entries {
 		h.contains(h.run("head", "-c", "200", dir+"/"+e.Name()), `"version":999`)

@@ -67,7 +67,7 @@ func portTaken(h *host) {
 
 	h.write("/etc/edgeway/manifests/taken.yaml", Manifest("taken", "10.96.0.30", "fd00:96::30", 30085))
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
-	h.eventually("NodePort not served on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
+	h.eventually("cannot bind a NodePort on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
 	h.run("systemctl", "restart", "edgeway") // now the port is taken from the start
 	h.answers("10.96.0.30:80", loopback)
