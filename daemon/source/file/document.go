@@ -205,7 +205,7 @@ func inFile(p part, err error) error {
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
-		d.addf(at, "", "it is not an object with apiVersion and kind: %s", oneLine(err))
+		d.addf(at, "", "not an object with apiVersion and kind: %s", oneLine(err))
 		return
 	}
 	if meta.Kind == "" && meta.APIVersion == "" {

@@ -96,7 +96,7 @@ func accidents() map[string]accident {
 			f.must(os.Chmod(f.path("a.yaml"), 0))
 		}, true, "FOLDER/a.yaml: permission denied"},
 		"disk that fails":            {link("/proc/self/mem"), false, "FOLDER/a.yaml: input/output error"},
-		"file of another folder":     {link("/nowhere/a.yaml"), false, "FOLDER/a.yaml: it is a link to a file that is not there"},
+		"file of another folder":     {link("/nowhere/a.yaml"), false, "FOLDER/a.yaml: the file was deleted, or is a link"},
 		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: the file is empty"},
 		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: the file is empty"},
 		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: cannot be parsed"},

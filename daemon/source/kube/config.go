@@ -144,7 +144,7 @@ const (
 func currentCluster(config *api.Config) (*api.Cluster, error) {
 	if config.CurrentContext == "" {
 		return nil, fixable("run: kubectl config use-context NAME --kubeconfig FILE",
-			errors.New("current-context: it is missing or empty"))
+			errors.New("current-context: missing or empty"))
 	}
 	context, ok := config.Contexts[config.CurrentContext]
 	if !ok {
@@ -177,7 +177,7 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 // those of readUser do.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
-		return fixable(fixServer, errors.New("server: it is missing or empty"))
+		return fixable(fixServer, errors.New("server: missing or empty"))
 	}
 	if _, _, err := rest.DefaultServerURL(cluster.Server, "", schema.GroupVersion{}, true); err != nil {
 		return fixable(fixServer, fmt.Errorf("server: %w", err))

@@ -28,7 +28,7 @@ func TestFaultyKubeconfigsAreNamed(t *testing.T) {
 		},
 		"authority data": {
 			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority-data: " + garbage + "}}]\n",
-			"clusters[k].cluster.certificate-authority-data: it holds no certificate",
+			"clusters[k].cluster.certificate-authority-data: no readable certificate",
 		},
 		"certificate file": {
 			head + cluster + "users: [{name: u, user: {client-certificate: a.crt, client-key: a.key}}]\n",

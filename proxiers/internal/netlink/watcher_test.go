@@ -239,11 +239,11 @@ func TestGroupIsJoinedAgain(t *testing.T) {
 	if err != nil {
 		t.Errorf("the transaction went well, but: %v", err)
 	}
-	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "no notices") {
+	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "no notifications") {
 		t.Fatalf("without notices reported %q", got)
 	}
 	m.Forget() // a full sync
-	if got := r.await(1); len(got) != 1 || !strings.Contains(got[0], "lost") {
+	if got := r.await(1); len(got) != 1 || !strings.Contains(got[0], "dropped") {
 		t.Fatalf("with notices again reported %q", got)
 	}
 	m.Forget()
