@@ -187,8 +187,8 @@ func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
 			c.InsecureSkipTLSVerify, c.CertificateAuthorityData, c.TLSServerName = true, nil, ""
 		}, 0o600, "insecure-skip-tls-verify"},
 		"no TLS":            {func(c *api.Cluster) { c.Server = strings.Replace(c.Server, "https", "http", 1) }, 0o600, "TLS"},
-		"readable for all":  {func(*api.Cluster) {}, 0o644, "read by every user"},
-		"writable for all":  {func(*api.Cluster) {}, 0o602, "written by every user"},
+		"readable for all":  {func(*api.Cluster) {}, 0o644, "readable by every user"},
+		"writable for all":  {func(*api.Cluster) {}, 0o602, "writable by every user"},
 		"nothing dangerous": {func(*api.Cluster) {}, 0o600, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
