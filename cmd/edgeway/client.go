@@ -15,7 +15,8 @@ import (
 	"edgeway/daemon/control"
 )
 
-// answerTime limits each request, and suffices for the plan of tens of thousands of Services.
+// answerTime is the time limit of each request. The limit is long enough for a plan with tens of thousands of
+// Services.
 const answerTime = 30 * time.Second
 
 // socket returns the path of the daemon's socket. If this user cannot read the configuration, or if it is invalid,
