@@ -17,7 +17,7 @@ const messageID = "message_id"
 // attr is an attribute with its full key and its value in text form.
 type attr struct{ key, value string }
 
-// flatten appends an attribute, or the attributes of a group.
+// flatten appends an attribute, or the attributes of a group, to out.
 func flatten(out []attr, group string, a slog.Attr) []attr {
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {
@@ -50,8 +50,8 @@ func textOf(v slog.Value) string {
 const prefix = "EDGEWAY_"
 
 // fieldsOf returns the fields by name. A name consists of letters A to Z, digits and underscores. If two attributes
-// have the same name, the later attribute is used. Four names have no prefix, because users filter by them:
-// MESSAGE_ID, SERVICE, BACKEND and STAGE.
+// have the same name, the later attribute wins. Four names have no prefix, because users filter by them: MESSAGE_ID,
+// SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {
@@ -68,8 +68,8 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service returns namespace/name of the Service that the attribute names as a Service, as one of its ports
-// (plan.ServicePortName) or as an object (source.Key). service returns "" if the attribute names no Service.
+// service returns the namespace/name of the Service in an attribute. The value of the attribute is the name of a
+// Service, a plan.ServicePortName, or a source.Key. service returns "" if the attribute names no Service.
 func service(a attr) string {
 	name := a.value
 	switch a.key {
