@@ -1,7 +1,7 @@
 // Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
-// The package listens to rtnetlink, and reads the whole state again after each event. An event only triggers the next
-// reading, so a lost event does not lose a change.
+// The package subscribes to rtnetlink events, and reads the whole state again after each event. Each event only
+// triggers a reading, so a lost event does not lose a change.
 package nodeinfo
 
 import (
@@ -22,9 +22,9 @@ type Host struct {
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
 	// Networks are the networks of this host's interfaces, sorted. Networks omits link-local networks and the
-	// networks of loopback and dummy devices. An address without a network counts as a network with one address.
+	// networks of loopback and dummy devices. For an address without a network, Networks contains the address itself.
 	Networks []netip.Prefix
-	// Routes holds, for each of Options.Ranges, the widest route beyond this host's networks that overlaps the range.
+	// Routes holds the widest route beyond this host's networks that overlaps each of Options.Ranges.
 	Routes []Route
 	// NameServers are the name servers of /etc/resolv.conf and systemd-resolved, sorted, without loopback and
 	// link-local addresses.
@@ -49,12 +49,12 @@ type Addr struct {
 	// Addr has no zone.
 	Addr      netip.Addr
 	Interface string
-	// Dummy reports whether the interface is of type dummy, which only reaches this host.
+	// Dummy reports whether the interface is of type dummy, which sends packets only to this host.
 	Dummy bool
 	// Bridge reports whether the interface is a bridge, such as the bridge of the pods.
 	Bridge bool
 	// Primary reports whether the host uses this address as the source of its connections through the default route.
-	// Each family has at most one primary address, and none without a default route.
+	// Each family has at most one primary address, and no primary address without a default route.
 	Primary bool
 }
 
