@@ -20,8 +20,8 @@ type claim struct {
 	about []netip.AddrPort
 }
 
-// findings returns faults that say whether the endpoints or this host are the cause. If the trace found the rule that
-// drops a connection, the fault of the trace replaces the claim about this connection.
+// findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
+// that drops a connection, the fault of the trace replaces the claim about that connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.claims(o)
 	if len(claims) == 0 {
@@ -49,7 +49,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 }
 
 // claims returns the faults that follow from the connections alone, without a trace. If the Service works, its
-// endpoints need not answer directly, because a rule may accept only translated connections.
+// endpoints need not respond to direct connections, because a rule may accept only translated connections.
 func (s *service) claims(o Options) (out []claim) {
 	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
@@ -77,7 +77,7 @@ func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces the failed connections one by one until a trace finds something. traceOne returns the fault and the
+// traceOne traces the failed connections one by one until a trace finds a fault. traceOne returns that fault and the
 // destination of that connection. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
@@ -92,7 +92,7 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// after returns the text with a separator before it, or "" if the text is empty.
+// after returns the text preceded by the separator, or "" if the text is empty.
 func after(separator, text string) string {
 	if text == "" {
 		return ""
@@ -100,7 +100,7 @@ func after(separator, text string) string {
 	return separator + text
 }
 
-// list returns the first few destinations with the outcome of each connection, and the number of the other
+// list returns the first few destinations, each with the outcome of its connection, and the number of the other
 // destinations.
 func (s *service) list(of []netip.AddrPort) string {
 	const most = 3
@@ -114,7 +114,7 @@ func (s *service) list(of []netip.AddrPort) string {
 	return strings.Join(out, ", ")
 }
 
-// fixEndpoint returns the fix for an endpoint, which depends on how the connection to the endpoint failed.
+// fixEndpoint returns the fix for an endpoint. The fix depends on how the connection to the endpoint failed.
 func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
 	switch got := s.sent[to]; {
 	case got == refused && o.Trace:
@@ -133,8 +133,8 @@ func hasRoute(to netip.AddrPort) bool {
 	return err == nil
 }
 
-// trace traces a connection and returns a fault that says what happened to the packets. found is false if nothing
-// listens at the endpoint.
+// trace traces a connection and returns a fault that describes what happened to the packets. found is false if no
+// program listens at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
@@ -156,7 +156,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, 
 	return fault.New("trace", fault.Warning, fix, "%s%s", what, message), true
 }
 
-// dropped returns the fault of the rule that drops a connection or its answer.
+// dropped returns the fault of a rule that drops packets of a connection or its reply packets.
 func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
 	if v.Reply {
 		what = "the answer to " + what
