@@ -49,7 +49,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// programs replaces PATH by a directory that holds only these shell scripts.
+// programs sets PATH to a directory that contains only these shell scripts.
 func programs(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestABugReportIsWrittenWithoutADaemon(t *testing.T) {
 	}
 }
 
-// planted returns texts that contain the secret in the forms in which logs, errors and rules show secrets.
+// planted returns texts that contain the secret in the forms in which secrets appear in logs, errors and rules.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))

@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon"
 )
 
-// edgeway probe fails only if the configured backend cannot run. In this test, PATH initially has neither nft nor
-// iptables.
+// edgeway probe fails only if the configured backend cannot run. At the beginning of this test, PATH contains neither
+// nft nor iptables.
 func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
