@@ -58,7 +58,7 @@ func TestBrokenSocket(t *testing.T) {
 	}
 }
 
-// breaking is the lab's kernel with sockets that a test can make fail.
+// breaking is the lab's kernel with sockets that a test can break.
 type breaking struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex

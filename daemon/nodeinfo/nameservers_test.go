@@ -65,7 +65,7 @@ func TestNameServersChange(t *testing.T) {
 	if err := os.Remove(l.resolv); err != nil {
 		t.Fatal(err)
 	}
-	<-l.Changed() // no event of the network precedes this
+	<-l.Changed() // this change is not preceded by an event of the network
 	if got := l.Host().NameServers; len(got) != 0 {
 		t.Errorf("name servers %v", got)
 	}
