@@ -81,7 +81,7 @@ func destination(header []byte) netip.Addr {
 	if len(header) > 0 && header[0]>>4 == 6 {
 		at, end = 24, 40
 	}
-	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid if the header is truncated
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid if the header is too short
 	return a
 }
 
