@@ -45,7 +45,7 @@ archive says so.`,
 	}
 }
 
-// part is a file of a bug report.
+// part is a file in a bug report.
 type part struct {
 	name, doc string
 	// read returns the content. If read also returns an error, the content is incomplete.
@@ -53,7 +53,7 @@ type part struct {
 }
 
 const (
-	// partTime limits the time to read one part, and maxPart limits the output of one program.
+	// partTime limits the time to read a part, and maxPart limits the output of a program.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )
@@ -88,7 +88,7 @@ func (g *globals) bugReportParts() []part {
 	}, programParts()...)
 }
 
-// asJSON returns a function that reads a value and encodes it.
+// asJSON returns a function that calls read and encodes the value as JSON.
 func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		value, err := read(ctx)
@@ -113,7 +113,7 @@ func programParts() (out []part) {
 		args := strings.Fields(p[1])
 		_, missing := exec.LookPath(args[0])
 		if _, unloaded := os.Stat("/proc/net/ip_vs"); missing != nil || args[0] == "ipvsadm" && unloaded != nil {
-			continue // ipvsadm would load the kernel module
+			continue // ipvsadm would load the ip_vs module
 		}
 		out = append(out, part{p[0], "the output of " + args[0], func(ctx context.Context) ([]byte, error) {
 			return nft.Program(ctx, maxPart, "", args[0], args[1:]...)
@@ -141,7 +141,7 @@ func versions(ctx context.Context) ([]byte, error) {
 	return []byte(out), errors.Join(failed...)
 }
 
-// bugReport is the archive of a bug report while it is being written.
+// bugReport is an unfinished archive of a bug report.
 type bugReport struct {
 	redactor
 	tar      *tar.Writer

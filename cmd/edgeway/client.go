@@ -19,8 +19,8 @@ import (
 // Services.
 const answerTime = 30 * time.Second
 
-// socket returns the path of the daemon's socket. If this user cannot read the configuration, or if it is invalid,
-// socket returns the default path, because a daemon that still runs with a previous configuration may listen there.
+// socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket
+// returns the default path, because a daemon that still uses a previous configuration may listen on that path.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {
@@ -43,7 +43,7 @@ func (g *globals) asking(
 		err := question(ctx, cmd, control.NewClient(socket), args)
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
-			// Report both errors: the configuration may be the reason why no daemon listens at the default socket.
+			// Report both errors: the configuration may be the reason why no daemon listens on the default socket.
 			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code

@@ -59,7 +59,7 @@ the source is not this host, to the endpoints. It closes the connections at once
 	return cmd
 }
 
-// unanswered is connect.Unanswered, unless a test replaces it.
+// unanswered is connect.Unanswered, but tests can replace the function.
 var unanswered = connect.Unanswered
 
 // maxTried is the maximum number of endpoints to which explain connects.

@@ -67,7 +67,7 @@ type redactor struct{ known *strings.Replacer }
 func newRedactor(kubeconfigs ...string) redactor {
 	forms := map[string]bool{}
 	for _, path := range kubeconfigs {
-		raw, _ := files.Read(path, files.Small) // without this file, the other secrets are still known
+		raw, _ := files.Read(path, files.Small) // without this file, the redactor still knows the other secrets
 		for _, secret := range append(slices.Clone(assignments), environment, urlPassword) {
 			for _, found := range secret.FindAllStringSubmatch(string(raw), -1) {
 				addForms(forms, found[len(found)-1])
@@ -90,7 +90,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms in which a YAML value, or one of its lines, can occur in a text.
+// addForms adds the forms in which a YAML value, or a line of the value, can occur in a text.
 func addForms(forms map[string]bool, value string) {
 	plain, _, _ := strings.Cut(value, " #") // without a YAML comment
 	plain = strings.Trim(plain, ` "'`)
@@ -105,7 +105,7 @@ func addForms(forms map[string]bool, value string) {
 		forms[base64.StdEncoding.EncodeToString([]byte(s))] = true
 		for _, form := range []string{s, inJSON(s), strconv.Quote(s)} {
 			form = strings.Trim(form, `"`)
-			for _, again := range []string{form, inJSON(form), strconv.Quote(form)} { // a log line quotes JSON
+			for _, again := range []string{form, inJSON(form), strconv.Quote(form)} { // log lines contain quoted JSON
 				forms[strings.Trim(again, `"`)] = true
 			}
 		}
@@ -120,7 +120,7 @@ func inJSON(s string) string {
 // stringInJSON matches a JSON string, including its quotes.
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// redactJSON redacts the strings in a JSON text. The result is valid JSON.
+// redactJSON redacts the strings in a JSON text, and returns valid JSON.
 func (r redactor) redactJSON(text string) string {
 	return stringInJSON.ReplaceAllStringFunc(text, func(quoted string) string {
 		var s string

@@ -37,7 +37,7 @@ ready in time, the exit code is 4.`,
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 		ask := c.Status
 		if *wait > 0 {
-			ctx = cmd.Context() // this context has no time limit
+			ctx = cmd.Context() // cmd.Context has no time limit
 			ask = func(ctx context.Context) (control.Status, error) { return awaitReady(ctx, c, *wait) }
 		}
 		status, err := ask(ctx)
