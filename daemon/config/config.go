@@ -20,7 +20,7 @@ const Version = 1
 // DefaultPath is the default path of the main file.
 const DefaultPath = "/etc/edgeway/edgeway.toml"
 
-// DefaultSocket is the path of the daemon's socket. The commands use this path if they cannot read the configuration.
+// DefaultSocket is the path of the daemon's socket that the commands use if the configuration is unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
 // Config is the effective configuration. The text of each key in schema.go documents the key's field. The comments
@@ -259,8 +259,8 @@ type Control struct {
 	Socket string // an absolute path
 }
 
-// Default returns the configuration of an empty file. The daemon cannot run with that configuration, because it
-// contains no source and no node name.
+// Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
+// the configuration contains no source and no node name.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

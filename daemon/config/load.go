@@ -12,7 +12,7 @@ import (
 )
 
 // Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
-// The last file that sets a key wins. Load joins all errors in the files. Each of these errors is an *Error. backends
+// The last file that sets a key wins. Load returns all errors in the files, joined. Each error is an *Error. backends
 // are the allowed values of proxy.backend.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
@@ -62,7 +62,7 @@ func Overlooked(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // Load returns this error
+		return nil // Load reports the same error
 	}
 	for _, e := range entries {
 		if slices.Contains([]string{".conf", ".cfg", ".ini", ".tml", ".txt", ".yaml", ".yml", ".json"},

@@ -40,7 +40,7 @@ func CommentedDefault(backends []Choice) string {
 	return b.String()
 }
 
-// commonKeys lists the keys that most hosts need, in the order in which an operator decides on them.
+// commonKeys lists the keys that most hosts need, in the order in which an operator sets them.
 var commonKeys = []string{
 	"source.kube.kubeconfig",
 	"source.file.paths",

@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The shipped file must load to the defaults when every key is uncommented. This proves that the keys and defaults in
-// the file are correct.
+// When every key is uncommented, the shipped file must load to the defaults.
 func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {

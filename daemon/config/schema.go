@@ -14,7 +14,7 @@ type section struct {
 }
 
 // key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page.
-// Both texts append the limits of the value to doc.
+// Both the comment and the paragraph append the limits of the value to doc.
 type key struct {
 	name  string
 	doc   string

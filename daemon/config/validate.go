@@ -61,7 +61,7 @@ func (l *loader) validateListeners(mainFile string, c *Config) {
 	}
 }
 
-// everywhere reports whether host means all addresses. Go's servers listen on both families, even at 0.0.0.0.
+// everywhere reports whether host means all addresses. Go's servers listen on both address families, even at 0.0.0.0.
 func everywhere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "" || err == nil && addr.IsUnspecified()
