@@ -129,7 +129,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// SourceFault returns the fault of a source with this status. faulty reports whether there is a fault.
+// SourceFault returns the fault of a source with the given status. faulty reports whether the source has a fault.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if st.Synced && st.Err == "" {
 		return f, false

@@ -18,7 +18,7 @@ import (
 // same value, which is twice its sync period of 30 s.
 const Grace = time.Minute
 
-// State is the health in one word.
+// State summarizes the health in one word.
 type State string
 
 // The states of a host. A host is degraded if connections fail although the rules are correct.
@@ -28,7 +28,7 @@ const (
 	StateUnhealthy State = "unhealthy"
 )
 
-// Report is the health at one moment.
+// Report is the health at one point in time.
 type Report struct {
 	Time time.Time `json:"time"`
 	// LastSync is the time when the kernel last matched the plan. LastSync is zero if the kernel has never matched
@@ -96,13 +96,13 @@ func New(p Pipeline, sources ...Source) *Checker {
 	return c
 }
 
-// Include adds a component whose faults have these IDs. faults may be called from any goroutine. Include must not be
-// called after the first report.
+// Include adds a component whose faults have the given IDs. faults may be called from any goroutine. Include must not
+// be called after the first report.
 func (c *Checker) Include(faults func() []fault.Fault, ids ...string) {
 	c.faults.Include(faults, ids...)
 }
 
-// Ignore omits the notices with these IDs. Ignore must not be called after the first report.
+// Ignore omits the notices with the given IDs. Ignore must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
 // IDs returns all known IDs. The value of an ID is true if a fault with that ID is more than a notice.

@@ -40,8 +40,8 @@ type HandlerOptions struct {
 
 // Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not
 // leaving the cluster. /readyz returns 200 if Report.Ready is true. /livez returns 200 if the host is healthy.
-// Otherwise, these three paths return 503. Handler ignores query parameters, as in /readyz?verbose. The path / lists
-// the other paths.
+// Otherwise, /healthz, /readyz and /livez return 503. Handler ignores query parameters, as in /readyz?verbose. The
+// path / lists the other paths.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))
