@@ -19,8 +19,8 @@ import (
 const (
 	// maxLines is the maximum number of lines per minute, because many things can change at the same time.
 	maxLines = 20
-	// maxChanges is the maximum number of changes of one thing that the Damper logs one by one within damping: three
-	// changes in each direction.
+	// maxChanges is the number of changes of a thing that the Damper logs one by one within damping: three changes in
+	// each direction.
 	maxChanges = 6
 	// damping is the time for which a flapping thing must keep its state before the Damper logs each of its changes
 	// again. Until then, the Damper logs the latest change of the thing once per damping interval.
@@ -44,7 +44,7 @@ type Damper struct {
 	waiting bool              // a review is scheduled
 }
 
-// thing is the recent history of one thing.
+// thing is the recent history of a thing whose changes are logged.
 type thing struct {
 	since   time.Time // the time of the first change that is counted in changes
 	changes int
@@ -72,7 +72,7 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log logs a change of the thing with this key, unless the thing flaps or the limit of lines is reached. id is a
+// Log logs a change of the thing with the given key, unless the thing flaps or the limit of lines is reached. id is a
 // constant of the package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()

@@ -45,13 +45,13 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix separates Edgeway's fields from those of the journal. For example, an attribute "unit" must not become the
-// field UNIT, because that field decides where systemctl status shows a line.
+// prefix separates Edgeway's fields from the journal's own fields. For example, an attribute "unit" must not become
+// the field UNIT, because that field decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
 // fieldsOf returns the fields by name. A name consists of letters A to Z, digits and underscores. If two attributes
-// have the same name, the later attribute wins. Four names have no prefix, because users filter by them: MESSAGE_ID,
-// SERVICE, BACKEND and STAGE.
+// have the same name, the later attribute wins. Four names have no prefix, because users filter by these names:
+// MESSAGE_ID, SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {

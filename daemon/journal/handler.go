@@ -14,7 +14,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/journal"
 )
 
-// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by this name.
+// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by the identifier.
 const identifier = "edgeway"
 
 // Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
