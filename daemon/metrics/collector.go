@@ -80,7 +80,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.sources()
 }
 
-// scrape is the state of one call of Collect.
+// scrape is the state of a call of Collect.
 type scrape struct {
 	*collector
 	out chan<- prometheus.Metric

@@ -1,8 +1,8 @@
 // Package metrics collects the daemon's metrics and serves them to Prometheus.
 //
 // A metric that means the same as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards and
-// alerts for kube-proxy keep working. In Edgeway, a sync covers both families together and is observed once for each
-// family. Other metrics begin with "edgeway_".
+// alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the sync
+// once for each family. Other metrics begin with "edgeway_".
 //
 // Hooks update the counters and histograms (hooks.go). The gauges are read at each scrape (collector.go). A proxier
 // that has its own metrics is a collector. Each Metrics has its own registry; the global registry is not used.
@@ -32,7 +32,7 @@ type Source interface {
 // not be nil.
 type Options struct {
 	Version, Revision string
-	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for such a backend.
+	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
 	Backend, Mode string
 	// Families are the address families that are synced.
 	Families []plan.Family
@@ -86,7 +86,7 @@ type Metrics struct {
 	stageErrors   *prometheus.CounterVec
 }
 
-// New registers all metrics, including those of the Go runtime and of the process.
+// New registers all metrics, including the metrics of the Go runtime and of the process.
 func New(opts Options) *Metrics {
 	m := &Metrics{opts: opts, registry: prometheus.NewRegistry()}
 	for _, f := range opts.Families {

@@ -23,7 +23,7 @@ type HandlerOptions struct {
 }
 
 // Handler serves /metrics and three pages of kube-proxy: /healthz ("ok" if the process responds), /proxyMode and,
-// only for clients on this host, /configz. The page / lists these paths.
+// only for clients on this host, /configz. The page / lists the other paths.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	paths := []string{"/metrics", "/healthz", "/proxyMode", "/configz"}
