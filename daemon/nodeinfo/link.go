@@ -92,7 +92,7 @@ func (f *foreign) note(l link) bool {
 	return true
 }
 
-// has reports whether the interface with this index is foreign.
+// has reports whether the interface with the given index is foreign.
 func (f *foreign) has(index int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -118,7 +118,7 @@ type address struct {
 	broadcast netip.Addr
 }
 
-// networks returns the networks of the address. If the address has a peer, the peer's network is the first one.
+// networks returns the networks of the address. If the address has a peer, the peer's network comes first.
 func (a address) networks() []netip.Prefix {
 	if a.prefix.Contains(a.addr) {
 		return []netip.Prefix{a.prefix}
@@ -164,7 +164,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 	return addrs, steady, nil
 }
 
-// usable reports whether the host responds at an address with these flags. A host does not respond at a tentative
+// usable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
 // address until duplicate address detection has passed, unless the address is optimistic (RFC 4429).
 func usable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
@@ -173,7 +173,7 @@ func usable(flags int) bool {
 	return flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0
 }
 
-// route is a default route through one next hop.
+// route is a default route with one next hop.
 type route struct {
 	is6     bool
 	metric  int

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Host is the state of the host at one moment. Host is immutable.
+// Host is the state of the host at one point in time. Host is immutable.
 type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
 	// interface. Addrs omits IPv6 addresses that duplicate address detection is still checking or has rejected.
 	Addrs []Addr
 	// Gateways are the next routers of the default routes in the main table, sorted, without zones. A host may have
-	// several gateways, because it can have several default routes, and a route can have several next hops.
+	// several gateways, because a host can have several default routes, and a route can have several next hops.
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
@@ -44,7 +44,7 @@ func (r Route) String() string {
 	return fmt.Sprintf("%s %s", r.To, Way{Gateway: r.Gateway, Interface: r.Interface})
 }
 
-// Addr is one address of one interface.
+// Addr is an address of an interface.
 type Addr struct {
 	// Addr has no zone.
 	Addr      netip.Addr
@@ -53,8 +53,8 @@ type Addr struct {
 	Dummy bool
 	// Bridge reports whether the interface is a bridge, such as the bridge of the pods.
 	Bridge bool
-	// Primary reports whether the host uses this address as the source of its connections through the default route.
-	// Each family has at most one primary address, and no primary address without a default route.
+	// Primary reports whether the host uses the address as the source address of connections through the default
+	// route. Each family has at most one primary address, and no primary address without a default route.
 	Primary bool
 }
 

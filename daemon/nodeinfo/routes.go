@@ -18,7 +18,7 @@ type wantedRoutes struct {
 	ignore netlink.RouteProtocol
 }
 
-// has reports whether Host includes a route with this destination and protocol.
+// has reports whether Host includes a route with the given destination and protocol.
 func (w wantedRoutes) has(to netip.Prefix, protocol netlink.RouteProtocol) bool {
 	if to.Bits() <= 1 {
 		return to.Bits() == 0
@@ -32,7 +32,8 @@ func (w wantedRoutes) relevant(message []byte) bool {
 	return ok && w.has(to, netlink.RouteProtocol(protocol))
 }
 
-// listRoutes returns the routes in the main table that Host includes. A router may have a million other routes.
+// listRoutes returns the routes in the main table that Host includes. A router may have a million routes that Host
+// omits.
 func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {

@@ -48,7 +48,7 @@ type Watcher struct {
 // ignores.
 type Options struct {
 	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces to which a
-	// proxy adds Service addresses. Host omits those addresses, and their changes are not events.
+	// proxy adds Service addresses. Host omits the addresses of these interfaces, and their changes are not events.
 	IgnoreDevices []string
 	// IgnoreTables are the numbers, below 256, of routing tables whose routes are not events.
 	IgnoreTables []int
@@ -102,7 +102,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		Lost:    func() { tell(w.moved) },
 		Changed: func() { tell(events) },
 	})
-	_ = network.Open() // subscribe before the first reading; if this fails, Run logs the failure and retries
+	_ = network.Open() // subscribe before the first reading; Run logs and retries a failure
 	ctx, cancel := context.WithCancel(ctx)
 	panicked := make(chan error, 1)
 	var watching sync.WaitGroup

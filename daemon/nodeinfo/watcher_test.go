@@ -107,7 +107,7 @@ func (l *lab) ip(args string) {
 	}
 }
 
-// want waits until the host has exactly these addresses, written as "address@interface" with "*" for a primary
+// want waits until the host has exactly the wanted addresses, written as "address@interface" with "*" for a primary
 // address.
 func (l *lab) want(want ...string) {
 	l.Helper()
@@ -250,9 +250,9 @@ func TestWhatChangesNothingIsNoEvent(t *testing.T) {
 // foreignName is the name of the interface that the watcher of a lab ignores.
 const foreignName = "kube-ipvs0"
 
-// A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores these addresses,
-// whatever the type of the interface and whenever the proxy created the interface. The watcher does not ignore the
-// host's own addresses.
+// A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the addresses of the
+// proxy, whatever the type of the interface and whenever the proxy created the interface. The watcher does not ignore
+// the host's own addresses.
 func TestForeignInterface(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",

@@ -36,8 +36,8 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// Ways looks up many routes, and reads each interface only once. A Ways must be used by only one goroutine, and looks
-// up routes in the network namespace of the thread that created it.
+// Ways looks up many routes, and reads each interface only once. A Ways must be used by only one goroutine. Ways
+// looks up routes in the network namespace of the thread that created the Ways.
 type Ways struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
@@ -55,7 +55,7 @@ func NewWays() (*Ways, error) {
 // Close closes the rtnetlink socket.
 func (w *Ways) Close() { w.handle.Close() }
 
-// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup has neither a mark nor a source
+// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup specifies neither a mark nor a source
 // address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
 // error if there is no route.
 func (w *Ways) To(to netip.Addr) (Way, error) {
@@ -86,7 +86,7 @@ func (w *Ways) To(to netip.Addr) (Way, error) {
 }
 
 // byDefault reports whether the kernel uses a default route, or one of the two /1 routes that replace a default
-// route. A kernel before 4.13 does not report which route it uses.
+// route. Kernels before 4.13 do not report the route that they use.
 func (w *Ways) byDefault(to netip.Addr) (bool, error) {
 	found, err := w.handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
