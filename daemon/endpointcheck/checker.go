@@ -52,8 +52,8 @@ type target struct {
 	addr netip.AddrPort
 	// flying reports whether a check is waiting for a response.
 	flying bool
-	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict, and
-	// since is the start of the check with the first of these results.
+	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict. since
+	// is the start of the check that returned the first of these results.
 	dead    bool
 	against int
 	since   time.Time
@@ -213,7 +213,7 @@ func (c *Checker) land(t *target) {
 	t.flying = false
 }
 
-// publish schedules an update of Dead, at most one per publishPause. The caller must hold mu.
+// publish schedules an update of Dead, but no more than one update per publishPause. The caller must hold mu.
 func (c *Checker) publish() {
 	if c.pending {
 		return

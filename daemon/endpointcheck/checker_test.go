@@ -223,13 +223,13 @@ func TestChecksFollowTheTargets(t *testing.T) {
 		}
 		b.Follow(Targets{Add: []netip.AddrPort{at(2)}})
 		b.wait(500 * time.Millisecond)
-		b.wantDead() // a new endpoint counts as alive until it fails
+		b.wantDead() // a new endpoint counts as alive until the first failures
 		b.wait(3 * time.Second)
 		b.wantDead(at(2))
 	})
 }
 
-// A reload stops one Run and starts the next. Between these runs, dead endpoints remain dead, and the Checker forgets
+// A reload stops a Run and starts the next Run. In between, dead endpoints remain dead, and the Checker forgets
 // dropped endpoints.
 func TestWhatIsKnownOutlastsARun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
