@@ -12,7 +12,7 @@ import (
 )
 
 // Clean escapes characters that could control a terminal. Messages quote certificates, API server responses,
-// manifests and the output of programs. Control characters in these texts could rewrite the screen.
+// manifests and the output of programs. Control characters in such texts could rewrite the screen.
 //
 // Clean replaces control characters (C0, DEL, C1) except newline and tab, format characters (such as those that
 // change the direction of text), and the line and paragraph separators of Unicode with \uXXXX. JSON uses the same

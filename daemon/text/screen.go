@@ -118,7 +118,7 @@ func (s *Screen) block(color, lead, text string, indent int) {
 	}
 }
 
-// wrapped breaks a lead and its text into lines at spaces. A word that is wider than the screen is not broken.
+// wrapped breaks a lead and its text into lines at spaces. A word that is wider than the screen remains whole.
 func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 	if s.width == 0 || utf8.RuneCountInString(lead+text) <= s.width {
 		return []string{lead + text}
