@@ -58,7 +58,7 @@ func FuzzNotifySocket(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		if strings.ContainsRune(path, 0) || filepath.IsAbs(path) && path != "/" {
-			return // NUL is impossible; other absolute paths may lead to a socket
+			return // a path cannot contain NUL; other absolute paths may lead to a socket
 		}
 		manager := sdtest.New(t)
 		t.Chdir(filepath.Dir(os.Getenv("NOTIFY_SOCKET")))

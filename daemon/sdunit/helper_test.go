@@ -19,7 +19,7 @@ type serviceManager = sdtest.Manager
 
 type datagram = sdtest.Datagram
 
-// logBuffer is a log that a test can read while other goroutines write to it.
+// logBuffer is a log that a test can read while other goroutines write to the log.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -59,8 +59,8 @@ func mustListen(t *testing.T, addr netip.AddrPort) *net.TCPListener {
 	return l
 }
 
-// passed returns a listening socket as systemd would pass it. The returned listener represents systemd's copy of the
-// socket.
+// passed returns a listening socket in the form in which systemd passes sockets. The returned listener represents
+// systemd's copy of the socket.
 func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPort) {
 	t.Helper()
 	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))

@@ -47,7 +47,7 @@ func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = contain.Call(func() error { // a panic must stop only these requests
+		_ = contain.Call(func() error { // a panic must stop only the extension
 			m.extend(ctx)
 			return nil
 		})

@@ -172,7 +172,7 @@ func (n *Notifier) Reloading() {
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
 		n.reloading = true
-		// Type=notify-reload (systemd 253) needs both lines in one datagram, so that the timestamp belongs to this
+		// Type=notify-reload (systemd 253) needs both lines in one datagram, so that the timestamp belongs to the
 		// reload.
 		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
 	}

@@ -103,8 +103,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during advances the fake clock and returns the datagrams that the Notifier sent in that time. during reads often,
-// because the queue of a socket holds only a few datagrams.
+// during advances the fake clock and returns the datagrams that the Notifier has sent. during reads often, because
+// the queue of a socket holds only a few datagrams.
 func during(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -315,7 +315,7 @@ func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
 		stop()
 
 		n.Reloading()
-		run(t, n, newHost()) // this run waits for an unreachable API server
+		run(t, n, newHost()) // waits for an unreachable API server
 		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
 			t.Error("a reload that waits does not end")
 		}

@@ -20,9 +20,9 @@ import (
 
 // Sockets holds the listening sockets of NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
 //
-// The process has one Sockets, which keeps the sockets open during a reload of the configuration. During a restart of
-// the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of socket units.
-// While no process accepts connections, clients wait in the queue of the socket.
+// The process has a single Sockets, which keeps the sockets open during a reload of the configuration. During a
+// restart of the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of
+// socket units. If no process accepts connections, clients wait in the queue of the socket.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -88,8 +88,8 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 }
 
 // Release closes the socket of an address, in this process and in the fd store. The kernel then refuses clients. The
-// socket of a socket unit stays open because systemd holds it, and its clients wait in the queue. No goroutine may
-// still be accepting from the socket.
+// socket of a socket unit stays open because systemd holds the socket, and clients wait in the socket's queue. No
+// goroutine may still be accepting from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 }
 
 // storePrefix is the prefix of socket names in the fd store. The prefix distinguishes these sockets from the sockets
-// of socket units, whose default name is that of the unit.
+// of socket units, whose default name is the name of the unit.
 const storePrefix = "nodeport-"
 
 // storeName returns the name of a socket in the fd store. The name must not contain a colon.
@@ -141,8 +141,8 @@ func (s *Sockets) store(sock *socket, name string) {
 
 // remove closes the socket in this process and in the fd store.
 func (s *Sockets) remove(sock *socket) {
-	// Closing only this copy would leave systemd's copy listening until systemd has read the message. Until then,
-	// clients would hang, and the address could not be bound again.
+	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. Until
+	// then, clients would hang, and the address could not be bound again.
 	shut(sock.file)
 	sock.file.Close()
 	if sock.stored != "" {
@@ -172,8 +172,8 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs reports whether Edgeway gave a socket in the fd store this name. isOurs rejects a line break, which would
-// begin another assignment.
+// isOurs reports whether name is a name that Edgeway gives to sockets in the fd store. isOurs rejects a line break,
+// which would begin another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

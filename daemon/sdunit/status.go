@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// View is the state of the daemon at one moment.
+// View is the state of the daemon at one point in time.
 type View struct {
 	Backend string
 	State   pipeline.State
