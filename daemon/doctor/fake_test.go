@@ -128,8 +128,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run runs the check with this name and returns its findings as lines: the severity, the message and, after " | ",
-// the fix.
+// run runs the check with the given name and returns the findings as lines: the severity, the message and, after " |
+// ", the fix.
 func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })

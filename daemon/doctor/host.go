@@ -23,14 +23,13 @@ type Host struct {
 	// Unasked is the reason why a daemon that may be running did not respond. Unasked is the zero Fault if the daemon
 	// responded or no daemon is running.
 	Unasked fault.Fault
-	// Unprivileged reports whether this process lacks the privileges to inspect everything.
+	// Unprivileged reports whether this process lacks some of the privileges that the checks need.
 	Unprivileged bool
 	// Backend is the configured backend on this host. BackendErr is the reason why the backend could not be
 	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that programs the kernel, or that would program it if a daemon ran: Backend or its
-	// fallback.
+	// Serving is the backend that programs the kernel, or that a daemon would use: Backend or its fallback.
 	Serving proxiers.Component
 	// Contact queries the API server in the same way as the daemon.
 	Contact func(context.Context) (kube.Contact, error)

@@ -37,7 +37,7 @@ func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
 			wants(t, h, "ip-forward", "ok: … net.ipv4.ip_forward")
 			f.set("ipv4/ip_forward", "0")
 			wants(t, h, "ip-forward", c.want)
-			wants(t, h, "ipv6-forward") // there is no Service of this family
+			wants(t, h, "ipv6-forward") // the plan contains no Service of this family
 		})
 	}
 }

@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking is held during a run of the checks. looking guards looked and filter.
+	// looking is locked while the checks run. looking guards looked and filter.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -45,8 +45,8 @@ const (
 	// faultPeriod is the time between two runs while there is a problem, because an operator who fixes the problem
 	// waits for the result.
 	faultPeriod = 10 * time.Second
-	// confirmed is the time after which a new problem is checked again. This time is shorter than the time after
-	// which health.FaultLog logs the problem.
+	// confirmed is the delay before a new problem is checked again. The delay ends before health.FaultLog logs the
+	// problem.
 	confirmed = 5 * time.Second
 )
 

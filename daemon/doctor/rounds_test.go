@@ -197,7 +197,8 @@ func TestRoundsHaveNotices(t *testing.T) {
 	})
 }
 
-// A problem whose end no event announces disappears from the list soon after an operator has fixed it.
+// If no event announces the end of a problem, the problem still disappears from the list soon after an operator has
+// fixed it.
 func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")

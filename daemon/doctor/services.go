@@ -37,7 +37,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// unchecked returns a hint on how to find out whether the endpoints respond, because this check makes no connections.
+// unchecked returns a hint on how to find out whether the endpoints respond, because the check makes no connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()
 	if setting == "" {
@@ -46,8 +46,8 @@ func (h *Host) unchecked() string {
 	return "; edgeway doctor --connect tries whether they answer, and with " + setting + " the daemon always does"
 }
 
-// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the daemon already
-// checks them.
+// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the setting is
+// already in effect.
 func (h *Host) Unchecked() string {
 	var used []string
 	if len(h.Config.Source.File.Paths) > 0 {

@@ -17,9 +17,9 @@ const (
 	loose          = 2 // applies to all interfaces, because the kernel uses the larger value (Linux, ip-sysctl)
 )
 
-// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to its sender
-// uses another interface than the one on which the packet arrived, as on a host with two networks. A daemon counts
-// the packets of the last few minutes.
+// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to the
+// packet's sender uses another interface than the interface on which the packet arrived, as on a host with two
+// networks. A daemon counts the packets of the last few minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// watched is a System that remembers the first error that is not about the host. If a check treated such an error as
-// a result, the check would report a fault that the host does not have.
+// watched is a System that remembers the first error that is not about the host. A check that treated such an error
+// as a result would report a fault that the host does not have.
 type watched struct {
 	System
 	err error

@@ -23,11 +23,11 @@ type Options struct {
 	Plan *plan.Plan
 	// Only is "namespace/name", or "" for all Services.
 	Only string
-	// UDP includes UDP ports. Only DNS servers must respond to the datagram. On any other port, a server fails only
-	// if it refuses the datagram.
+	// UDP enables connections to UDP ports. Only DNS servers must respond to the datagram. On any other port, only a
+	// refusal counts as a failure.
 	UDP bool
-	// Unchecked is the setting that makes the daemon exclude endpoints that do not respond, or "" if the daemon
-	// already excludes them.
+	// Unchecked is the setting that makes the daemon exclude endpoints that do not respond, or "" if the setting is
+	// already in effect.
 	Unchecked string
 	// Trace searches for the rule that drops a connection. Tracing requires root.
 	Trace bool
@@ -183,7 +183,8 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 	all.Wait()
 }
 
-// owed counts a missing UDP response as success, except from a DNS server, because other servers need not respond.
+// owed counts a missing UDP response as success, unless the destination is a DNS server, because other servers need
+// not respond.
 func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers

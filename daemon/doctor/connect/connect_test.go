@@ -90,7 +90,7 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 	}
 }
 
-// An endpoint that was not tried because the time ran out is not reported as dead.
+// If time runs out before the doctor tries an endpoint, the doctor does not report the endpoint as dead.
 func TestWhenTheTimeIsUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

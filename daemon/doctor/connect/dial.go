@@ -84,7 +84,8 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 // dnsPort is the only UDP port where a server must respond.
 const dnsPort = 53
 
-// dnsQuestion asks for the root name servers. Every DNS server responds to this question, even if only to refuse it.
+// dnsQuestion asks for the root name servers. Every DNS server responds to this question, even if the response is a
+// refusal.
 var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
 // ask sends a datagram. Only a DNS server must respond, so a missing response from any other server is not an error.

@@ -21,7 +21,7 @@ type claim struct {
 }
 
 // findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
-// that drops a connection, the fault of the trace replaces the claim about that connection.
+// that drops a connection, the fault from the trace replaces the claim about the connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.claims(o)
 	if len(claims) == 0 {
@@ -77,8 +77,8 @@ func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces the failed connections one by one until a trace finds a fault. traceOne returns that fault and the
-// destination of that connection. The same rule probably drops the other connections, too.
+// traceOne traces the failed connections one by one until a trace finds a fault. traceOne returns the fault and the
+// destination of the traced connection. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
 		if *traces == 0 || !hasRoute(to) {
@@ -168,7 +168,7 @@ func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault
 	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
 }
 
-// passed explains why a connection can fail although no nftables rule drops it.
+// passed explains why a connection can fail although no nftables rule drops its packets.
 func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	to := v.To.Addr()
 	way, err := nodeinfo.WayTo(to)

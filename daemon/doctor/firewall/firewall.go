@@ -38,7 +38,7 @@ type Checker struct {
 	// needs holds the needs of plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
-	// links are the interfaces to endpoints, or nil if they are not known yet.
+	// links are the interfaces to endpoints, or nil if the interfaces are not known yet.
 	links []string
 }
 
@@ -87,8 +87,8 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	return out
 }
 
-// maxFindings is the maximum number of findings, because each finding is a condition of the daemon. The other
-// findings appear after the operator has fixed the first ones.
+// maxFindings is the maximum number of findings, because each finding is a condition of the daemon. The remaining
+// findings appear after the operator has fixed the first findings.
 const maxFindings = 20
 
 // unread returns the finding for a table that could not be read.
@@ -110,7 +110,7 @@ type need struct {
 	service plan.ServicePortName
 	// answer reports whether the packets are reply packets.
 	answer bool
-	// optional reports whether only clients that have a route through this host need the packets to pass.
+	// optional reports whether the packets must pass only for clients that have a route through this host.
 	optional bool
 	// leaves reports whether the packets leave through an interface to endpoints.
 	leaves bool

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 
 var nodeAddr = netip.MustParseAddr("192.0.2.10")
 
-// testPlan returns a plan with one Service that has a NodePort and the endpoints.
+// testPlan returns a plan with one Service that has a NodePort and the given endpoints.
 func testPlan(endpoints ...string) *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
 		Name: "edge", HostAddrs: []netip.Addr{nodeAddr}, NodePortAddrs: []netip.Addr{nodeAddr},
@@ -99,8 +99,8 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// finds fails the test unless the check returns exactly one finding, with this severity and with names in its
-// message. finds returns the fix of that finding.
+// finds fails the test unless the check returns exactly one finding, with the given severity and with names in its
+// message. finds returns the fix of the finding.
 func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()

@@ -140,7 +140,7 @@ func TestOwnTables(t *testing.T) {
 	}
 }
 
-// A table that is too large causes a warning, and the next runs do not read the table again.
+// A table that is too large causes a warning, and the next runs of the check do not read the table again.
 func TestTooManyRules(t *testing.T) {
 	var rules []string
 	for i := range 18_000 {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// owner is a program that writes rules. The names of its tables and chains identify the program.
+// owner is a program that writes rules. The names of tables and chains identify the owner.
 type owner string
 
 // The owners whose own commands can be the fix.
@@ -115,9 +115,9 @@ func (t *table) list() string {
 	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
-// firewalldFix makes firewalld accept translated connections, as it does by default. With StrictForwardPorts=yes
-// (firewalld 2.3.0 and newer), firewalld rejects connections that another program translated, before evaluating zones
-// and policies.
+// firewalldFix makes firewalld accept translated connections, which is firewalld's default. With
+// StrictForwardPorts=yes (firewalld 2.3.0 and newer), firewalld rejects connections that another program translated,
+// before evaluating zones and policies.
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
@@ -199,12 +199,12 @@ type Drop struct {
 	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the destination of the packet. Direct reports whether no rule translates this destination.
+	// To is the destination of the packet. Direct reports whether no rule translates the destination.
 	To     netip.AddrPort
 	Direct bool
 }
 
-// place returns the rule or policy as a place in a table that contains only its chain.
+// place converts the Drop to a place in a table that contains only the chain of the Drop.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
 	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
@@ -221,7 +221,7 @@ func (d Drop) place() place {
 // String describes the rule or policy and its owner.
 func (d Drop) String() string { return d.place().String() }
 
-// Fix returns a command that makes the rule or policy accept packets like the dropped one.
+// Fix returns a command that makes the rule or policy accept packets like the dropped packet.
 func (d Drop) Fix() string {
 	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.OwnTable(d.Family, d.Table) {

@@ -19,12 +19,12 @@ import (
 const (
 	// maxTable limits the text of a table to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound limits the time of one run, and tableBound limits the time to read one table. Reading a table takes
-	// about 10 ms, or seconds on a busy board.
+	// timeBound limits the time to read all tables, and tableBound limits the time to read one table. Reading a table
+	// takes about 10 ms, or seconds on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
-	// again is the time between two attempts to read a table that is too large, because each attempt costs as much as
-	// reading a whole table.
+	// again is the delay before a second attempt to read a table that is too large, because each attempt costs as
+	// much as reading a whole table.
 	again = 10 * time.Minute
 )
 
@@ -33,10 +33,10 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d Mi
 
 // reader reads the tables of other programs.
 type reader struct {
-	// known holds the nftables tables of one generation of rules, or nil if they must be read again.
+	// known holds the nftables tables of one generation of rules, or nil if the tables must be read again.
 	known      []*table
 	generation uint16
-	// tooBig maps each table that was too large to the time of the next attempt to read it.
+	// tooBig maps each table that was too large to the time of the next attempt to read the table.
 	tooBig map[source]time.Time
 }
 
@@ -208,7 +208,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain with the given name. If the table has no such chain, chain adds it.
+// chain returns the chain with the given name. If the table does not contain the chain, chain adds it.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {

@@ -78,7 +78,8 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that no packet of a Service meets, because they require the interface lo or ICMP.
+	// never matches conditions that packets of Services never meet, because the conditions require the interface lo
+	// or ICMP.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -95,8 +96,7 @@ var (
 // firstClientPort is the first port that requires no privilege.
 const firstClientPort = 1024
 
-// condition returns an expression that matches a rule with one of the conditions, unless a "!" negates that
-// condition.
+// condition returns an expression that matches a rule with one of the conditions, unless a "!" negates the condition.
 func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
@@ -142,7 +142,7 @@ func (c *chain) addRule(text, plain string) {
 // classify determines which packets of Services meet the conditions.
 func (r *rule) classify(c *chain, conditions string) {
 	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
-		return // the rule compares several fields at once
+		return // the rule compares several fields together
 	}
 	if m := outLink.FindStringSubmatch(conditions); m != nil {
 		r.out = strings.Replace(m[1], "+", "*", 1)
@@ -231,7 +231,7 @@ type walk struct {
 	need  *need
 	base  *chain
 	links []string
-	// known holds the fates in the chains that the walk has visited, because many rules may lead to one chain.
+	// known holds the results for the chains that the walk has visited, because many rules may lead to one chain.
 	known map[*chain]fate
 }
 

@@ -17,7 +17,7 @@ type event struct {
 	family, table, chain string
 	handle               uint64 // the handle of the rule, or 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // invalid if only an earlier event of the packet holds it
+	to                   netip.AddrPort // invalid if an earlier event contains the address
 }
 
 // The kernel's NF_DROP, and the attribute that holds the verdict code.
@@ -81,12 +81,12 @@ func destination(header []byte) netip.Addr {
 	if len(header) > 0 && header[0]>>4 == 6 {
 		at, end = 24, 40
 	}
-	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid if the header is too short
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid for a short header
 	return a
 }
 
 // judge finds the first drop of a packet that matched a rule of our table, because other programs may trace other
-// packets. A packet gets another ID when it passes through the loopback interface, and the kernel reuses IDs.
+// packets. A packet gets another ID when the packet passes through the loopback interface, and the kernel reuses IDs.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

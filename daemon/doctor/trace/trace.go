@@ -1,10 +1,10 @@
 // Package trace finds the nftables rule that drops the packets of a connection. The rule may belong to Edgeway or to
 // another program.
 //
-// The package adds a table that marks the packets of that connection for tracing (nft(8), "meta nftrace"). The kernel
-// then reports each rule that these packets match. The package removes the table afterwards. If this process is
-// killed, the table remains until the next trace or Cleanup, but traces only a connection that no longer exists. The
-// package does not trace iptables-legacy rules, because they are not part of nftables.
+// The package adds a table that marks the packets of a connection for tracing (nft(8), "meta nftrace"). The kernel
+// then reports each rule that the packets match. The package removes the table afterwards. If this process is killed,
+// the table remains until the next trace or Cleanup, but traces only a connection that no longer exists. The package
+// does not trace iptables-legacy rules, because these rules are not part of nftables.
 package trace
 
 import (
@@ -38,8 +38,8 @@ const (
 	// messages.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
-	// rest is the time to wait for another kernel message. The kernel has sent all messages when it has processed the
-	// packet.
+	// rest is the time to wait for another kernel message. After processing the packet, the kernel sends no more
+	// messages.
 	rest = 200 * time.Millisecond
 	// removeTime limits the removal of the table, which runs even if ctx is done.
 	removeTime = 20 * time.Second
@@ -84,7 +84,8 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return v, fmt.Errorf("traces of nftables (they need CAP_NET_ADMIN): %w", err)
 	}
-	// The table must be removed even if the transaction was interrupted, because the kernel may have committed it.
+	// The table must be removed even if the transaction was interrupted, because the kernel may have committed the
+	// transaction.
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	if _, err := nft.Run(ctx, maxOutput, flow.rules(), "-f", "-"); err != nil {
 		return v, fmt.Errorf("table for the trace: %w", err)
@@ -167,7 +168,7 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return events, nil
-		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be enough
+		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be sufficient
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("traces of nftables: %w", err)
