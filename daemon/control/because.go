@@ -65,7 +65,7 @@ func fixNoWay(d plan.Decision) string {
 }
 
 // objectFaults returns the faults of the Service that owns the destination, and of Services that request the
-// destination but do not own it.
+// destination without owning it.
 func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil

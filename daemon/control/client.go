@@ -149,7 +149,7 @@ func (c *Client) explainFailure(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// orAsMember names the socket's group, whose members may connect, unless that group is root.
+// orAsMember returns text about the socket's group, whose members may connect, unless the group is root.
 func orAsMember(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {

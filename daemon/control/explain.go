@@ -22,7 +22,7 @@ type Explanation struct {
 	Protocol    string `json:"protocol"`
 	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
 	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
-	// rules forward the connection, but one of Faults breaks it.
+	// rules forward the connection, but one of Faults breaks the connection.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -72,7 +72,7 @@ func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String(
 // Fail adds a fault that prevents the connection from reaching an endpoint.
 func (e *Explanation) Fail(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
 
-// Verdicts that do not come from the plan.
+// Verdicts that are not part of the plan.
 const (
 	unreachable = "unreachable" // the kernel has no route
 	fails       = "fail"        // a fault of the daemon or its host concerns the connection
@@ -180,8 +180,8 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	return e
 }
 
-// ways adds the endpoints and the kernel's routes to them. If the kernel has no route to any endpoint, ways changes
-// the verdict to unreachable.
+// ways adds the endpoints and the kernel's routes to the endpoints. If the kernel has no route to any endpoint, ways
+// changes the verdict to unreachable.
 func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort

@@ -12,7 +12,7 @@ import (
 )
 
 // limits restricts the memory and the connections that clients of the socket can use. Every member of the socket's
-// group can connect: 200 connections that requested the plan without reading it took 1 GB.
+// group can connect: 200 connections that requested the plan without reading the response used 1 GB of memory.
 type limits struct {
 	// connections is the maximum number of open connections. When another client connects, the server closes the
 	// oldest connection of the user with the most connections.
@@ -22,7 +22,7 @@ type limits struct {
 	// turn is the time that a request for a large response may wait. The server builds only one large response at a
 	// time for the group, and one for root and the daemon's user.
 	turn time.Duration
-	// stall is the time limit for a client to read one piece of the response. whole is the time limit for all pieces.
+	// stall is the time limit for a client to read a piece of the response. whole is the time limit for all pieces.
 	stall, whole time.Duration
 }
 

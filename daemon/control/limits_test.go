@@ -123,7 +123,7 @@ func live() int64 {
 }
 
 // Two hundred clients that do not read occupy only 16 connections and one response. Other clients do not have to wait
-// for them.
+// for the two hundred.
 func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
@@ -140,7 +140,7 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond)      // time for responses that must not exist
+	time.Sleep(200 * time.Millisecond)      // the server must not build more responses during this time
 	if all := live() - empty; all > 6*one { // the growing response and the rest of the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}

@@ -27,7 +27,7 @@ type question struct {
 }
 
 // elsewhere is the interface of a packet from another host if the user specified no interface. No pattern for pod
-// interfaces should match this name.
+// interfaces should match the name "?".
 const elsewhere = "?"
 
 // ask parses a question. See Explain.
@@ -55,7 +55,8 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 }
 
 // find looks up the route of a packet that this host sends. If the user specified no source address, find also
-// determines it. Without a route, find uses any source address of the family, because the address does not matter.
+// determines the source address. Without a route, find uses any source address of the family, because the address
+// does not matter.
 func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)) error {
 	found, err := way(q.packet.Dst.Addr())
 	if err != nil {
@@ -208,8 +209,8 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
 }
 
-// locatePort returns the only port of Services at an address. If several protocols have a port, locatePort prefers
-// TCP.
+// locatePort returns the port of Services at an address that has only one port. If several protocols have a port,
+// locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {

@@ -55,7 +55,7 @@ type Options struct {
 	// Place and Dead are documented in ServiceInput.
 	Place func(source.Key) string
 	Dead  func() *endpointcheck.Dead
-	// Reload returns nil if the new configuration is valid, or else the reason why it is not.
+	// Reload returns nil if the new configuration is valid, or else the reason for rejecting the configuration.
 	Reload func(context.Context) error
 }
 
@@ -69,7 +69,7 @@ type Server struct {
 	ownerTurn, groupTurn chan struct{}
 }
 
-// Listen takes the socket, or fails with ErrRunning if another daemon owns the socket. The caller must call Listen
+// Listen acquires the socket, or fails with ErrRunning if another daemon owns the socket. The caller must call Listen
 // before changing the host, so that a second daemon does not program the host. The caller then calls Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
@@ -162,7 +162,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 // ErrArgument is wrapped by the error of a request whose arguments are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
-// argumentError wraps ErrArgument without mentioning it in the text.
+// argumentError wraps ErrArgument without repeating the text of ErrArgument.
 type argumentError struct{ error }
 
 // Is reports whether target is ErrArgument.

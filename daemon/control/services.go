@@ -25,7 +25,7 @@ type ServiceList struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceItem describes one Service.
+// ServiceItem describes a Service.
 type ServiceItem struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -49,7 +49,7 @@ type ServiceItem struct {
 	Faults       []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceItemPort is one port of a Service. Port is 0 if only the NodePort is in force.
+// ServiceItemPort is a port of a Service. Port is 0 if only the NodePort is in force.
 type ServiceItemPort struct {
 	Name     string `json:"name,omitempty"`
 	Protocol string `json:"protocol"`
@@ -65,7 +65,7 @@ const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
 	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
-	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted, but the kernel still has it
+	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
 	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
 	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not respond
 	ServiceInPart   ServiceState = "incomplete"        // Edgeway ignores some fields or ports of the Service

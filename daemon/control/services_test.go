@@ -25,7 +25,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// serving returns a Service with a port 80/TCP and an EndpointSlice. An endpoint that begins with "-" is not ready.
+// serving returns a Service with a port 80/TCP and an EndpointSlice. A "-" before an endpoint means that the endpoint
+// is not ready.
 func serving(name, clusterIP string, endpoints ...string) *tracker.Service {
 	svc := &tracker.Service{Spec: &source.Service{
 		Namespace: "shop", Name: name, Manifest: true, ClusterIPs: addrs(clusterIP),
@@ -232,7 +233,7 @@ func TestServicesAfterAReload(t *testing.T) {
 	}
 }
 
-// healthy returns a state with Services from both sources. The Services have many addresses and ports.
+// healthy returns a state with Services from both sources, with many addresses and ports.
 func healthy() ServiceInput {
 	web := serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	web.Spec.Ports[0].NodePort = 30080

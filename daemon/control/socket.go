@@ -49,8 +49,9 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockFolder is the directory of the lock files, one for each network namespace. Only root and the directory's owner
-// can write to it. An abstract socket cannot replace the lock file, because any user could bind that socket.
+// lockFolder is the directory of the lock files, one for each network namespace. Only root and the owner of the
+// directory can create files in the directory. An abstract socket cannot replace the lock file, because any user
+// could bind that socket.
 const lockFolder = "/run/edgeway"
 
 // LockNamespace locks the network namespace of the process, because two daemons with different sockets would keep

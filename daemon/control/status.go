@@ -16,7 +16,8 @@ import (
 // maxProblems is the maximum number of problems in a Status. The total number of problems is always correct.
 const maxProblems = 50
 
-// Status is the state of the daemon at one moment. A client receives only those fields of State that have JSON names.
+// Status is the state of the daemon at one point in time. Clients receive only the fields of State that have JSON
+// names.
 type Status struct {
 	Version  string    `json:"version"`
 	Revision string    `json:"revision,omitempty"`
@@ -51,7 +52,7 @@ type Status struct {
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the number of faults of objects, and the first of these faults.
+// StatusProblems holds the number of faults of objects, and the first faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
 	First []fault.Fault `json:"first"` // at most 50
