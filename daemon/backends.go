@@ -53,7 +53,7 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 	}
 }
 
-// sharedTables returns the tables in which both backends and other programs have chains.
+// sharedTables returns the tables in which both Edgeway's backends and other programs have chains.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -61,7 +61,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// pick returns the backend with this name or alias. The configuration accepts only names from the list.
+// pick returns the backend with the given name or alias. The configuration accepts only names from the list.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -96,8 +96,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that do not run, but may have left rules on the host: all other backends, and the
-// followers that the configuration disables.
+// unused returns the Components that do not run but may have left rules on the host. These are the backends with
+// other names, and the followers that the configuration disables.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {

@@ -39,7 +39,7 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panicky is a backend that panics if the plan contains a Service with this name.
+// panicky is a backend that panics if the plan contains the Service with the given name.
 type panicky struct {
 	mu      sync.Mutex
 	name    string
@@ -65,7 +65,7 @@ func (p *panicky) serves() []string {
 	return slices.Clone(p.applied)
 }
 
-// runCore runs a Core until the backend serves the wanted Services, and returns the problems at that time.
+// runCore runs a Core until the backend serves the wanted Services, and then returns the problems.
 func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -181,8 +181,8 @@ func TestASourceThatPanicsAlways(t *testing.T) {
 	})
 }
 
-// A panic of an HTTP handler is reported and closes the connection. Such panics never terminate the daemon, however
-// often they happen.
+// A panic of an HTTP handler is reported and closes the connection. Panics of HTTP handlers never terminate the
+// daemon, however often they happen.
 func TestAHandlerThatPanics(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))

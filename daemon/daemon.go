@@ -131,17 +131,17 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 	}
 }
 
-// reloader loads the configuration again, and passes it to the loop of Run.
+// reloader loads the configuration again and passes the configuration to the loop of Run.
 type reloader struct {
 	path     string
 	next     chan settings
 	notifier *sdunit.Notifier
 }
 
-// errReloading is the error of a reload that begins during another reload.
+// errReloading is the error of a reload that starts while another reload is running.
 var errReloading = errors.New("another reload is running, try again later")
 
-// reload returns when the new configuration has been validated. The configuration takes effect a moment later.
+// reload returns when the new configuration has been validated. The new configuration takes effect a moment later.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	r.notifier.Reloading()
 	defer func() {
@@ -180,7 +180,7 @@ const (
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and calls it a second time after a permanent error. During both calls, loadAtStart
+// loadAtStart calls loadAndCheck, and repeats the call once after a permanent error. During the calls, loadAtStart
 // requests more start time from systemd.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	defer manager.ExtendStart(ctx, startTimeout)()
@@ -226,7 +226,8 @@ func (p *Permanent) Error() string { return p.err.Error() }
 func (p *Permanent) Unwrap() error { return p.err }
 
 // permanent marks an error in the content or the permissions of a file. permanent does not mark other system call
-// errors, because they may disappear, for example when another program writes the file or when a disk is mounted.
+// errors, because such errors may disappear, for example when another program writes the file or when a disk is
+// mounted.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err

@@ -93,7 +93,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 }
 
 // If an endpoint of a manifest does not respond, the planner removes the endpoint from the pool, and a fault names
-// it.
+// the endpoint.
 func TestADeadEndpointOfAManifest(t *testing.T) {
 	at := deadEndpoint(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")

@@ -91,7 +91,7 @@ func unasked(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is the time limit for the daemon's response. A fault reports a daemon that takes longer.
+// answerTime is the time limit for the daemon's response. If the daemon takes longer, Examined returns a fault.
 const answerTime = 15 * time.Second
 
 // examinedEndpoints limits the number of routes that "edgeway doctor" looks up. watchedEndpoints limits the number of

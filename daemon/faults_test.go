@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// These IDs contain the names of sources and followers, so a search of the source code for constants does not find
-// the IDs.
+// The IDs of these faults contain the names of sources and followers, so a search of the source code for constants
+// does not find the IDs.
 func TestFaultsOfSourcesAndFollowersHaveKnownIDs(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {

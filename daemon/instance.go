@@ -53,14 +53,14 @@ type inForce struct {
 // daemon would use 104 MB instead of 40 MB.
 const freeDelay = 3 * time.Second
 
-// instance holds the components of a daemon with one configuration. newInstance creates all components before run
-// starts any of them.
+// instance holds the daemon's components for one configuration. newInstance creates all components before run starts
+// the first component.
 type instance struct {
 	*Core
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component // the Component of the backend
-	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces it.
+	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces that backend.
 	unsupported error
 	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
 	served atomic.Bool
@@ -272,5 +272,5 @@ func (s shared) close() {
 	s.loopback.Shutdown(ctx)
 }
 
-// contain runs a goroutine of a shared follower, and restarts it after a panic.
+// contain runs a goroutine of a shared follower. After a panic, contain restarts the goroutine.
 func (s shared) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }

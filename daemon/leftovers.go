@@ -18,7 +18,7 @@ import (
 
 // leftovers are the rules of Components that are not configured: the rules of the previous backend after a reload or
 // a restart, or the rules of a follower that was disabled. These rules stay until the configured backend has synced,
-// so that the rules of one of the two backends apply to every connection. Edgeway then removes the leftovers.
+// so that the rules of the old or the new backend apply to every connection. Edgeway then removes the leftovers.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
 // rules of the other backend do not apply. Both backends use the same mark for masquerading.
@@ -44,9 +44,10 @@ type leftover struct {
 }
 
 const (
-	// cleanupTimeout limits one attempt. For 2,500 Services, iptables-nft 1.8.9 took 1.2 s.
+	// cleanupTimeout limits the time of one attempt. iptables-nft 1.8.9 took 1.2 s to remove the rules of 2,500
+	// Services.
 	cleanupTimeout = 5 * time.Minute
-	// cleanupRetry is the delay before the next attempt. A full sync ends the delay early.
+	// cleanupRetry is the delay before the next attempt, unless a full sync triggers the attempt earlier.
 	cleanupRetry = 10 * time.Second
 )
 
@@ -163,7 +164,7 @@ func (l *leftovers) faults() []fault.Fault {
 	return nil
 }
 
-// Cleanup removes the rules of all backends and followers, including those that are not configured.
+// Cleanup removes the rules of all backends and followers, including backends and followers that are not configured.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
 	all := followers(cfg, proxiers.Component{}, shared{})

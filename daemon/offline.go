@@ -68,7 +68,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 		if before, files, err = readFiles(cfg, all.Sink(fileLayer)); err != nil {
 			return nil, nil, files, err
 		}
-		if held == nil { // as in sources.held
+		if held == nil { // sources.held uses the same fallback
 			held = before
 		}
 	}
@@ -101,7 +101,7 @@ func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
 
 // MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects.
-// MakePlan changes nothing on the host. From the last-known state, MakePlan only uses the addresses of the API
+// MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the addresses of the API
 // server, and the owners of addresses that several Services claim.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})

@@ -69,7 +69,7 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 		"metrics.address": cfg.Metrics.Address,
 	} {
 		if _, port, err := net.SplitHostPort(addr); err == nil {
-			n, _ := strconv.ParseUint(port, 10, 16) // the configuration was validated when it was loaded
+			n, _ := strconv.ParseUint(port, 10, 16) // Load has validated the port
 			own[uint16(n)] = key
 		}
 	}
@@ -155,11 +155,11 @@ func families(cfg *config.Config) []plan.Family {
 
 // memoryShare is the percentage of the control group's memory that Go's heap tries not to exceed. The remaining
 // memory is for the programs that write rules, which run in the same control group, and for the rules themselves. The
-// kernel charges the rules to that group.
+// kernel charges the memory of the rules to that control group.
 const memoryShare = 60
 
 // limitMemory sets Go's memory limit to a share of the limit of the daemon's control group, unless GOMEMLIMIT is set.
-// Go (1.26) respects the group's limit for processors, but not for memory.
+// Go (1.26) respects the control group's CPU limit, but not its memory limit.
 func limitMemory(logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -178,13 +178,13 @@ const idleMemory = 32 << 20
 const minBudget = 4 << 20
 
 // netlinkCost is the part of Go's memory limit that each port, address and endpoint uses if the backend writes by
-// netlink. The limit is 60 % of the memory of the control group.
+// netlink. Go's memory limit is 60 % of the control group's memory.
 //
 // The costs were measured with nftables on linux/amd64, in a control group of 256 MB. The daemon's memory peaks at 97
 // MB with 25 Services and a million endpoints x ports, of which the daemon then serves 400,000 (160 bytes each). The
 // daemon's memory peaks at 87 to 94 MB with one Service of 20,000 ports, each with an address and an endpoint (3 kB).
-// The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for such a port. An element of an
-// nftables map takes 100 bytes of kernel memory (Linux 6.18).
+// The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a port with an address and an
+// endpoint. An element of an nftables map takes 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns the memory that Services may use within Go's memory limit. cost is the cost of the backend, and may

@@ -191,8 +191,7 @@ func (i *instance) faults() (out []fault.Fault) {
 	return append(out, i.servers.faults()...)
 }
 
-// shownFaults returns the faults in the health report, except the faults of the fast path. The type fastPath reports
-// those faults.
+// shownFaults returns the faults in the health report, except the faults of the fast path, which fastPath reports.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }

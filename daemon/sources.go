@@ -33,8 +33,8 @@ type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // nil if not configured
 	kube    *kube.Source     // nil if not configured
-	saved   *lastknown.Store // the last-known state of kube, or nil
-	// savedFiles is the last-known state of file, or nil.
+	saved   *lastknown.Store // the last-known state of the API server's objects, or nil
+	// savedFiles is the last-known state of the manifests, or nil.
 	savedFiles *lastknown.Store
 	// aside is set if the last-known state is neither served nor written.
 	aside bool

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// begin starts the sources like the daemon does. The sources run until stop is called.
+// begin starts the sources in the same way as the daemon. The sources run until stop is called.
 func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	t.Helper()
 	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{})
@@ -53,7 +53,7 @@ func await(t *testing.T, changed <-chan struct{}) {
 }
 
 // A directory of manifests is renamed while the daemon is stopped. If there is a last-known state, the daemon serves
-// the Services of that state and reports a fault. If there is none, the daemon serves no Services.
+// the Services of that state and reports a fault. Without a last-known state, the daemon serves no Services.
 func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
