@@ -185,7 +185,7 @@ func (g *globals) kubeconfigs() []string {
 }
 
 // fill reads all parts and writes them to the archive. fill returns an error if ctx is done or a part cannot be
-// written. fill lists the parts that cannot be read in errors.txt.
+// written. If a part cannot be read, fill adds a line to errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTime)

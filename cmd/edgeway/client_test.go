@@ -181,7 +181,7 @@ func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// completes checks that shell completion offers the Service default/web.
+// completes fails the test unless shell completion offers the Service default/web.
 func completes(t *testing.T, configName string) {
 	t.Helper()
 	for command, want := range map[string]string{

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Root can read every file, so config check runs as another user. The fix grants access to that user.
+// Root can read every file, so config check runs as another user and suggests a fix that grants access to that user.
 func TestConfigCheckRunsAsAnotherUser(t *testing.T) {
 	other, err := user.Lookup("nobody")
 	if os.Geteuid() != 0 || err != nil {

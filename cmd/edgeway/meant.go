@@ -54,7 +54,7 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	return meant(fault, "--"+word, known, cmd)
 }
 
-// between returns a validator that requires at least least and at most most arguments.
+// between returns a validator for a command that requires from least to most arguments.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		fault := "too many"
