@@ -47,7 +47,7 @@ type Config struct {
 // Node describes this host as Kubernetes sees it.
 type Node struct {
 	Name        string       // never empty after Load
-	Addresses   []netip.Addr // empty means the Node object's addresses or, without one, the default route's
+	Addresses   []netip.Addr // empty means the addresses of the Node object, or else of the default route
 	Zone        string       // empty means the zone of the Node object
 	LocalPolicy LocalPolicy
 }
