@@ -17,8 +17,8 @@ import (
 // fault, because some faults last only for a moment, for example while a DHCP lease is renewed.
 const logEvery = 10 * time.Second
 
-// FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload,
-// because a reload fixes many faults.
+// FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, so
+// that the FaultLog can log the faults that the reload fixes.
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
