@@ -32,7 +32,7 @@ func flatten(out []attr, group string, a slog.Attr) []attr {
 	if a.Key == "" {
 		return out
 	}
-	return append(out, attr{group + a.Key, text.Clean(textOf(value))}) // journalctl -x prints values as they are
+	return append(out, attr{group + a.Key, text.Clean(textOf(value))}) // journalctl -x does not escape values
 }
 
 func textOf(v slog.Value) string {
