@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preferredSource returns the source address of packets that use the routes. All routes are of one family, and the
-// first is preferred.
+// preferredSource returns the source address of packets that use the routes. All routes must be of the same family,
+// and the first route is preferred.
 //
 // preferredSource chooses like the kernel wherever an operator could see a difference. The source of the route itself
 // ("src" in ip-route(8)) wins. For IPv4, the next choice is the first address in the gateway's network, or else the

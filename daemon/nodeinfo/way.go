@@ -17,7 +17,7 @@ type Way struct {
 	// Gateway is the next router, or the zero value if the destination is on the link or is this host.
 	Gateway   netip.Addr
 	Interface string
-	// Local reports whether the address is this host's own.
+	// Local reports whether the address is an address of this host.
 	Local bool
 	// Default reports whether the address is only reachable by a default route.
 	Default bool
