@@ -1,8 +1,8 @@
 // Package metrics collects the daemon's metrics and serves them to Prometheus.
 //
-// A metric that means the same as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards and
-// alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the sync
-// once for each family. Other metrics begin with "edgeway_".
+// A metric with the same meaning as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards
+// and alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the
+// sync once for each family. Other metrics begin with "edgeway_".
 //
 // Hooks update the counters and histograms (hooks.go). The gauges are read at each scrape (collector.go). A proxier
 // that has its own metrics is a collector. Each Metrics has its own registry; the global registry is not used.
