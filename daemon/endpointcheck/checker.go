@@ -53,7 +53,7 @@ type target struct {
 	// flying reports whether a check is waiting for a response.
 	flying bool
 	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict. since
-	// is the start of the check that returned the first of these results.
+	// is the start of the check that returned the first contradicting result.
 	dead    bool
 	against int
 	since   time.Time
