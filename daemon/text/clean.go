@@ -1,5 +1,5 @@
 // Package text formats text for people. The package makes untrusted text safe for a terminal, combines numbers with
-// nouns, suggests corrections of misspelt words, and prints the output of the commands.
+// nouns, suggests corrections of misspelled words, and prints the output of the commands.
 package text
 
 import (
