@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// away is an unreachable API server.
+// away simulates an unreachable API server.
 type away struct {
 	since   time.Time
 	refused bool
