@@ -150,7 +150,7 @@ func run(t testing.TB, h *Host, name string) (lines []string) {
 }
 
 // wants compares the findings of a check with the wanted lines, in any order. A finding matches a line if the finding
-// contains each of the texts that " … " separates.
+// contains every text between the " … " separators.
 func wants(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
 	got := run(t, h, name)

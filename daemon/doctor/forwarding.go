@@ -116,8 +116,9 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded names a frontend whose connections this host must forward. needed is set if clients reach the frontend
-// only through this host. useful is set if other hosts may have a route to the frontend through this host.
+// forwarded returns the name of a frontend whose connections this host must forward. needed is set if clients reach
+// the frontend only through this host. useful is set if other hosts may have a route to the frontend through this
+// host.
 func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {
@@ -137,7 +138,7 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 }
 
 // clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there are
-// none. must reports whether these clients always connect through this host.
+// none. must reports whether the clients always connect through this host.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {

@@ -41,7 +41,7 @@ type Host struct {
 	filteredBefore int
 }
 
-// Facts are the state that a daemon reports, or the state of its sources if no daemon runs.
+// Facts holds the state that a daemon reports or, if no daemon runs, the state of the daemon's sources.
 type Facts struct {
 	PID int `json:"pid,omitempty"` // 0 if no daemon runs
 	// Plan is the plan in the kernel, or else the next plan, or nil if there is neither.
@@ -83,7 +83,7 @@ func (h *Host) servicePorts() []*plan.ServicePort {
 	return h.Plan.Services
 }
 
-// held reports whether a is an address of the host.
+// held reports whether the address a is the host's own.
 func (h *Host) held(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(h.node().HostAddrs, a, netip.Addr.Compare)
 	return found

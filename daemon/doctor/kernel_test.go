@@ -43,8 +43,8 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// mends fails the test unless the check reports the problems, and reports none after the test has run the suggested
-// fixes.
+// mends fails the test unless the check reports the problems, and no longer reports them after the suggested fixes
+// have run.
 func (l *lab) mends(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })

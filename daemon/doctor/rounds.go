@@ -55,7 +55,7 @@ func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned reports that the kernel has a plan. Planned does not block. The first plan soon triggers a run of the
+// Planned signals that the kernel has a plan. Planned does not block. The first plan soon triggers a run of the
 // checks. Later plans trigger no run, because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 

@@ -118,7 +118,8 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr returns an address of the family by which others can reach this host, or the zero Addr if there is none.
+// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if there is
+// none.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
@@ -128,8 +129,8 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// way looks up the route to an address. why is the reason why the kernel sends no packet to that address, or "" if
-// the kernel sends packets. way does not check whether the link is up, because the state of the link does not matter
+// way looks up the route to an address. why is the reason why the kernel sends no packet to the address, or "" if the
+// kernel sends packets. way does not check whether the link is up, because the state of the link does not matter
 // where rules replace the destination.
 func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	r, err := h.Way(to)

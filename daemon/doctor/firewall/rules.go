@@ -106,7 +106,7 @@ func words(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
 }
 
-// add parses a line and adds its rule. A verdict map becomes one rule for each element.
+// add parses a line and adds its rule. add converts a verdict map to one rule for each element.
 func (c *chain) add(text string) {
 	plain := strings.Join(strings.Fields(noise.ReplaceAllString(text, " ")), " ")
 	if m := verdictMap.FindStringSubmatch(plain); m != nil {

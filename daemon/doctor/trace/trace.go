@@ -25,8 +25,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is the name of the table, which is in the inet family. The chains whose names begin with answers process the
-// reply packets. The chain leaving processes the packets that leave this host or are for this host.
+// table is the name of the trace table, which belongs to the inet family. The chains whose names begin with answers
+// process the reply packets. The chain leaving processes the packets that leave this host or are for this host.
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
@@ -41,7 +41,7 @@ const (
 	// rest is the time to wait for another kernel message. After processing the packet, the kernel sends no more
 	// messages.
 	rest = 200 * time.Millisecond
-	// removeTime limits the removal of the table, which runs even if ctx is done.
+	// removeTime limits the time to remove the table. The removal runs even if ctx is done.
 	removeTime = 20 * time.Second
 	buffer     = 4 << 20
 )
