@@ -149,7 +149,7 @@ func (c *Client) explainFailure(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// orAsMember returns text about the socket's group, whose members may connect, unless the group is root.
+// orAsMember returns text that names the socket's group, unless the group is root. Members of the group may connect.
 func orAsMember(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {

@@ -31,7 +31,7 @@ var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, stall: 5 * time.Second, whole: 30 * time.Second,
 }
 
-// errBusy is the response to a request that got no turn in time. The client retries.
+// errBusy is the response to a request that had to wait too long. The client retries.
 var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
 
 // large is like answer, but for values that grow with the plan. The server builds only one large response at a time.

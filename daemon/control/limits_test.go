@@ -122,8 +122,7 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two hundred clients that do not read occupy only 16 connections and one response. Other clients do not have to wait
-// for the two hundred.
+// Two hundred clients that do not read occupy only 16 connections and one response, and delay no other client.
 func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
