@@ -31,7 +31,7 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on reports whether the configuration enables the follower. The rules of a disabled follower are removed.
+	// on reports whether the configuration enables the follower. Edgeway removes the rules of a disabled follower.
 	on bool
 	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
 	shared proxiers.Proxier
@@ -96,8 +96,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that do not run but may have left rules on the host. These are the backends with
-// other names, and the followers that the configuration disables.
+// unused returns the Components that do not run but may have left rules on the host: the backends with other names,
+// and the followers that the configuration disables.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {

@@ -213,7 +213,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests plans for a host without addresses, too. Only a dry run reports faults that depend on this host.
+// checkManifests validates the manifests, and plans them for a host without addresses. Only a dry run reports faults
+// that depend on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return
@@ -247,7 +248,7 @@ func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Faul
 	}
 }
 
-// planned plans the objects. planned returns the problems of the objects, and a fault for each Service port without
+// planned returns the problems that a plan of the objects reveals, and a fault for each Service port without
 // endpoints.
 func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})

@@ -155,8 +155,8 @@ func TestAnObjectThatPanics(t *testing.T) {
 	}
 }
 
-// The daemon restarts a source that always panics twice. The third panic of the source within ten minutes terminates
-// the daemon.
+// If a source always panics, the daemon restarts the source twice. The third panic of the source within ten minutes
+// terminates the daemon.
 func TestASourceThatPanicsAlways(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()

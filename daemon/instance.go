@@ -261,8 +261,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	return s
 }
 
-// drainTime limits the wait until connections to NodePorts on loopback close. New connections wait for the next
-// process if systemd keeps the sockets.
+// drainTime limits the time to wait until connections to NodePorts on loopback close. New connections wait for the
+// next process if systemd keeps the sockets.
 const drainTime = 500 * time.Millisecond
 
 func (s shared) close() {

@@ -47,8 +47,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	}
 }
 
-// The new backend's rules replace the old backend's rules only after the new backend has synced, even after several
-// reloads.
+// Until the new backend has synced, each new instance takes over from the old backend, even after several reloads.
 func TestASecondReloadStillTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()

@@ -115,7 +115,7 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 			t.Errorf("cleaned up after %v before it is time, logged are\n%s", f.cleaned, &log)
 		}
 		f.fail = nil
-		l.pending() // the lock in pending orders the assignment before the next attempt
+		l.pending() // the lock in pending makes the assignment visible to the next attempt
 		time.Sleep(time.Second)
 		<-ended // no other full sync is necessary
 		if c := l.faults(); len(c) > 0 || l.switching() || len(f.cleaned) != 4 {

@@ -280,7 +280,7 @@ func (f *fastPath) faults() []fault.Fault {
 	}}
 }
 
-// fastPathTime bounds the time that "edgeway status" waits for the state of the fast path.
+// fastPathTime limits the time that "edgeway status" waits for the state of the fast path.
 const fastPathTime = 5 * time.Second
 
 // status returns the fast-path section of "edgeway status", or nil if the fast path is not in use.

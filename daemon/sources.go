@@ -18,7 +18,7 @@ import (
 )
 
 // The names of the sources, which are also the names of the tracker's layers. Files have precedence over the API
-// server, because an operator configured them on this host.
+// server, because an operator configured the files on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
@@ -145,8 +145,8 @@ func (s *sources) commit(held []source.Holding) {
 	}
 }
 
-// lastKnown returns the time when the last-known state was saved. serving reports whether Edgeway serves that state
-// because a source has not been read since the start.
+// lastKnown returns the time when the last-known state was saved. serving reports whether Edgeway serves the
+// last-known state because a source has not been read since the start.
 func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.Age()

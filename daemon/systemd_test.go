@@ -19,7 +19,7 @@ import (
 )
 
 // childConfig is an environment variable that contains the path of a configuration. If childConfig is set, the test
-// binary runs the daemon with that configuration.
+// binary runs the daemon with the configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
