@@ -94,7 +94,7 @@ func (c *checks) status() *control.StatusChecks {
 	return &control.StatusChecks{Endpoints: c.endpoints.Endpoints(), Dead: c.endpoints.Dead().Len()}
 }
 
-// dead returns the endpoints that fail their checks.
+// dead returns the endpoints that do not respond.
 func (c *checks) dead() *endpointcheck.Dead {
 	if !c.on() {
 		return nil

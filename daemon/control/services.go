@@ -68,7 +68,7 @@ const (
 	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
 	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
 	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not respond
-	ServiceInPart   ServiceState = "incomplete"        // Edgeway ignores some fields or ports of the Service
+	ServiceInPart   ServiceState = "incomplete"        // Edgeway serves the Service only in part
 	ServiceIsServed ServiceState = "ok"
 )
 

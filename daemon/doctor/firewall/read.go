@@ -19,8 +19,8 @@ import (
 const (
 	// maxTable limits the text of a table to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound limits the time to read all tables, and tableBound limits the time to read one table. Reading a table
-	// takes about 10 ms, or seconds on a busy board.
+	// timeBound limits the time of one run of the check, and tableBound limits the time to read one table. Reading a
+	// table takes about 10 ms, or seconds on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
 	// again is the delay before a second attempt to read a table that is too large, because each attempt costs as
