@@ -22,7 +22,7 @@ import (
 	"edgeway/proxiers/serviceroutes"
 )
 
-// Backends returns every backend. To add a backend, create a package below proxiers and add a line here.
+// Backends returns all backends. To add a backend, create a package below proxiers and add a line here.
 func Backends() []proxiers.Component {
 	out := append([]proxiers.Component{nftables.Component()}, iptables.Components()...)
 	return append(out, ipvs.Component(), ebpf.Component())
@@ -31,7 +31,7 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on reports whether the configuration enables the follower. The rules of a disabled follower are removed.
+	// on reports whether the configuration enables the follower. Edgeway removes the rules of a disabled follower.
 	on bool
 	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
 	shared proxiers.Proxier
@@ -53,7 +53,7 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 	}
 }
 
-// sharedTables returns the tables in which both backends and other programs have chains.
+// sharedTables returns the tables in which both Edgeway's backends and other programs have chains.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -61,7 +61,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// pick returns the backend with this name, and resolves an alias. The configuration only accepts names from the list.
+// pick returns the backend with the given name or alias. The configuration accepts only names from the list.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -77,7 +77,8 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// gaps returns the differences that the backend and the enabled followers declare.
+// gaps returns a function that lists the differences from the plan that the backend and the enabled followers
+// declare.
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {
@@ -95,8 +96,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that do not run, but may have left rules on the host: all backends except the given
-// one, and the followers that the configuration disables.
+// unused returns the Components that do not run but may have left rules on the host: the backends with other names,
+// and the followers that the configuration disables.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
@@ -112,14 +113,14 @@ func unused(backends []proxiers.Component, backend string, followers []follower)
 	return out
 }
 
-// LoadBPF loads the programs and maps of the backend ebpf, which requires more privileges than the daemon has.
+// LoadBPF loads the programs and maps of the ebpf backend, which requires more privileges than the daemon has.
 func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 	env := cleanupEnv(cfg, logger.With("component", ebpf.Name))
 	env.Settings = cfg.Settings(ebpf.Name)
 	return ebpf.Prepare(env)
 }
 
-// ignoredRouteTables returns the routing tables of backends. The host's own packets never use these tables.
+// ignoredRouteTables returns the routing tables of the backends. The host's own packets never use these tables.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
 // findBackend returns the configured backend or, if this host cannot run that backend, proxy.fallback. If findBackend
@@ -183,7 +184,7 @@ func (i *instance) logFallback() {
 	}
 }
 
-// Probed reports whether one backend can run on this host.
+// Probed is the result of probing one backend on this host.
 type Probed struct {
 	Backend string
 	// Err names the missing features, or is nil if the backend can run.

@@ -36,7 +36,7 @@ func Installed(path string) bool {
 }
 
 // CheckConfig returns the faults that Run would report, and the settings that Run would silently ignore. CheckConfig
-// starts nothing. The error is about the configuration files themselves.
+// starts nothing, and returns an error only if the configuration files themselves are invalid.
 func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	}
 }
 
-// checkBackend checks whether the backend can run on this host, with the permissions of this process.
+// checkBackend tests whether this process has the permissions and the kernel features that the backend needs.
 func (c *configCheck) checkBackend(ctx context.Context) {
 	b, why, err := findBackend(ctx, c.cfg)
 	f := fault.Fault{ID: "backend", Severity: fault.Problem}
@@ -121,7 +121,7 @@ const (
 	manifestsID  = "manifests"
 )
 
-// checkBackendKeys finds keys of a backend that is not configured.
+// checkBackendKeys reports keys of a backend that is not configured.
 func (c *configCheck) checkBackendKeys() {
 	for _, own := range c.cfg.Sections {
 		for _, s := range own.Settings {
@@ -133,7 +133,7 @@ func (c *configCheck) checkBackendKeys() {
 	}
 }
 
-// hidden lists directories that edgeway.service cannot see, or of which it has a private instance.
+// hidden lists directories that edgeway.service cannot see, or that systemd replaces with a private directory.
 var hidden = [...]struct{ folder, setting string }{
 	{"/home", "ProtectHome=yes"},
 	{"/root", "ProtectHome=yes"},
@@ -143,7 +143,7 @@ var hidden = [...]struct{ folder, setting string }{
 	{"/boot", "InaccessiblePaths="},
 }
 
-// checkSandbox finds files that only edgeway.service cannot read.
+// checkSandbox reports files that the sandbox of edgeway.service hides.
 func (c *configCheck) checkSandbox() {
 	if !c.service {
 		return
@@ -154,7 +154,7 @@ func (c *configCheck) checkSandbox() {
 	}
 	level := fault.Problem
 	if own, _ := filepath.Glob("/etc/systemd/system/edgeway.service.d/*.conf"); len(own) > 0 {
-		level = fault.Warning // a drop-in may make the directory visible
+		level = fault.Warning // a drop-in may make the file visible
 	}
 	for _, path := range paths {
 		actual, err := filepath.EvalSymlinks(path)
@@ -170,7 +170,7 @@ func (c *configCheck) checkSandbox() {
 	}
 }
 
-// credentials is the directory in which systemd places the credentials of running services.
+// credentials is the directory that contains the credentials of running services.
 const credentials = "/run/credentials/"
 
 func (c *configCheck) checkKubeconfig() {
@@ -213,7 +213,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests also plans for a host without addresses. Only a dry run finds faults that depend on this host.
+// checkManifests validates the manifests, and plans them for a host without addresses. Only a dry run reports faults
+// that depend on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return
@@ -247,7 +248,8 @@ func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Faul
 	}
 }
 
-// planned returns the object problems that a plan of the objects finds, and the ports of Services without endpoints.
+// planned returns the problems that a plan of the objects reveals, and a fault for each Service port without
+// endpoints.
 func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})
 	sink := t.Sink(fileLayer)

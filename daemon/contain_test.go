@@ -31,7 +31,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietHost is a host that never changes.
+// quietHost is a HostWatcher for a host that never changes.
 type quietHost struct{ ready chan struct{} }
 
 func (h quietHost) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -39,7 +39,7 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panicky is a backend that panics if the plan contains a Service with this name.
+// panicky is a backend that panics if the plan contains the Service with the given name.
 type panicky struct {
 	mu      sync.Mutex
 	name    string
@@ -65,7 +65,7 @@ func (p *panicky) serves() []string {
 	return slices.Clone(p.applied)
 }
 
-// runCore runs a Core until the backend serves these Services, and returns the problems at that time.
+// runCore runs a Core until the backend serves the wanted Services, and then returns the problems.
 func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -102,8 +102,8 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	return problems
 }
 
-// An object that causes a panic in conversion, planning or rendering is refused and named in a problem. All other
-// objects are served, from manifests and, after a start, from the last-known state.
+// An object that causes a panic in conversion, planning or rendering is left out, and a problem names the object. The
+// daemon serves all other objects, from manifests and, after a restart, from the last-known state.
 func TestAnObjectThatPanics(t *testing.T) {
 	panics := func(key source.Key) {
 		if key.Kind == source.KindService && key.Name == "bad" {
@@ -155,7 +155,8 @@ func TestAnObjectThatPanics(t *testing.T) {
 	}
 }
 
-// A source that always panics is restarted twice. The third panic of the source within ten minutes ends the daemon.
+// If a source always panics, the daemon restarts the source twice. The third panic of the source within ten minutes
+// terminates the daemon.
 func TestASourceThatPanicsAlways(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
@@ -180,8 +181,8 @@ func TestASourceThatPanicsAlways(t *testing.T) {
 	})
 }
 
-// A panic of an HTTP handler is reported and closes the connection. Such panics never end the daemon, however often
-// they happen.
+// A panic of an HTTP handler is reported and closes the connection. Panics of HTTP handlers never terminate the
+// daemon, however often they happen.
 func TestAHandlerThatPanics(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))

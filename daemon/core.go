@@ -27,9 +27,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Core is the part of an instance that turns the objects of the sources into syncs of the stages: sources, tracker,
-// planner, pipeline and health. Core needs no privileges and opens no sockets, so test/sim can run it in a
-// testing/synctest bubble.
+// Core turns the objects of the sources into syncs of the stages. A Core consists of the sources, tracker, planner,
+// pipeline and health checker of an instance. Core needs no privileges and opens no sockets, so test/sim can run a
+// Core in a testing/synctest bubble.
 type Core struct {
 	cfg      *config.Config
 	logger   *slog.Logger
@@ -51,15 +51,15 @@ type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family
 	Host     HostWatcher
-	// Checker checks endpoints if the configuration has checks.
+	// Checker checks endpoints if the configuration enables endpoint checks.
 	Checker *endpointcheck.Checker
 	// Budget is the memory budget of the planner. See planner.Options.
 	Budget planner.Budget
-	// Parts restarts the parts that panic. If Parts is nil, the Core creates its own.
+	// Parts restarts components that panic. If Parts is nil, the Core creates its own.
 	Parts *contain.Parts
-	// Lines limits the log lines about changes. If Lines is nil, the Core creates its own.
+	// Lines limits the log lines about changes. If Lines is nil, the Core creates its own Damper.
 	Lines *journal.Damper
-	// FaultLog remembers the faults that were logged. If FaultLog is nil, the Core creates its own.
+	// FaultLog logs the faults. If FaultLog is nil, the Core creates its own.
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
@@ -71,7 +71,8 @@ type CoreOptions struct {
 	Outside Outside
 }
 
-// Outside replaces the parts of the sources that block in the kernel. A nil function selects the real implementation.
+// Outside replaces the functions of the sources that block in the kernel. Where a field is nil, the Core uses the
+// real function.
 type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -124,7 +125,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	return c, nil
 }
 
-// fullSync is the mean time between periodic full syncs, which find changes that the kernel does not report.
+// fullSync is the mean time between periodic full syncs, which detect changes that the kernel does not report.
 const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
@@ -164,10 +165,10 @@ func (c *Core) PlannerOptions() planner.Options {
 	return opts
 }
 
-// starter runs a part of the daemon in a goroutine, and restarts the part after a panic.
+// starter runs a component of the daemon in a goroutine, and restarts the component after a panic.
 type starter func(part string, run func(context.Context) error)
 
-// starter returns a starter for the parts of a group. The group ends if a part panics too often.
+// starter returns a starter that runs components in the group. The group stops if a component panics too often.
 func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	group.Go(func() error {
 		select {
@@ -182,7 +183,7 @@ func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	}
 }
 
-// run starts each part.
+// run starts all components.
 func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.Stage) {
 	start("host", c.host.Run)
 	c.sources.run(start)
@@ -211,7 +212,7 @@ func healthSources(of []source.Source) (out []health.Source) {
 	return out
 }
 
-// Run serves until ctx ends or a part fails permanently.
+// Run runs the components until ctx is done or a component fails permanently.
 func (c *Core) Run(ctx context.Context, backend pipeline.Stage, followers ...pipeline.Stage) error {
 	group, ctx := errgroup.WithContext(ctx)
 	c.run(c.starter(ctx, group), backend, followers...)

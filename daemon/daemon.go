@@ -1,9 +1,9 @@
-// Package daemon assembles the parts of Edgeway and runs them. The package imports all others.
+// Package daemon assembles the components of Edgeway and runs them. The package imports all other packages.
 //
 //	sources → tracker → planner → pipeline → backend and followers
 //
-// An instance (instance.go) holds the parts for one configuration. A reload replaces the instance, while the kernel
-// keeps forwarding. The few parts that survive a reload are in shared.
+// An instance (instance.go) holds the components for one configuration. A reload replaces the instance, while the
+// kernel keeps forwarding. The few components that survive a reload are in shared.
 package daemon
 
 import (
@@ -40,10 +40,10 @@ type Options struct {
 	LogOutput io.Writer
 }
 
-// Run serves until ctx ends, and leaves the kernel forwarding. Run only returns errors that the operator must fix: an
-// invalid configuration at the start, a second daemon, or a host that cannot run the backend. After a *config.Error
-// or a *Permanent, another start would also fail. SIGHUP reloads the configuration. If the new configuration is
-// invalid, the previous configuration stays in force.
+// Run serves until ctx is done, and leaves the kernel forwarding. Run returns only errors that the operator must fix:
+// an invalid configuration at the start, a second daemon, or a host that cannot run the backend. After a
+// *config.Error or a *Permanent, a restart would fail, too. SIGHUP reloads the configuration. If the new
+// configuration is invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // the default log, until the configuration is loaded
 	logger := slog.New(logs)
@@ -62,7 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 	stopping := context.AfterFunc(ctx, notifier.Stopping)
 	defer func() {
 		if !stopping() {
-			notifier.Stopping() // wait until the notification is sent
+			notifier.Stopping() // wait until the notification has been sent
 		}
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
@@ -105,8 +105,8 @@ func Run(ctx context.Context, opts Options) error {
 	}
 }
 
-// runUntilReload runs the instance until a reload, and returns the next configuration. runUntilReload returns nil
-// after ctx has ended.
+// runUntilReload runs the instance until a reload, and returns the next configuration. runUntilReload returns nil if
+// ctx is done.
 func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,17 +131,17 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 	}
 }
 
-// reloader loads the configuration again, and passes it to the loop of Run.
+// reloader loads the configuration again and passes the configuration to the loop of Run.
 type reloader struct {
 	path     string
 	next     chan settings
 	notifier *sdunit.Notifier
 }
 
-// errReloading is the error of a reload that begins during another reload.
+// errReloading is the error of a reload that starts while another reload is running.
 var errReloading = errors.New("another reload is running, try again later")
 
-// reload returns when the new configuration has been validated. The configuration takes effect a moment later.
+// reload returns when the new configuration has been validated. The new configuration takes effect a moment later.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	r.notifier.Reloading()
 	defer func() {
@@ -170,18 +170,18 @@ type settings struct {
 }
 
 const (
-	// checkTimeout bounds the time for checking whether the host supports a configuration. A busy board takes seconds
-	// to run each program of a backend.
+	// checkTimeout limits the time to check whether the host supports a configuration. A busy board takes seconds to
+	// run each program of a backend.
 	checkTimeout = 5 * time.Minute
-	// startTimeout bounds the extra time that the daemon requests from systemd for that check at the start.
+	// startTimeout limits the extra start time that the daemon requests from systemd for checking the host.
 	startTimeout = checkTimeout + time.Minute
-	// secondLook is the delay before a permanent error is confirmed, because another program may still be writing the
-	// file.
+	// secondLook is the delay before the daemon confirms a permanent error, because another program may still be
+	// writing the file.
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and repeats the call after a permanent error. During both calls, loadAtStart asks
-// systemd to wait.
+// loadAtStart calls loadAndCheck, and repeats the call once after a permanent error. During the calls, loadAtStart
+// requests more start time from systemd.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	defer manager.ExtendStart(ctx, startTimeout)()
 	set, err := loadAndCheck(ctx, path)
@@ -216,7 +216,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, unsupported}, nil
 }
 
-// Permanent is an error that no restart fixes, because the operator must change a file.
+// Permanent is an error that a restart does not fix, because the operator must change a file.
 type Permanent struct{ err error }
 
 // Error implements error.
@@ -226,7 +226,8 @@ func (p *Permanent) Error() string { return p.err.Error() }
 func (p *Permanent) Unwrap() error { return p.err }
 
 // permanent marks an error in the content or the permissions of a file. permanent does not mark other system call
-// errors, because they may disappear: another program still has to write the file, or a disk comes back.
+// errors, because such errors may disappear, for example when another program writes the file or when a disk is
+// mounted.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err
@@ -239,8 +240,8 @@ func webConfigError(path string, err error) error {
 	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
 }
 
-// logSwitch is a slog.Handler that passes records to the handler of the current configuration. Parts that survive a
-// reload therefore log as the new configuration specifies.
+// logSwitch is a slog.Handler that passes records to the handler of the current configuration. After a reload,
+// components that survived the reload therefore log as the new configuration specifies.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
 	// with adds the attributes and groups of a logger that was derived from this handler.
@@ -253,8 +254,8 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 	return l
 }
 
-// use applies a configuration. If standard error is connected to the journal, use sends text with fields to the
-// journal.
+// use applies a log configuration. If standard error is connected to the journal, use sends text logs to the journal,
+// with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
 	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
@@ -267,7 +268,7 @@ func (l logSwitch) use(c config.Log, w io.Writer) {
 	l.current.Store(&h)
 }
 
-// withoutMessageID removes message identifiers from text, because only programs read them.
+// withoutMessageID removes message identifiers from text logs, because only programs read the identifiers.
 func withoutMessageID(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "message_id" {
 		return slog.Attr{}

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks runs the endpoint checks of a configuration. If no checks are configured, its methods do nothing.
+// checks runs the endpoint checks of a configuration. If the configuration has no checks, the methods do nothing.
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
@@ -59,8 +59,9 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// If endpoints are dead, faults returns a fault that names the endpoint that has been dead the longest. In addition,
-// faults returns a fault for each ServicePort without other endpoints. Clients on other hosts can request the faults.
+// faults returns a fault that names the endpoint that has been dead the longest, if any endpoint is dead. In
+// addition, faults returns a fault for each ServicePort without other endpoints. Clients on other hosts can request
+// the faults.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -93,7 +94,7 @@ func (c *checks) status() *control.StatusChecks {
 	return &control.StatusChecks{Endpoints: c.endpoints.Endpoints(), Dead: c.endpoints.Dead().Len()}
 }
 
-// dead returns the endpoints that do not answer.
+// dead returns the endpoints that do not respond.
 func (c *checks) dead() *endpointcheck.Dead {
 	if !c.on() {
 		return nil
@@ -101,7 +102,7 @@ func (c *checks) dead() *endpointcheck.Dead {
 	return c.endpoints.Dead()
 }
 
-// out returns the dead endpoints of a ServicePort that get no connections.
+// out describes the dead endpoints that Edgeway excludes from a ServicePort.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil
@@ -113,8 +114,8 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts to which connections fail because none of their endpoints answers. deadServices
-// computes the faults again only if the plan or the dead endpoints have changed.
+// deadServices finds the ServicePorts to which connections fail because none of their endpoints responds.
+// deadServices computes the faults again only if the plan or the dead endpoints have changed.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
@@ -150,7 +151,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
 		out = append(out, fault.Fault{
 			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
-			// Connections to the other pool of the ServicePort never reach this endpoint.
+			// A connection to the other pool of the ServicePort never reaches this endpoint.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
@@ -161,7 +162,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 	return out
 }
 
-// deadPool returns a pool whose endpoints are all dead and to which a frontend forwards.
+// deadPool returns a pool that a frontend uses and whose endpoints are all dead.
 func deadPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {

@@ -40,7 +40,7 @@ func checking(sources ...config.CheckedSource) *config.Config {
 	return cfg
 }
 
-// runChecks runs the checks until this number of endpoints is dead.
+// runChecks runs the checks until the given number of endpoints is dead.
 func runChecks(t *testing.T, c *checks, dead int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -63,7 +63,7 @@ func runChecks(t *testing.T, c *checks, dead int) {
 	<-done
 }
 
-// Verdicts on endpoints survive a reload, unless the new configuration disables the checks.
+// Verdicts on endpoints survive a reload, unless the new configuration disables endpoint checks.
 func TestChecksOutlastAReload(t *testing.T) {
 	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)
@@ -92,7 +92,8 @@ func TestChecksOutlastAReload(t *testing.T) {
 	}
 }
 
-// An endpoint of a manifest that does not answer is checked, leaves the pool in the plan, and is named in a fault.
+// If an endpoint of a manifest does not respond, the planner removes the endpoint from the pool, and a fault names
+// the endpoint.
 func TestADeadEndpointOfAManifest(t *testing.T) {
 	at := deadEndpoint(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -138,7 +139,7 @@ func TestADeadEndpointOfAManifest(t *testing.T) {
 	}
 }
 
-// A port without any living endpoint is a problem, because connections to the port fail. A port that has a living
+// A port without a living endpoint is a problem, because connections to the port fail. A port that has a living
 // endpoint is not a problem.
 func TestServicesWithoutALivingEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort

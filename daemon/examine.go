@@ -21,15 +21,15 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Examined prepares the host for "edgeway doctor". The facts come from the running daemon or, if no daemon answers,
-// from the configuration, the manifests, the API server and the last-known state. The returned faults describe what
-// could not be read. Examined changes nothing.
+// Examined returns the Host that "edgeway doctor" inspects. The facts come from the running daemon or, if no daemon
+// responds, from the configuration, the manifests, the API server and the last-known state. The returned faults
+// describe the sources that could not be read. Examined changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
 	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
 	if invalid != nil {
 		found = append(found, notLoaded(invalid))
-		cfg = config.Default() // a daemon may run with a previous configuration
+		cfg = config.Default() // a daemon may still use a previous configuration
 	}
 	h := &doctor.Host{
 		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
@@ -65,7 +65,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// notLoaded returns the fault of a configuration that is invalid, or that this user cannot read.
+// notLoaded returns the fault of a configuration that is invalid or that this user cannot read.
 func notLoaded(err error) fault.Fault {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration is unreadable: %s",
@@ -75,7 +75,7 @@ func notLoaded(err error) fault.Fault {
 		"the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
 
-// unasked returns a fault if a daemon may be running but did not answer.
+// unasked returns a fault if a daemon may be running but did not respond.
 func unasked(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:
@@ -91,17 +91,17 @@ func unasked(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is the time limit for the daemon's answer. A daemon that takes longer is reported.
+// answerTime is the time limit for the daemon's response. If the daemon takes longer, Examined returns a fault.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints bounds the routes that "edgeway doctor" looks up. watchedEndpoints bounds the routes that the
-// daemon looks up in each round, in less than 5 ms of processor time even with 10,000 Services.
+// examinedEndpoints limits the number of routes that "edgeway doctor" looks up. watchedEndpoints limits the number of
+// routes that the daemon looks up in each round, in less than 5 ms of processor time even with 10,000 Services.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 64
 )
 
-// addKube enables the host to contact its API server, if a kubeconfig is configured.
+// addKube allows the checks to contact the API server if a kubeconfig is configured.
 func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	k := cfg.Source.Kube
 	if k.Kubeconfig == "" {
@@ -115,7 +115,7 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	}
 }
 
-// readingTime bounds the reading of all sources if there is no last-known state.
+// readingTime limits the time to read all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
 // offline returns the facts from foresee or, if no daemon has run yet, a plan from all sources.
@@ -144,7 +144,7 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 }
 
 func (i *instance) newRounds() *doctor.Rounds {
-	rules := firewall.New() // remembers the rules that need not be read again
+	rules := firewall.New() // caches rules that have not changed
 	return doctor.NewRounds(doctor.RoundsOptions{
 		Moved: i.node.Moved(),
 		Host: func() *doctor.Host {
@@ -158,7 +158,7 @@ func (i *instance) newRounds() *doctor.Rounds {
 	})
 }
 
-// checkNames returns the IDs of the faults that the rounds may find.
+// checkNames returns the IDs of the faults that the doctor's rounds may find.
 func checkNames() (out []string) {
 	for _, c := range doctor.Cheap() {
 		out = append(out, c.Name)

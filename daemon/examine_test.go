@@ -42,7 +42,7 @@ func examinedConfig(t *testing.T, extra string) string {
 	return path
 }
 
-// Without a daemon, Examined plans from the manifests.
+// If no daemon is running, Examined plans from the manifests.
 func TestExaminedWithoutADaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
@@ -64,7 +64,7 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 	}
 }
 
-// An invalid configuration is only a finding, because a daemon may still run with a previous configuration.
+// An invalid configuration is only a finding, because a daemon may still use a previous configuration.
 func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
@@ -72,8 +72,8 @@ func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// If the user may not ask the daemon, or its socket is unknown, Examined must not conclude that no daemon runs.
-// Otherwise, the doctor would report the daemon's ports as ports of another program.
+// If the user may not query the daemon, or the daemon's socket is unknown, Examined must not conclude that no daemon
+// is running. Otherwise, the doctor would report the daemon's ports as ports of another program.
 func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))
@@ -81,7 +81,7 @@ func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
-	go func() { _ = server.Serve(l) }() // until the server is closed
+	go func() { _ = server.Serve(l) }() // runs until the server is closed
 	t.Cleanup(func() { _ = server.Close() })
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "cannot query the daemon: facts: the daemon answered 403") {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// offloader is a proxiers.Offloader that has one connection of each ServicePort on the fast path.
+// offloader is a proxiers.Offloader that reports one connection of each ServicePort on the fast path.
 type offloader struct {
 	missing  string
 	services []*plan.ServicePort
@@ -33,7 +33,7 @@ func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	return out, nil
 }
 
-// fastPath.of returns the first reason that keeps a connection off the fast path.
+// fastPath.of returns the first reason that excludes a connection from the fast path.
 func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
 	other := &plan.ServicePort{Name: web.Name}
@@ -69,7 +69,7 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	}
 }
 
-// If a backend does not support the fast path, the flowtable of an earlier backend is removed.
+// If the backend does not support the fast path, Edgeway removes the flowtable that an earlier backend used.
 func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 	cfg := config.Default()
 	cfg.FastPath.Enabled = true

@@ -19,7 +19,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// These IDs are composed of names, so a search of the source code for constants does not find them.
+// The IDs of these faults contain the names of sources and followers, so a search of the source code for constants
+// does not find the IDs.
 func TestFaultsOfSourcesAndFollowersHaveKnownIDs(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {

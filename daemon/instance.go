@@ -48,23 +48,24 @@ type inForce struct {
 	backend string
 }
 
-// freeDelay is the time from a full sync until its memory is returned to the system. Go (1.26) would keep the memory
-// until a garbage collection, which an idle daemon runs every two minutes: 104 MB instead of 40 MB with 10,000
-// Services.
+// freeDelay is the delay after a full sync before Edgeway returns the sync's memory to the system. Go (1.26) would
+// keep the memory until a garbage collection, which an idle daemon runs every two minutes. With 10,000 Services, the
+// daemon would use 104 MB instead of 40 MB.
 const freeDelay = 3 * time.Second
 
-// instance is the daemon with one configuration. newInstance creates all parts before run starts any of them.
+// instance holds the daemon's components for one configuration. newInstance creates all components before run starts
+// the first component.
 type instance struct {
 	*Core
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component // the Component of the backend
-	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces it.
+	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces that backend.
 	unsupported error
-	// served reports whether the backend has synced. Until the first sync, the previous plan is in force.
+	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
 	served atomic.Bool
-	// stages holds the backend and its followers, in the order in which they run. closers holds the stages that end
-	// with the instance.
+	// stages holds the backend and its followers, in the order in which they run. closers holds the stages that are
+	// closed together with the instance.
 	stages    []pipeline.Stage
 	closers   []proxiers.Proxier
 	leftovers *leftovers
@@ -76,7 +77,7 @@ type instance struct {
 	free *time.Timer
 }
 
-// newInstance opens the control socket before it changes anything, because the socket prevents a second daemon on one
+// newInstance opens the control socket before changing anything, because the socket prevents a second daemon on the
 // host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupported: set.unsupported, opts: opts}
@@ -117,7 +118,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
 	i.health.Include(i.fallback, "fallback")
 	i.metrics = metrics.New(i.metricsOptions())
-	healthy := i.health.Healthy // set once complete, because clients may request the health at any time
+	healthy := i.health.Healthy // set last, because clients may request the health at any time
 	i.opts.Shared.healthy.Store(&healthy)
 	return nil
 }
@@ -142,7 +143,7 @@ func (i *instance) inForce() inForce {
 	return out
 }
 
-// run serves until ctx ends or a part fails permanently. The kernel keeps forwarding afterwards.
+// run runs the components until ctx is done or a component fails permanently. The kernel keeps forwarding afterwards.
 func (i *instance) run(ctx context.Context) error {
 	defer i.close()
 	if err := conntrack.RaiseMax(i.cfg.Conntrack.MaxPerCore, i.logger); err != nil {
@@ -227,17 +228,17 @@ func (i *instance) env(stage string) proxiers.Env {
 	}
 }
 
-// shared holds the parts that survive an instance. The listening sockets of followers stay open while the next
-// instance starts, and an endpoint that failed its checks stays out of use.
+// shared holds the components that survive a reload. The listening sockets of followers stay open while the next
+// instance starts, and endpoints that failed their checks stay excluded.
 type shared struct {
 	loopback     *localnodeport.Proxier
 	healthChecks *healthcheck.Proxier
 	endpoints    *endpointcheck.Checker
 	// healthy returns the health of the running instance.
 	healthy *atomic.Pointer[func() bool]
-	// parts counts panics.
+	// parts counts the panics of each component.
 	parts *contain.Parts
-	// lines remembers the recently logged changes.
+	// lines remembers the recent log lines about changes.
 	lines    *journal.Damper
 	faultLog *health.FaultLog
 }
@@ -260,16 +261,16 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	return s
 }
 
-// drainTime bounds the wait for connections to NodePorts on loopback to end. New connections wait for the next
-// process if systemd keeps the sockets.
+// drainTime limits the time to wait until connections to NodePorts on loopback close. New connections wait for the
+// next process if systemd keeps the sockets.
 const drainTime = 500 * time.Millisecond
 
 func (s shared) close() {
-	_ = s.healthChecks.Close() // never fails
+	_ = s.healthChecks.Close() // Close never fails
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	s.loopback.Shutdown(ctx)
 }
 
-// contain runs a goroutine of a shared follower, and restarts it after a panic.
+// contain runs a goroutine of a shared follower. After a panic, contain restarts the goroutine.
 func (s shared) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }

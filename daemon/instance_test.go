@@ -20,8 +20,8 @@ type idle struct{}
 func (idle) Apply(context.Context, proxiers.Change) error { return nil }
 func (idle) Close() error                                 { return nil }
 
-// While the next instance is created, health requests are answered from the running instance. Health requests are
-// never answered from an incomplete instance, or from an instance that fails to start.
+// While the daemon creates the next instance, the running instance responds to health requests. The daemon never uses
+// an incomplete instance, or an instance that fails to start, for health requests.
 func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
@@ -47,7 +47,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 	}
 }
 
-// The new backend takes over from the old one until the new backend has synced, even after several reloads.
+// Until the new backend has synced, each new instance takes over from the old backend, even after several reloads.
 func TestASecondReloadStillTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
@@ -95,7 +95,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 	}
 }
 
-// After a reload, the status names all stages, even if no stage has run yet.
+// After a reload, the status lists the names of all stages, even if no stage has run yet.
 func TestStagesHaveTheirNamesFromTheStart(t *testing.T) {
 	i := &instance{Core: &Core{pipeline: pipeline.New(pipeline.Options{})}, stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
 	if s := i.state(); s.Backend.Name != "first" || len(s.Followers) != 1 || s.Followers[0].Name != "second" {

@@ -16,16 +16,17 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftovers are the rules of Components that are not configured: rules of the backend before a reload or a restart,
-// or of a follower that was disabled. These rules stay until the configured backend serves, so that every connection
-// meets the rules of one of the two backends. Afterwards, the leftovers are removed.
+// leftovers are the rules of Components that are not configured: the rules of the previous backend after a reload or
+// a restart, or the rules of a follower that was disabled. These rules stay until the configured backend has synced,
+// so that the rules of the old or the new backend apply to every connection. Edgeway then removes the leftovers.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
 // rules of the other backend do not apply. Both backends use the same mark for masquerading.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env
-	// backend is the configured backend. before is the backend before this reload, or "" if the backend is the same.
+	// backend is the configured backend. before is the backend before this reload, or "" if the reload did not change
+	// the backend.
 	backend, before string
 	// synced receives a value after each full sync.
 	synced chan struct{}
@@ -43,9 +44,10 @@ type leftover struct {
 }
 
 const (
-	// cleanupTimeout bounds one attempt. For 2,500 Services, iptables-nft 1.8.9 took 1.2 s.
+	// cleanupTimeout limits the time of one attempt. iptables-nft 1.8.9 took 1.2 s to remove the rules of 2,500
+	// Services.
 	cleanupTimeout = 5 * time.Minute
-	// cleanupRetry is the delay between two attempts, unless a full sync comes first.
+	// cleanupRetry is the delay before the next attempt, unless a full sync triggers the attempt earlier.
 	cleanupRetry = 10 * time.Second
 )
 
@@ -70,7 +72,7 @@ func (l *leftovers) noteFull() {
 }
 
 // run cleans up after the first full sync. run repeats the attempt after cleanupRetry and after each full sync, until
-// everything is removed or ctx ends.
+// all leftovers are removed or ctx is done.
 func (l *leftovers) run(ctx context.Context) {
 	var retry <-chan time.Time
 	switching := l.switching()
@@ -117,7 +119,7 @@ func (l *leftovers) remove(ctx context.Context) {
 }
 
 // cleanUp makes one attempt to clean up after a Component. cleanUp logs an error only if the error differs from the
-// last one.
+// previous one.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
@@ -144,7 +146,7 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 // switching reports whether the previous backend still has rules after a reload changed the backend.
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// faults returns a fault if a cleanup failed, or if a switch of the backend has not ended.
+// faults returns a fault if a cleanup failed, or if a switch of the backend is not complete.
 func (l *leftovers) faults() []fault.Fault {
 	cond := fault.Fault{ID: "leftovers", Severity: fault.Warning}
 	of := l.list()
@@ -162,7 +164,7 @@ func (l *leftovers) faults() []fault.Fault {
 	return nil
 }
 
-// Cleanup removes the rules of all backends and followers, including those that are not configured.
+// Cleanup removes the rules of all backends and followers, including backends and followers that are not configured.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
 	all := followers(cfg, proxiers.Component{}, shared{})

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias that resolves
-// to one of the variants. cleaned records the cleanups. fail holds the errors that cleanups and the alias return.
+// fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias of one of
+// these variants. cleaned records the cleanups. fail holds the errors that cleanups and the alias return.
 type fakeBackends struct {
 	cleaned []string
 	fail    map[string]error
@@ -115,16 +115,16 @@ func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
 			t.Errorf("cleaned up after %v before it is time, logged are\n%s", f.cleaned, &log)
 		}
 		f.fail = nil
-		l.pending() // the lock in pending orders the assignment before the next attempt
+		l.pending() // the lock in pending makes the assignment visible to the next attempt
 		time.Sleep(time.Second)
-		<-ended // no other full sync is needed
+		<-ended // no other full sync is necessary
 		if c := l.faults(); len(c) > 0 || l.switching() || len(f.cleaned) != 4 {
 			t.Errorf("at the end: %v, cleaned up after %v", c, f.cleaned)
 		}
 		if !strings.Contains(log.String(), `msg="backend switched" from=variant-b to=nftables`) {
 			t.Errorf("logged are\n%s", &log)
 		}
-		l.noteFull() // run has returned, so nothing receives
+		l.noteFull() // run has returned, so no goroutine receives
 		l.noteFull()
 	})
 }
@@ -143,7 +143,7 @@ func (l *leftovers) says(t *testing.T, words ...string) {
 	}
 }
 
-// A start does not count as a switch of the backend, so it causes no fault.
+// A start does not count as a switch of the backend, so a start causes no fault.
 func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}
@@ -161,7 +161,7 @@ func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 	})
 }
 
-// A cleanup that the end of the daemon interrupts does not count as a failure.
+// A cleanup that is interrupted because the daemon stops does not count as a failure.
 func TestLeftoversWhenStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// A logger that was created before a reload logs as the new configuration specifies.
+// After a reload, a logger that was created earlier logs as the new configuration specifies.
 func TestALoggerFollowsTheConfiguration(t *testing.T) {
 	var out strings.Builder
 	logs := newLogSwitch(config.Log{Level: slog.LevelWarn, Format: "text"}, &out)

@@ -20,7 +20,7 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exported returns the metrics of the daemon with each of its backends, and the labels of the metrics.
+// exported returns the metrics that the daemon exports with any of its backends, and the labels of these metrics.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -40,7 +40,7 @@ func exported(t *testing.T) map[string][]string {
 	return all
 }
 
-// describe returns the metrics of a daemon with this backend.
+// describe returns the metrics of a daemon that uses the given backend.
 func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Desc) {
 	t.Helper()
 	cfg := config.Default()
@@ -104,8 +104,8 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	}
 }
 
-// Every alert has a unit test in which the alert fires, and a unit test in which it does not. scripts/check-packages
-// runs these tests.
+// Every alert has a unit test in which the alert fires, and a unit test in which the alert does not fire.
+// scripts/check-packages runs these tests.
 func TestEveryAlertIsTested(t *testing.T) {
 	tests := read(t, "testdata/alerts_test.yaml")
 	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, examples+"/alerts.yaml"), -1)

@@ -22,9 +22,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// foresee returns the plan of a daemon that would start now without its API server, and the status of the manifests.
-// foresee reads the last-known state, the manifests and this host. foresee changes nothing and makes no connections.
-// foresee does not need the kubeconfig, which may be a credential that exists only while the service runs.
+// foresee returns the plan of a daemon that started now and could not reach its API server, and the status of the
+// manifests. foresee reads the last-known state, the manifests and this host. foresee changes nothing and makes no
+// connections. foresee does not need the kubeconfig, which may be a credential that exists only while the service
+// runs.
 func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
@@ -67,7 +68,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 		if before, files, err = readFiles(cfg, all.Sink(fileLayer)); err != nil {
 			return nil, nil, files, err
 		}
-		if held == nil { // sources.held does the same
+		if held == nil { // sources.held uses the same fallback
 			held = before
 		}
 	}
@@ -78,8 +79,8 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	return snap, held, files, nil
 }
 
-// readFiles reads the manifests once. readFiles replaces unreadable manifests by their last-known state, and returns
-// the holdings of that state.
+// readFiles reads the manifests once. For unreadable manifests, readFiles uses the last-known state, and returns the
+// holdings of that state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	var saved gathered
@@ -100,7 +101,7 @@ func (*gathered) Delete(source.Key)          {}
 func (*gathered) Synced()                    {}
 
 // MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects.
-// MakePlan changes nothing on the host. From the last-known state, MakePlan only uses the addresses of the API
+// MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the addresses of the API
 // server, and the owners of addresses that several Services claim.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})
@@ -119,7 +120,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	group, ctx := errgroup.WithContext(ctx)
 	defer func() {
 		stop()
-		_ = group.Wait() // failures while stopping do not affect the plan
+		_ = group.Wait() // errors during the stop do not affect the plan
 	}()
 	group.Go(func() error { return node.Run(ctx) })
 	s.run(func(_ string, run func(context.Context) error) { group.Go(func() error { return run(ctx) }) })

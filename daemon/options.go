@@ -60,7 +60,7 @@ func longLived(f config.FastPath) map[tracker.Name]bool {
 	return out
 }
 
-// ownPorts maps the ports of the daemon's servers to their keys. ownPorts does not check whether a server listens,
+// ownPorts maps the ports of the daemon's servers to their keys. ownPorts includes servers that are not listening,
 // because a reload may start a server after the first plan.
 func ownPorts(cfg *config.Config) map[uint16]string {
 	own := map[uint16]string{}
@@ -69,7 +69,7 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 		"metrics.address": cfg.Metrics.Address,
 	} {
 		if _, port, err := net.SplitHostPort(addr); err == nil {
-			n, _ := strconv.ParseUint(port, 10, 16) // the configuration was validated when it was loaded
+			n, _ := strconv.ParseUint(port, 10, 16) // Load has validated the port
 			own[uint16(n)] = key
 		}
 	}
@@ -93,8 +93,9 @@ func Choices() []config.Choice {
 	return out
 }
 
-// hostOptions excludes addresses and routes that are not the host's own: those of backends, the routes to Services,
-// and kube-ipvs0. In its ipvs mode, kube-proxy leaves the addresses of all Services on kube-ipvs0 permanently.
+// hostOptions excludes addresses and routes that are not the host's own: those of the backends, the routes to
+// Services, and the addresses of kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services
+// on kube-ipvs0.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
 	out := nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
@@ -129,7 +130,7 @@ func podDetection(p config.Proxy) planner.PodDetection {
 	return planner.PodDetection{}
 }
 
-// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 lacks
+// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 has no
 // /proc/net/if_inet6, and rejects IPv6 rules.
 func kernelFamilies() []plan.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
@@ -138,8 +139,8 @@ func kernelFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// families returns the configured address families or, by default, the families of the host. The kernel may lack
-// IPv6, or IPv6 may be disabled for all interfaces. kube-proxy checks for both cases, too.
+// families returns the configured address families or, by default, the families of the host. Like kube-proxy,
+// families checks whether the kernel lacks IPv6, and whether IPv6 is disabled for all interfaces.
 func families(cfg *config.Config) []plan.Family {
 	if len(cfg.Proxy.IPFamilies) > 0 {
 		return cfg.Proxy.IPFamilies
@@ -152,13 +153,13 @@ func families(cfg *config.Config) []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// memoryShare is the percentage of the control group's memory that Go's heap tries not to exceed. The rest of the
-// memory is for the programs that write rules, which run in the same control group, and for the rules themselves,
-// which the kernel charges to that group.
+// memoryShare is the percentage of the control group's memory that Go's heap tries not to exceed. The remaining
+// memory is for the programs that write rules, which run in the same control group, and for the rules themselves. The
+// kernel charges the memory of the rules to that control group.
 const memoryShare = 60
 
 // limitMemory sets Go's memory limit to a share of the limit of the daemon's control group, unless GOMEMLIMIT is set.
-// Go (1.26) respects the group's limit for processors, but not for memory.
+// Go (1.26) respects the control group's CPU limit, but not its memory limit.
 func limitMemory(logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -173,20 +174,20 @@ func limitMemory(logger *slog.Logger) {
 // idleMemory is the share of Go's memory limit that a daemon without Services needs.
 const idleMemory = 32 << 20
 
-// minBudget is the smallest budget, even on hosts with very little memory. minBudget allows 1,000 ordinary Services.
+// minBudget is the smallest budget, even on a host with very little memory. minBudget allows 1,000 ordinary Services.
 const minBudget = 4 << 20
 
-// netlinkCost is the memory that the parts of Services take from Go's memory limit if the backend writes by netlink.
-// The limit itself is 60 % of the memory.
+// netlinkCost is the part of Go's memory limit that each port, address and endpoint uses if the backend writes by
+// netlink. Go's memory limit is 60 % of the control group's memory.
 //
-// Measured on linux/amd64 in a control group of 256 MB, with nftables. The daemon's memory peaks at 97 MB with 25
-// Services and a million endpoints x ports, of which the daemon then serves 400,000 (160 bytes each). The daemon's
-// memory peaks at 87 to 94 MB with one Service of 20,000 ports, each with an address and an endpoint (3 kB). The
-// planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for such a port. An element of an
-// nftables map takes 100 bytes of kernel memory (Linux 6.18).
+// The costs were measured with nftables on linux/amd64, in a control group of 256 MB. The daemon's memory peaks at 97
+// MB with 25 Services and a million endpoints x ports, of which the daemon then serves 400,000 (160 bytes each). The
+// daemon's memory peaks at 87 to 94 MB with one Service of 20,000 ports, each with an address and an endpoint (3 kB).
+// The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a port with an address and an
+// endpoint. An element of an nftables map takes 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
-// budget returns the memory that Services may take from Go's memory limit. cost is the cost of the backend, and may
+// budget returns the memory that Services may use within Go's memory limit. cost is the cost of the backend, and may
 // be zero.
 func budget(limit int64, cost proxiers.Cost) planner.Budget {
 	if cost == (proxiers.Cost{}) {
@@ -199,8 +200,8 @@ func budget(limit int64, cost proxiers.Cost) planner.Budget {
 	return out
 }
 
-// groupMemory returns the lowest limit of the process's control group and its ancestors. groupMemory supports control
-// groups of version 2, and control groups of version 1 that are mounted separately.
+// groupMemory returns the lowest limit of the process's control group and its ancestors. groupMemory supports cgroup
+// v2, and cgroup v1 hierarchies that are mounted separately.
 func groupMemory(groups, root string) (limit int64, ok bool) {
 	text, err := os.ReadFile(groups)
 	if err != nil {
@@ -232,10 +233,10 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// unlimited is lower than the limit of an unlimited version 1 group, and higher than the memory of any machine.
+// unlimited is a threshold below the limit of an unlimited cgroup v1 group, and above the memory of any machine.
 const unlimited = 1 << 50
 
-// memoryFile reads one limit. The text "max" means that there is no limit.
+// memoryFile reads one memory limit. The text "max" means that there is no limit.
 func memoryFile(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

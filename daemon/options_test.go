@@ -60,8 +60,8 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 	}
 }
 
-// The routes of virtual servers (proxiers/ipvs) and the addresses on kube-proxy's device are not part of this host's
-// network.
+// The Watcher ignores the routes of virtual servers (proxiers/ipvs) and the addresses on kube-proxy's device, because
+// these routes and addresses are not part of this host's network.
 func TestWhatProxiesMakeIsIgnored(t *testing.T) {
 	got := hostOptions(config.Default())
 	if !slices.Contains(got.IgnoreDevices, "kube-ipvs0") || !slices.Contains(got.IgnoreTables, 237) {

@@ -60,7 +60,7 @@ func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
 	}
 }
 
-// If one of many problems changes, note only processes that problem, and allocates nothing for the others.
+// If one of many problems changes, note processes only that problem, and allocates no memory for the others.
 func TestNoteCostsWhatChanged(t *testing.T) {
 	l := problemLog{logger: slog.New(slog.DiscardHandler)}
 	var many []fault.Fault

@@ -28,7 +28,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The reports of an instance about itself.
+// Methods with which an instance reports its state.
 
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
@@ -51,10 +51,10 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// lookTime bounds the examination of the host before an explanation.
+// lookTime limits the examination of the host before an explanation.
 const lookTime = 5 * time.Second
 
-// freshFaults examines the host first, because the last examination may be a minute old.
+// freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
 func (i *instance) freshFaults() []fault.Fault {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 	defer cancel()
@@ -80,7 +80,7 @@ func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{}, nil
 }
 
-// shortcut returns lines about the backend's shortcut past the rules, or nil if the backend has no shortcut.
+// shortcut returns lines that describe the backend's shortcut past the rules, or nil if the backend has no shortcut.
 func (i *instance) shortcut() []string {
 	if e := i.explainer(); e != nil {
 		return e.Summary()
@@ -97,8 +97,8 @@ func (i *instance) status() control.Status {
 	return s
 }
 
-// state returns the state of the pipeline. state fills in the names of the stages before the first sync, as after a
-// reload.
+// state returns the state of the pipeline. Before the first sync, for example after a reload, state adds the names of
+// the stages.
 func (i *instance) state() pipeline.State {
 	s := i.pipeline.State()
 	if s.Backend.Name != "" || len(i.stages) == 0 {
@@ -123,8 +123,8 @@ func (i *instance) view() sdunit.View {
 	return v
 }
 
-// lastKnown reports whether saved state is being served, because the API server has not answered since the start, or
-// because some paths of manifests could not be read.
+// lastKnown describes the saved state that Edgeway serves if the API server has not responded since the start, or if
+// some manifests could not be read.
 func (i *instance) lastKnown() control.LastKnown {
 	at, serving := i.sources.lastKnown()
 	return control.LastKnown{Serving: serving, SavedAt: at}
@@ -191,8 +191,7 @@ func (i *instance) faults() (out []fault.Fault) {
 	return append(out, i.servers.faults()...)
 }
 
-// shownFaults returns the faults that are included in the health, without those of the fast path. fastPath reports
-// the faults of the fast path.
+// shownFaults returns the faults in the health report, except the faults of the fast path, which fastPath reports.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
@@ -202,7 +201,8 @@ func newFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }
 
-// haveOwnLines returns the IDs of the faults that other parts log, with one line for each object, endpoint or port.
+// haveOwnLines returns the IDs of the faults that other components log, with one line for each object, endpoint or
+// port.
 func haveOwnLines() []string {
 	return append(kube.FaultIDs(), planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut",
 		"endpoint-checks", "panic", lastknown.FaultID, "removed-key", "fallback", "leftovers")
@@ -280,7 +280,7 @@ func (f *fastPath) faults() []fault.Fault {
 	}}
 }
 
-// fastPathTime bounds the time that "edgeway status" waits for the state of the fast path.
+// fastPathTime limits the time that "edgeway status" waits for the state of the fast path.
 const fastPathTime = 5 * time.Second
 
 // status returns the fast-path section of "edgeway status", or nil if the fast path is not in use.
@@ -298,7 +298,7 @@ func (f *fastPath) status() *control.StatusFastPath {
 }
 
 // of returns the line in which "edgeway explain" reports whether connections to a ServicePort bypass the rules. ways
-// are the routes to the client and to the endpoints.
+// holds the routes to the client and to the endpoints.
 func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
 	missing := f.missing()
 	switch {

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A problem of the plan that breaks connections is a fault of the host, and is not listed among the other problems.
+// A plan problem that breaks connections is a fault of the host, and is not listed among the other problems.
 func TestProblemsThatAreConditions(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}
@@ -70,7 +70,7 @@ func (s stage) Explain(plan.Decision, bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: "by socket"}, nil
 }
 
-// The faults and explanations of a backend are shown.
+// Edgeway shows the faults and explanations of a backend.
 func TestBackendsReport(t *testing.T) {
 	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
 	backend := stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}

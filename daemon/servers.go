@@ -76,8 +76,9 @@ func (s *servers) faults() (out []fault.Fault) {
 	return out
 }
 
-// answering records a panic of an HTTP handler, which net/http (Go 1.26) would only write to its own log. The panic
-// never ends the daemon, because clients on other hosts send the requests.
+// answering returns a handler that records panics of h, because net/http (Go 1.26) would write a panic only to its
+// own log. A panic never terminates the daemon, because a client on another host can send the request that causes the
+// panic.
 func (c *Core) answering(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

@@ -41,15 +41,15 @@ type serviceLog struct {
 	starting bool
 }
 
-// idleService is a Service with a port that has no endpoint.
+// idleService is a Service that has a port without endpoints.
 type idleService struct {
 	since  time.Time        // zero if the port had no endpoint at the start
-	of     *tracker.Service // the Service that faults were computed from, or nil if they must be computed again
+	of     *tracker.Service // the Service for which faults were computed, or nil to compute them again
 	faults []fault.Fault
 }
 
-// startTime bounds the time after the first sync in which newly listed objects belong to the initial state and are not
-// logged as changes.
+// startTime limits the time after the first sync in which Edgeway counts newly listed objects as initial state and
+// does not log them as changes.
 const startTime = time.Minute
 
 func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan) *serviceLog {
@@ -80,14 +80,14 @@ func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Syn
 	l.changed(s.Change)
 }
 
-// changed logs the Services in a change.
+// changed logs the changes of the Services in c.
 func (l *serviceLog) changed(c proxiers.Change) {
 	for _, name := range changedServices(c) {
 		l.note(name, c.Prev.Of(name.Namespace, name.Name), c.Next.Of(name.Namespace, name.Name))
 	}
 }
 
-// start records a plan as the initial state: it remembers the Services without endpoints, and logs nothing.
+// start records a plan as the initial state: start remembers the Services without endpoints, and logs nothing.
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {
@@ -105,7 +105,7 @@ func serviceOf(sp *plan.ServicePort) tracker.Name {
 	return tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 }
 
-// changedServices returns the names of the Services in a change, without duplicates.
+// changedServices returns the distinct names of the Services in a change.
 func changedServices(c proxiers.Change) (names []tracker.Name) {
 	for _, sp := range slices.Concat(c.Changed, c.Removed) {
 		names = append(names, serviceOf(sp))
@@ -184,7 +184,8 @@ func (l *serviceLog) faultsOf(svc *tracker.Service, since time.Time) []fault.Fau
 	return faults
 }
 
-// maxProblemLines bounds the lines that one plan adds to the log. The status and the metrics include all problems.
+// maxProblemLines is the maximum number of lines that one plan adds to the log. The status and the metrics include
+// all problems.
 const maxProblemLines = 50
 
 // problemLog logs each object problem once, when the problem appears.
@@ -194,9 +195,9 @@ type problemLog struct {
 	last    [2][]fault.Fault // the lists of the previous call
 }
 
-// note receives all problems after each plan: those that the sources found, and those that the planner found. Both
-// lists are sorted. Most plans change few problems, so note only compares the parts that differ from the previous
-// lists. The caller must not change the lists.
+// note logs the problems of a plan. objects holds the problems that the sources found, and planned holds the problems
+// that the planner found. Both lists are sorted. Most plans change few problems, so note compares only the sections
+// that differ from the previous lists. The caller must not change the lists.
 func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
 	for i, list := range [2][]fault.Fault{objects, planned} {
@@ -227,7 +228,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 	}
 }
 
-// difference removes the common beginning and the common end of two lists.
+// difference removes the common prefix and the common suffix of two lists.
 func difference(a, b []fault.Fault) (restA, restB []fault.Fault) {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return nil, nil

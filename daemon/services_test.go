@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cluster holds objects, and a serviceLog that receives each sync of these objects.
+// cluster holds objects and a serviceLog. The serviceLog receives each sync of these objects.
 type cluster struct {
 	*serviceLog
 	out     bytes.Buffer
@@ -68,7 +68,7 @@ func aService(name string, i int, ports ...string) *source.Service {
 	return s
 }
 
-// aSlice returns an EndpointSlice with one endpoint that serves all of the ports.
+// aSlice returns an EndpointSlice with one endpoint that serves all ports.
 func aSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: service + "-1", Service: service, Family: plan.IPv4}
 	s.Endpoints = []source.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: ready, Serving: true}}
@@ -85,7 +85,7 @@ func TestChangesOfServicesHaveALineEach(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
-		want          string // a part of the only logged line, or "" for no line
+		want          string // text in the only logged line, or "" for no line
 		unserved      int
 	}{
 		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},
@@ -124,7 +124,7 @@ func TestChangesOfServicesHaveALineEach(t *testing.T) {
 	}
 }
 
-// A Notice names the cause, the time and the ServicePort. The latest Notice comes first.
+// A Notice contains the cause, the time and the ServicePort. The latest Notice comes first.
 func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("old", 1, "http"), aService("web", 2, "http"), aSlice("web", true, "http"))
@@ -179,7 +179,7 @@ func TestAStartIsOneSummaryForEachList(t *testing.T) {
 	})
 }
 
-// The cost of a sync depends on the size of the change, not on the size of the cluster.
+// The cost of logging a sync depends on the size of the change, not on the size of the cluster.
 func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
@@ -204,7 +204,7 @@ func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
 	}
 }
 
-// If manifests are gone after a reload, their Services are logged as removed.
+// If manifests are gone after a reload, the daemon logs that their Services were removed.
 func TestAReloadLogsWhatItChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := aService("web", 1, "http")
@@ -221,7 +221,7 @@ func TestAReloadLogsWhatItChanged(t *testing.T) {
 	})
 }
 
-// The faults of unchanged Services are not computed again.
+// serviceLog does not compute the faults of unchanged Services again.
 func TestFaultsOfServicesCostWhatChanged(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()

@@ -17,14 +17,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The names of the sources are also the names of the tracker's layers. Files have precedence over the API server,
-// because an operator configured them on this host.
+// The names of the sources, which are also the names of the tracker's layers. Files have precedence over the API
+// server, because an operator configured the files on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
-	// The last-known state of the files is not a layer. The file source uses that state itself, because only the file
-	// source can distinguish removed manifests from temporarily unreadable ones.
+	// The last-known state of the files is not a layer. The file source itself uses that state, because only the file
+	// source can distinguish removed manifests from temporarily unreadable manifests.
 	lastKnownFiles = "lastknown-file"
 )
 
@@ -33,10 +33,10 @@ type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // nil if not configured
 	kube    *kube.Source     // nil if not configured
-	saved   *lastknown.Store // the last-known state of kube, or nil
-	// savedFiles is the last-known state of file, or nil.
+	saved   *lastknown.Store // the last-known state of the API server's objects, or nil
+	// savedFiles is the last-known state of the manifests, or nil.
 	savedFiles *lastknown.Store
-	// aside disables serving and writing the last-known state.
+	// aside is set if the last-known state is neither served nor written.
 	aside bool
 }
 
@@ -109,7 +109,8 @@ func savedFilesDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
 
-// knownFiles returns the objects of the manifests before the start. ok is false if no such state was saved.
+// knownFiles returns the objects that the manifests contained before the start. ok is false if no such state was
+// saved.
 func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	if s.aside {
 		return nil, false
@@ -144,8 +145,8 @@ func (s *sources) commit(held []source.Holding) {
 	}
 }
 
-// lastKnown reports whether saved state is being served, because a source has not been read since the start. saved is
-// the time when that state was saved.
+// lastKnown returns the time when the last-known state was saved. serving reports whether Edgeway serves the
+// last-known state because a source has not been read since the start.
 func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.Age()
@@ -189,7 +190,7 @@ func (s *sources) expiries() map[string]time.Time {
 	return out
 }
 
-// place returns "file:line" of an object in a manifest, or "" if the object is not in a manifest.
+// place returns the "file:line" of an object in a manifest, or "" if the object is not in a manifest.
 func (s *sources) place(key source.Key) string {
 	if s.file == nil {
 		return ""
@@ -220,7 +221,7 @@ func (s *sources) origins() (out []source.Source) {
 }
 
 // sink returns the tracker's sink for a source. If the source has a store of last-known state, the objects pass
-// through the store first.
+// through that store first.
 func (s *sources) sink(name string) source.Sink {
 	sink := s.tracker.Sink(name)
 	switch {

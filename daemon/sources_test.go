@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// begin starts the sources like the daemon, until stop is called.
+// begin starts the sources in the same way as the daemon. The sources run until stop is called.
 func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	t.Helper()
 	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{})
@@ -52,8 +52,8 @@ func await(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
-// A directory of manifests is renamed while the daemon is stopped. With a last-known state, the daemon serves the
-// Services of that state and reports a fault. Without a last-known state, the daemon serves nothing.
+// A directory of manifests is renamed while the daemon is stopped. If there is a last-known state, the daemon serves
+// the Services of that state and reports a fault. Without a last-known state, the daemon serves no Services.
 func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
@@ -70,7 +70,7 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	if err := os.Rename(manifests, manifests+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	snap, before, files, err := recall(cfg) // as the next start does
+	snap, before, files, err := recall(cfg) // as the daemon does at the next start
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +109,7 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 	}
 }
 
-// Validating a configuration for a reload must not create files, and must not delete files that the running daemon is
-// writing.
+// Validating a configuration for a reload must not create files, or delete files that the running daemon is writing.
 func TestCheckingAConfigurationTouchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig, state := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "state")

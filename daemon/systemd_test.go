@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// childConfig is the environment variable that makes the test binary run the daemon with the configuration that it
-// names.
+// childConfig is an environment variable that contains the path of a configuration. If childConfig is set, the test
+// binary runs the daemon with the configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// unit is a daemon on the node of a lab. The test plays the role of systemd.
+// unit is a daemon on the lab's node. The test plays the role of systemd.
 type unit struct {
 	*testing.T
 	manager *sdtest.Manager
@@ -89,7 +89,7 @@ func newUnit(t *testing.T) *unit {
 	return u
 }
 
-// write writes a file beside the configuration, and returns its path.
+// write writes a file to the directory of the configuration and returns the file's path.
 func (u *unit) write(name, text string) string {
 	u.Helper()
 	path := filepath.Join(filepath.Dir(u.config), name)
@@ -127,7 +127,7 @@ directory = %q
 	u.write(filepath.Base(u.config), text)
 }
 
-// start starts the daemon as systemd does, with the sockets in the fd store.
+// start starts the daemon as systemd does, and passes the sockets in the fd store.
 func (u *unit) start() {
 	u.Helper()
 	var names []string
@@ -144,7 +144,7 @@ func (u *unit) start() {
 	}
 }
 
-// receive records the datagrams that were sent, and updates the fd store accordingly.
+// receive records the datagrams that the daemon sent, and updates the fd store accordingly.
 func (u *unit) receive() {
 	for _, d := range u.manager.Received() {
 		u.seen = append(u.seen, d)
@@ -164,7 +164,7 @@ func (u *unit) receive() {
 	}
 }
 
-// await waits for a datagram with the assignment, and discards all datagrams before it.
+// await waits for a datagram with the assignment, and discards all earlier datagrams.
 func (u *unit) await(assignment string) sdtest.Datagram {
 	u.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -193,7 +193,7 @@ func (u *unit) signal(sig os.Signal) {
 	}
 }
 
-// The test covers the life of the unit from the view of systemd and of a client of a NodePort on loopback.
+// The test covers the lifetime of the unit from the perspective of systemd and of a client of a NodePort on loopback.
 func TestUnderAServiceManager(t *testing.T) {
 	u := newUnit(t)
 	u.start()
@@ -302,8 +302,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// A load balancer gets responses during a reload of the configuration. The responses continue even if no plan is
-// possible after the reload, because the reload added an unreachable API server.
+// A load balancer receives responses during a reload of the configuration. The responses continue even if no plan is
+// possible after the reload because the reload added an unreachable API server.
 func TestHealthChecksOutliveAReload(t *testing.T) {
 	u := newUnit(t)
 	u.write("web.yaml", checkedManifest)

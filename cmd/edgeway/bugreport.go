@@ -45,7 +45,7 @@ archive says so.`,
 	}
 }
 
-// part is a file of a bug report.
+// part is a file in a bug report.
 type part struct {
 	name, doc string
 	// read returns the content. If read also returns an error, the content is incomplete.
@@ -53,7 +53,7 @@ type part struct {
 }
 
 const (
-	// partTime bounds the time to read one part, and maxPart bounds the output of one program.
+	// partTime limits the time to read a part, and maxPart limits the output of a program.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )
@@ -88,7 +88,7 @@ func (g *globals) bugReportParts() []part {
 	}, programParts()...)
 }
 
-// asJSON returns a function that reads a value and encodes it.
+// asJSON returns a function that calls read and encodes the value as JSON.
 func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		value, err := read(ctx)
@@ -99,7 +99,7 @@ func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]by
 	}
 }
 
-// programParts returns a part for each program that is installed: the output of the program.
+// programParts returns a part for each installed program. The part contains the program's output.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -113,7 +113,7 @@ func programParts() (out []part) {
 		args := strings.Fields(p[1])
 		_, missing := exec.LookPath(args[0])
 		if _, unloaded := os.Stat("/proc/net/ip_vs"); missing != nil || args[0] == "ipvsadm" && unloaded != nil {
-			continue // ipvsadm would load the module
+			continue // ipvsadm would load the ip_vs module
 		}
 		out = append(out, part{p[0], "the output of " + args[0], func(ctx context.Context) ([]byte, error) {
 			return nft.Program(ctx, maxPart, "", args[0], args[1:]...)
@@ -141,7 +141,7 @@ func versions(ctx context.Context) ([]byte, error) {
 	return []byte(out), errors.Join(failed...)
 }
 
-// bugReport is an archive that is being written.
+// bugReport is an unfinished archive of a bug report.
 type bugReport struct {
 	redactor
 	tar      *tar.Writer
@@ -149,7 +149,7 @@ type bugReport struct {
 	errors   []string // a line for each part that could not be read
 }
 
-// writeBugReport writes the archive, and lists its files on out.
+// writeBugReport writes the archive and lists its files on out.
 func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -174,8 +174,8 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	return err
 }
 
-// kubeconfigs returns the paths of the kubeconfigs whose secrets must be redacted. The path from the README is always
-// among them, because the path in an invalid configuration is unknown.
+// kubeconfigs returns the paths of the kubeconfigs whose secrets must be redacted. The list always includes the path
+// from the README, because the path in an invalid configuration is unknown.
 func (g *globals) kubeconfigs() []string {
 	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
 	if c, err := daemon.LoadConfig(g.config); err == nil {
@@ -185,7 +185,7 @@ func (g *globals) kubeconfigs() []string {
 }
 
 // fill reads all parts and writes them to the archive. fill returns an error if ctx is done or a part cannot be
-// written. A part that cannot be read becomes a line of errors.txt.
+// written. If a part cannot be read, fill adds a line to errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTime)

@@ -49,7 +49,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// programs replaces PATH by a directory that holds only these shell scripts.
+// programs sets PATH to a directory that contains only the given shell scripts.
 func programs(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestABugReportIsWrittenWithoutADaemon(t *testing.T) {
 	}
 }
 
-// planted returns texts that contain the secret in the forms in which logs, errors and rules show secrets.
+// planted returns texts that contain the secret in the forms in which secrets appear in logs, errors and rules.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))
@@ -148,7 +148,7 @@ func TestABugReportHasNoSecrets(t *testing.T) {
 	for _, secret := range secrets {
 		everywhere.WriteString(planted(secret) + "\n")
 	}
-	// No file contains the old token any more, so the redactor must recognize the old token by the words before it.
+	// No file contains the old token any more, so the redactor must recognize the old token by the preceding words.
 	fmt.Fprintf(&everywhere, "Bearer %[1]s\n--token=%[1]s\n\"password\": \"%[1]s\"\nhttps://me:%[1]s@192.0.2.1/\n", old)
 	place(t, filepath.Join(dir, "planted"), everywhere.String())
 	place(t, filepath.Join(dir, "token"), tokenFile+"\n")

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// cleanupTime bounds the whole command. For 2,500 Services iptables-nft 1.8.9 takes 1.2 s; a slow board with
-	// 30,000 Services takes minutes.
+	// cleanupTime limits the time of the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules of 2,500
+	// Services. A slow board with 30,000 Services takes minutes.
 	cleanupTime = 20 * time.Minute
 	// cleanupReport is the time between two progress messages.
 	cleanupReport = 10 * time.Second

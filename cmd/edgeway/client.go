@@ -15,11 +15,12 @@ import (
 	"edgeway/daemon/control"
 )
 
-// answerTime limits each request, and suffices for the plan of tens of thousands of Services.
+// answerTime is the time limit of each request. The limit is long enough for a plan with tens of thousands of
+// Services.
 const answerTime = 30 * time.Second
 
-// socket returns the path of the daemon's socket. If this user cannot read the configuration, or if it is invalid,
-// socket returns the default path, because a daemon that still runs with a previous configuration may listen there.
+// socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket
+// returns the default path, because a daemon that still uses a previous configuration may listen on that path.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {
@@ -42,7 +43,7 @@ func (g *globals) asking(
 		err := question(ctx, cmd, control.NewClient(socket), args)
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
-			// Report both errors: the configuration may be the reason why no daemon listens at the default socket.
+			// Report both errors: the configuration may be the reason why no daemon listens on the default socket.
 			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code

@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// answering starts a control socket that answers like the daemon, and returns the name of a configuration file that
+// answering starts a control socket that responds like the daemon, and returns the path of a configuration file that
 // names the socket.
 func answering(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
@@ -93,11 +93,11 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	}
 }
 
-// status --wait returns when the daemon becomes ready, even if the daemon starts later, and reports why it is not
-// ready.
+// status --wait returns when the daemon becomes ready, even if the daemon starts later. Otherwise, status --wait
+// reports why the daemon is not ready.
 func TestStatusWaits(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []control.Status // nil if no daemon answers
+		answers []control.Status // nil if no daemon responds
 		code    int
 		want    string
 	}{
@@ -170,7 +170,7 @@ func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 	}
 }
 
-// The commands report a mistyped key in the configuration, not only that no daemon is running.
+// In addition to reporting that no daemon is running, the commands report a mistyped key in the configuration.
 func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
 	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {
@@ -181,7 +181,7 @@ func TestAnInvalidConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// completes checks that shell completion offers the Service default/web.
+// completes fails the test unless shell completion offers the Service default/web.
 func completes(t *testing.T, configName string) {
 	t.Helper()
 	for command, want := range map[string]string{

@@ -11,12 +11,11 @@ import (
 	"edgeway/daemon/control"
 )
 
-// completionTime limits the time that a shell completion may take.
+// completionTime limits the time of a shell completion.
 const completionTime = 2 * time.Second
 
-// completeService completes the argument with this index, from 0, with the names of the daemon's Services.
-// completeService completes nothing if the daemon does not answer, because a message would disturb the line that the
-// user is typing.
+// completeService completes the argument at the given index, from 0, with the names of the daemon's Services. If the
+// daemon does not respond, completeService offers no names, because a message would disturb the command line.
 func (g *globals) completeService(index int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) != index {

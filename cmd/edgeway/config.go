@@ -69,7 +69,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 		if ran {
 			return err
 		}
-		if err != nil { // a container may not permit the change of user
+		if err != nil { // a container may forbid switching to another user
 			refused = append(refused, fault.New("permissions", fault.Warning,
 				"run: sudo -u "+daemon.ServiceUser+" edgeway config check",
 				"cannot check whether the user %s may read the files: %v", daemon.ServiceUser, err))
@@ -98,8 +98,8 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// checkConfigAs runs the command again as the user whose file permissions the daemon has. ran is false if this host
-// has no such user, or if this process may not start programs as that user; only the second case returns an error.
+// checkConfigAs runs the command again as the user whose file permissions the daemon has. If the user does not exist,
+// ran is false and err is nil. If this process may not start programs as the user, ran is false and err is set.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
@@ -118,7 +118,7 @@ func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) 
 	return err == nil, err
 }
 
-// credential returns the identity of a user of this host, with all of its groups.
+// credential returns the identity of a user of this host, including all groups of the user.
 func credential(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -139,8 +139,8 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}, nil
 }
 
-// serviceCapabilities returns the capabilities of edgeway.service, including those of its drop-ins, that this process
-// has, too. None of these capabilities bypasses file permissions.
+// serviceCapabilities returns the capabilities that edgeway.service and its drop-ins grant and that this process has,
+// too. None of these capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

@@ -14,17 +14,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain runs the command itself when config check starts this test binary again.
+// TestMain runs the edgeway command itself when config check starts this test binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "config" {
 		main()
 	}
-	// Most tests use addresses at which nothing should answer, but a host on the network might.
+	// Most tests use addresses at which no server should respond, but a host on the network might.
 	unanswered = func(context.Context, []netip.AddrPort) string { return "" }
 	os.Exit(m.Run())
 }
 
-// Root can read every file, so config check runs as another user, and its fix grants the access to that user.
+// Root can read every file, so config check runs as another user and suggests a fix that grants access to that user.
 func TestConfigCheckRunsAsAnotherUser(t *testing.T) {
 	other, err := user.Lookup("nobody")
 	if os.Geteuid() != 0 || err != nil {

@@ -16,13 +16,13 @@ import (
 const (
 	exitOK         = 0
 	exitFailure    = 1 // the requested action failed
-	exitUsage      = 2 // invalid command line, configuration, or file named in it; systemd does not restart the daemon
-	exitNotRunning = 3 // no daemon answers at the socket
+	exitUsage      = 2 // invalid command line, configuration or configured file; systemd does not restart the daemon
+	exitNotRunning = 3 // no daemon responds on the socket
 	exitUnhealthy  = 4 // status and doctor: a problem affects Services
 )
 
 // execute runs one command line and returns its exit code. Only execute prints errors. The daemon writes its log to
-// stderr unchanged, because stderr may be the journal; all other output is cleaned of control characters.
+// stderr unchanged, because stderr may be the journal. execute removes control characters from all other output.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root, started := rootCommand(stdout, stderr)
 	stdout, stderr = text.CleanWriter(stdout), text.CleanWriter(stderr)
@@ -48,11 +48,11 @@ type coded struct {
 // Unwrap returns the error without its code.
 func (c coded) Unwrap() error { return c.error }
 
-// errQuiet sets an exit code without a message, because the output already reported the problem.
+// errQuiet sets an exit code without a message, because the command has already printed the problem.
 var errQuiet = errors.New("said already")
 
-// exitCode returns the exit code for err. If the command has not started, err is cobra's error about the command
-// line.
+// exitCode returns the exit code for err. If the command has not started, cobra returned err because the command line
+// is invalid.
 func exitCode(err error, started bool) int {
 	if err == nil {
 		return exitOK

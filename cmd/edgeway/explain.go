@@ -59,14 +59,14 @@ the source is not this host, to the endpoints. It closes the connections at once
 	return cmd
 }
 
-// unanswered is connect.Unanswered, unless a test replaces it.
+// unanswered is connect.Unanswered, but tests can replace the function.
 var unanswered = connect.Unanswered
 
-// maxTried bounds the endpoints to which explain connects.
+// maxTried is the maximum number of endpoints to which explain connects.
 const maxTried = 16
 
-// connectAs connects to the destination and, for a client that is not this host, to the endpoints, too. If nothing
-// answers, the verdict is that the connection fails.
+// connectAs connects to the destination and, if the client is not this host, to the endpoints, too. If no server
+// responds, the verdict is that the connection fails.
 func connectAs(ctx context.Context, e *control.Explanation) {
 	if !e.Forwarded() || e.Protocol != plan.TCP.String() {
 		return

@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/doctor/connect"
 )
 
-// explain reports a failed connection if nothing answers, although the rules forward the connection.
+// explain reports a failed connection if no server responds, although the rules forward the connection.
 func TestExplainConnects(t *testing.T) {
 	before := unanswered
 	unanswered = connect.Unanswered

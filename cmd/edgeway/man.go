@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// main writes the manual page of each command into the directory that its argument names. scripts/build-packages runs
+// main writes the manual page of each command into the directory given as its argument. scripts/build-packages runs
 // this program.
 func main() {
 	root, _ := rootCommand(io.Discard, io.Discard)
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// withoutTag omits the HISTORY section, which would name the generator.
+// withoutTag omits the HISTORY section, because that section would name the generator.
 func withoutTag(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, sub := range cmd.Commands() {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// In mdoc(7), the macro Op takes the rest of its line. An optional flag before other arguments must therefore stand
-// between Oo and Oc.
+// In mdoc(7), the Op macro applies to the rest of its line. An optional flag before other arguments must therefore be
+// placed between Oo and Oc.
 func TestOptionsOfTheManualDoNotEncloseWhatFollows(t *testing.T) {
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestDocumentsNameOnlyKnownCommandsAndFlags(t *testing.T) {
 	}
 }
 
-// unknownWord returns the first word that is neither a command nor a flag where there must be one, or "".
+// unknownWord returns the first word that must be a command or a flag but is neither, or "".
 func unknownWord(cmd *cobra.Command, words []string) string {
 	for _, word := range words {
 		flag, isFlag := strings.CutPrefix(word, "--")

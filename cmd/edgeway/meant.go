@@ -11,8 +11,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// meant adds a hint to the error about an unknown word: the most similar known word, or the command that lists the
-// known words.
+// meant adds a hint to an error about an unknown word. The hint is the most similar known word, or the command that
+// lists the known words.
 func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	for _, k := range known {
 		if strings.HasPrefix(k, word) {
@@ -25,7 +25,7 @@ func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
 }
 
-// unknownCommand validates the arguments of a command that only has subcommands.
+// unknownCommand validates the arguments of a command that has only subcommands.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return meant(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), args[0], known, cmd)
 }
 
-// unknownFlag adds a hint to the error about an unknown flag. Other errors stay as they are.
+// unknownFlag adds a hint to an error about an unknown flag, and returns other errors unchanged.
 func unknownFlag(cmd *cobra.Command, fault error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](fault)
 	if !ok {
@@ -54,7 +54,7 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	return meant(fault, "--"+word, known, cmd)
 }
 
-// between returns a validator that requires at least least and at most most arguments.
+// between returns a validator for a command that requires from least to most arguments.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		fault := "too many"

@@ -102,7 +102,7 @@ func TestMistakesInManifests(t *testing.T) {
 	}
 }
 
-// kubectl prints more fields than a proxy needs, and some of these fields resemble mistakes.
+// The output of kubectl contains more fields than a proxy needs, and some of these fields resemble mistakes.
 func TestWhatIsNoMistake(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{

@@ -10,18 +10,18 @@ import (
 // mistake is a typical mistake in one of the files of an otherwise valid configuration.
 type mistake struct {
 	name string
-	// old is replaced by new in the file. If old is empty, new is the whole file.
+	// new replaces old in the file. If old is empty, new is the whole file.
 	file, old, new string
-	// at begins the only line that config check prints: the file, its line, the object and the field, where they are
-	// known.
+	// at is the beginning of the only line that config check prints. at contains the file and, if known, the line,
+	// the object and the field.
 	at string
-	// names is a key, field, object or value that the line must name, or "" if the test requires none.
+	// names is a key, field, object or value that the line must contain, or "" if the test requires none.
 	names string
 	// warning reports whether the daemon starts despite the mistake.
 	warning bool
 }
 
-// check writes the files with the mistake, and expects config check to report it.
+// check writes the files with the mistake, and fails the test unless config check reports the mistake.
 func (m mistake) check(t *testing.T, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,10 +15,10 @@ import (
 	"edgeway/daemon/text"
 )
 
-// answer is the result of a command. answer is printed as text for people, or as JSON for programs.
+// answer is the result of a command. The command prints the answer as text for people, or as JSON for programs.
 type answer interface{ Print(*text.Screen) }
 
-// choice is the value of a flag that accepts only some words.
+// choice is a flag that accepts only a fixed set of words.
 type choice struct {
 	of    []string
 	value string
@@ -46,15 +46,15 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// output holds the flags that determine how a command prints its answer.
+// output holds the flags that select the output format of a command.
 type output struct {
 	choice       // --output: "" for text
 	json    bool // --json
 	verbose bool
 }
 
-// outputFlag adds the flag --output to a command; json is always one of its values, and others are the rest.
-// outputFlag also adds --json, an alias that stays until 2.0.
+// outputFlag adds the --output flag to a command. The flag accepts json and the words in others. outputFlag also adds
+// --json, an alias that will be removed in 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output form")
@@ -63,14 +63,14 @@ func outputFlag(cmd *cobra.Command, others ...string) *output {
 	return out
 }
 
-// is reports whether the user asked for this output form.
+// is reports whether the user selected this output format.
 func (o *output) is(form string) bool { return o.value == form || form == "json" && o.json }
 
-// maxWidth is the largest number of columns of the output, except with -o wide.
+// maxWidth is the maximum width of the output in columns, except with -o wide.
 const maxWidth = 80
 
-// screen returns the screen of stdout. Lines are wrapped only on a terminal, so that other programs can search for a
-// whole message in one line.
+// screen returns the Screen that prints to stdout. The Screen wraps lines only on a terminal, so that other programs
+// can find a whole message on one line.
 func (g *globals) screen(out *output) *text.Screen {
 	width, color := 0, g.color.value == "always"
 	if f, ok := g.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -84,10 +84,10 @@ func (g *globals) screen(out *output) *text.Screen {
 	return s
 }
 
-// apiVersion is the version of the JSON of all commands. A version may gain fields, but never loses any.
+// apiVersion is the version of the JSON of all commands. A version may gain fields, but never loses a field.
 const apiVersion = "edgeway/v1"
 
-// print prints an answer as text, or as JSON.
+// print prints the answer as text or as JSON.
 func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) error {
 	if out.is("json") {
 		return printJSON(cmd, kind, a)
@@ -97,8 +97,7 @@ func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) 
 	return s.Err()
 }
 
-// printJSON prints a value as JSON that begins with apiVersion and kind. The distribution package includes a schema
-// for each kind.
+// printJSON prints a value as JSON that begins with apiVersion and kind. The package includes a schema for each kind.
 func printJSON(cmd *cobra.Command, kind string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {

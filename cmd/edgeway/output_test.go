@@ -13,7 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onTerminal runs a command on a terminal with this many columns, and returns the output that the terminal received.
+// onTerminal runs a command on a terminal with the given number of columns, and returns the output that the terminal
+// received.
 func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -48,7 +49,8 @@ func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	}
 }
 
-// On a terminal, verdicts are coloured and lines fit the width. Other programs get neither colours nor wrapped lines.
+// On a terminal, verdicts are colored and lines fit the width. Other programs receive neither colors nor wrapped
+// lines.
 func TestColourAndWidth(t *testing.T) {
 	status := control.Status{Report: health.Report{Healthy: true, Ready: true, NodeEligible: true, Faults: []fault.Fault{
 		{ID: "clock", Severity: fault.Warning, Message: strings.Repeat("word ", 60)},

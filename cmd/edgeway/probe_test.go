@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon"
 )
 
-// edgeway probe fails only if the configured backend cannot run. In this test, PATH initially has neither nft nor
-// iptables.
+// edgeway probe fails only if the configured backend cannot run. At the beginning of this test, PATH contains neither
+// nft nor iptables.
 func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
@@ -25,7 +25,7 @@ func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
 			t.Errorf("probe with %s says\n%s", backend, stdout)
 		}
 	}
-	nft := filepath.Join(bin, "nft") // this nft accepts every command
+	nft := filepath.Join(bin, "nft") // a fake nft that accepts every command
 	if err := os.WriteFile(nft, []byte("#!/bin/sh\necho 'nftables v1.0.6 (Lester Gooch #5)'\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -16,12 +16,12 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecret is the length of the shortest secret that the redactor searches for, because shorter words occur in every
-// text.
+// minSecret is the length of the shortest secret that the redactor searches for, because shorter strings are too
+// common.
 const minSecret = 4
 
-// secretKey matches the key of a secret, unless the key is the end of a path. quotedValue matches a value in quotes.
-// The quotes may be escaped, because one text may quote another.
+// secretKey matches the key of a secret, unless the key is the end of a path. quotedValue matches a quoted value. The
+// quotes may be escaped, because a text may quote another text.
 const (
 	secretKey = `(?im)((?:^|[^\w/.-])[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|` +
 		`api[-_]?key|private[-_]?key|client-key-data|authorization)\\*["']?`
@@ -36,7 +36,7 @@ var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that are no longer in any file, such as a token that was replaced. with holds the
+// patterns match secrets that are no longer in any file, such as a token that was replaced. The field with holds the
 // replacement.
 var patterns = []struct {
 	secret *regexp.Regexp
@@ -51,7 +51,7 @@ var patterns = []struct {
 	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // the part of a password before a slash
 }
 
-// In a kubeconfig, the environment of an exec plugin and the passwords in URLs are secrets, too. secretFile matches the
+// Secrets in a kubeconfig include the environment of an exec plugin and the passwords in URLs. secretFile matches the
 // paths of files that hold a secret.
 var (
 	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // "true" is not a secret
@@ -59,15 +59,15 @@ var (
 	secretFile  = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
 )
 
-// redactor replaces secrets in texts.
+// redactor replaces secrets in text.
 type redactor struct{ known *strings.Replacer }
 
-// newRedactor returns a redactor for secrets of a known form, for the secrets in the kubeconfigs, and for the secrets
-// in the files that the kubeconfigs name. A kubeconfig may be invalid.
+// newRedactor returns a redactor for three kinds of secrets: secrets in a known format, secrets in the kubeconfigs,
+// and secrets in the files that the kubeconfigs name. The kubeconfigs may be invalid.
 func newRedactor(kubeconfigs ...string) redactor {
 	forms := map[string]bool{}
 	for _, path := range kubeconfigs {
-		raw, _ := files.Read(path, files.Small) // without this file, the other secrets are still known
+		raw, _ := files.Read(path, files.Small) // without this file, the redactor still knows the other secrets
 		for _, secret := range append(slices.Clone(assignments), environment, urlPassword) {
 			for _, found := range secret.FindAllStringSubmatch(string(raw), -1) {
 				addForms(forms, found[len(found)-1])
@@ -90,7 +90,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms in which a YAML value or one of its lines can occur in a text.
+// addForms adds the forms in which a YAML value, or a line of the value, can occur in a text.
 func addForms(forms map[string]bool, value string) {
 	plain, _, _ := strings.Cut(value, " #") // without a YAML comment
 	plain = strings.Trim(plain, ` "'`)
@@ -105,7 +105,7 @@ func addForms(forms map[string]bool, value string) {
 		forms[base64.StdEncoding.EncodeToString([]byte(s))] = true
 		for _, form := range []string{s, inJSON(s), strconv.Quote(s)} {
 			form = strings.Trim(form, `"`)
-			for _, again := range []string{form, inJSON(form), strconv.Quote(form)} { // a log line quotes JSON
+			for _, again := range []string{form, inJSON(form), strconv.Quote(form)} { // log lines contain quoted JSON
 				forms[strings.Trim(again, `"`)] = true
 			}
 		}
@@ -117,10 +117,10 @@ func inJSON(s string) string {
 	return string(out)
 }
 
-// stringInJSON matches a string with its quotes.
+// stringInJSON matches a JSON string, including its quotes.
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// redactJSON redacts the strings in a JSON text. The result is valid JSON.
+// redactJSON redacts the strings in a JSON text, and returns valid JSON.
 func (r redactor) redactJSON(text string) string {
 	return stringInJSON.ReplaceAllStringFunc(text, func(quoted string) string {
 		var s string

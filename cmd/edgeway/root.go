@@ -16,8 +16,8 @@ type globals struct {
 	log    io.Writer // the daemon's log
 }
 
-// rootCommand returns the tree of commands. started becomes true when a command begins to run, which means that the
-// command line was valid.
+// rootCommand returns the tree of commands. started becomes true when a command starts, which proves that the command
+// line was valid.
 func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	g := globals{color: choice{of: []string{"auto", "always", "never"}, value: "auto"}, stdout: stdout, log: log}
 	started = new(bool)
@@ -25,8 +25,8 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
-	// A custom version template would need text/template. text/template finds methods by name, so the linker would
-	// keep every method of every package: 5 MB more in the binary, and 3 MB more resident memory.
+	// A custom version template would need text/template, which looks up methods by name. The linker would then keep
+	// every method of every package: 5 MB more in the binary, and 3 MB more resident memory.
 	root.Version = build().String()
 	root.SetFlagErrorFunc(unknownFlag)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
@@ -49,8 +49,8 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// group returns a command that only has subcommands. Without arguments, the command prints its help. An unknown
-// subcommand is an invalid command line.
+// group returns a command that has only subcommands. Without arguments, the command prints its help. The command
+// rejects unknown subcommands.
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,

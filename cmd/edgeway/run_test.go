@@ -45,7 +45,7 @@ func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
 	}
 }
 
-// A host may have the programs of another backend, so the error message names proxy.backend and edgeway probe.
+// A host may have the programs of another backend, so the error message mentions proxy.backend and edgeway probe.
 func TestAMissingProgramIsNamed(t *testing.T) {
 	config := configFile(t, goodConfig)
 	t.Setenv("PATH", t.TempDir())

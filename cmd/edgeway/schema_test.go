@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the JSON schemas anew")
 
-// The distribution package includes a schema for the JSON of each command. Programs may rely on the schemas, so a
-// change that does more than add to a golden file needs another apiVersion.
+// The package includes a schema for the JSON of each command. Programs may rely on the schemas, so a change that does
+// more than add to a golden file needs another apiVersion.
 func TestSchemas(t *testing.T) {
 	for kind, answer := range map[string]any{
 		"Status": control.Status{}, "ServiceList": control.ServiceTable{}, "Plan": control.Plan{},
@@ -56,7 +56,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts maps the types that JSON encodes as text, and the pools, which are null if no route uses them.
+// texts returns the schema of types that JSON encodes as text, and of the pools, which are null if no route uses
+// them.
 func texts(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

@@ -37,7 +37,7 @@ ready in time, the exit code is 4.`,
 	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 		ask := c.Status
 		if *wait > 0 {
-			ctx = cmd.Context() // this context has no time limit
+			ctx = cmd.Context() // cmd.Context has no time limit
 			ask = func(ctx context.Context) (control.Status, error) { return awaitReady(ctx, c, *wait) }
 		}
 		status, err := ask(ctx)
@@ -59,15 +59,15 @@ ready in time, the exit code is 4.`,
 const pollReady = 200 * time.Millisecond
 
 // awaitReady polls the daemon until the daemon is ready or the limit has passed. awaitReady returns the last status,
-// or the reason why there is none. If the Node is leaving the cluster, awaitReady only waits for a healthy daemon,
-// because such a daemon never becomes ready.
+// or an error if the last request failed. A daemon whose Node is leaving the cluster never becomes ready, so
+// awaitReady waits only until that daemon is healthy.
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err = errors.New("no daemon answers")
 	for ctx.Err() == nil {
 		answer, failure := c.Status(ctx)
-		if ctx.Err() == nil { // otherwise the request failed because of the limit
+		if ctx.Err() == nil { // otherwise, the request failed because of the limit
 			status, err = answer, failure
 		}
 		ready := status.Ready || status.Healthy && !status.NodeEligible

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// word is a keyword in a list of address ranges, and the flag that it sets.
+// word is a keyword in a list of address ranges, and the flag that the keyword sets.
 type word struct {
 	name string
 	on   *bool

@@ -1,9 +1,9 @@
-// Package config reads Edgeway's configuration: the TOML file edgeway.toml, and the drop-ins conf.d/*.toml beside it.
+// Package config reads Edgeway's configuration: the TOML file edgeway.toml and its drop-ins, conf.d/*.toml.
 //
 // The schema (schema.go) is the only description of the keys. The schema defines how a configuration is loaded,
 // validated and printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page
 // edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the schema is an error,
-// unless an earlier version had that key (removed.go).
+// unless an earlier version supported that key (removed.go).
 package config
 
 import (
@@ -14,17 +14,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Version is the only value of the key "version" that this build reads.
+// Version is the only value of the key "version" that this build accepts.
 const Version = 1
 
 // DefaultPath is the default path of the main file.
 const DefaultPath = "/etc/edgeway/edgeway.toml"
 
-// DefaultSocket is the path of the daemon's socket that the commands use if they cannot read the configuration.
+// DefaultSocket is the path of the daemon's socket that the commands use if the configuration is unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. In schema.go, the text of each key explains its field. The comments here
-// only add properties of the Go value.
+// Config is the effective configuration. The text of each key in schema.go documents the key's field. The comments
+// here document only the properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -40,19 +40,19 @@ type Config struct {
 	Log       Log
 	Control   Control
 
-	// Removed holds the keys that the files set although Edgeway no longer has them.
+	// Removed holds the keys that the files set but that Edgeway no longer supports.
 	Removed []Removed
 }
 
 // Node describes this host as Kubernetes sees it.
 type Node struct {
 	Name        string       // never empty after Load
-	Addresses   []netip.Addr // empty means the Node object's addresses or, without one, the default route's
+	Addresses   []netip.Addr // empty means the addresses of the Node object, or else of the default route
 	Zone        string       // empty means the zone of the Node object
 	LocalPolicy LocalPolicy
 }
 
-// LocalPolicy defines the effect of the traffic policy Local on a host without a Node object.
+// LocalPolicy is the effect of the traffic policy Local on a host without a Node object.
 type LocalPolicy string
 
 // The local policies.
@@ -81,7 +81,7 @@ type File struct {
 	Paths []string // absolute paths
 }
 
-// LastKnown configures the state on disk from which the daemon starts if the API server does not answer.
+// LastKnown configures the state on disk that the daemon uses at startup if the API server does not respond.
 type LastKnown struct {
 	Directory string // an absolute path
 }
@@ -90,7 +90,7 @@ type LastKnown struct {
 type Proxy struct {
 	Backend             string
 	Fallback            string        // FallbackNone, or a backend
-	IPFamilies          []plan.Family // empty means the families that the host has
+	IPFamilies          []plan.Family // empty means the families that the host supports
 	LocalDetection      LocalDetection
 	ClusterCIDRs        []netip.Prefix
 	BridgeInterface     string
@@ -98,14 +98,14 @@ type Proxy struct {
 	MasqueradeAll       bool
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
-	ServiceCIDRs        []netip.Prefix // in addition to those of ServiceCIDR objects
+	ServiceCIDRs        []netip.Prefix // in addition to the CIDRs of ServiceCIDR objects
 	NodePortRange       PortRange      // the zero value means any port
 	AllowExternalIPs    ExternalIPs
 	AllowLoadBalancers  LoadBalancerIPs
 	DenyEndpoints       DeniedEndpoints
 }
 
-// LocalDetection is the method that recognizes packets of this host's pods.
+// LocalDetection is the method of recognizing packets from this host's pods.
 type LocalDetection string
 
 // The modes of local detection. DetectClusterCIDR uses ClusterCIDRs, and DetectNodeCIDR uses the pod CIDRs of the
@@ -118,8 +118,8 @@ const (
 	DetectPrefix      LocalDetection = "interface_name_prefix"
 )
 
-// NodePortAddresses selects the host's addresses that accept NodePorts: the primary addresses (Primary), 127.0.0.1
-// and ::1 (Localhost), all addresses except loopback (All), and the addresses in Prefixes.
+// NodePortAddresses selects the host's addresses that accept connections to NodePorts: the primary addresses
+// (Primary), 127.0.0.1 and ::1 (Localhost), all addresses except loopback (All), and the addresses in Prefixes.
 type NodePortAddresses struct {
 	Primary, Localhost, All bool
 	Prefixes                []netip.Prefix
@@ -139,23 +139,23 @@ type LoadBalancerIPs struct {
 	Prefixes []netip.Prefix
 }
 
-// DeniedEndpoints selects the endpoints that Edgeway leaves out: the addresses in Prefixes and, if Host is set, the
+// DeniedEndpoints selects the endpoints that Edgeway ignores: the addresses in Prefixes and, if Host is set, the
 // endpoints that an API server places on this host while the host has no Node object.
 type DeniedEndpoints struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
 
-// PortRange holds the ports from First to Last, inclusive.
+// PortRange is the range of ports from First to Last, inclusive.
 type PortRange struct{ First, Last uint16 }
 
-// nftables is the default backend, and the name of its section.
+// nftables is the name of the default backend and of its section.
 const nftables = "nftables"
 
-// FallbackNone means that no backend replaces a backend that cannot run.
+// FallbackNone means that no other backend replaces a backend that cannot run.
 const FallbackNone = "none"
 
-// Choice is a value of proxy.backend, as the backend describes itself.
+// Choice describes a backend, which is a value of proxy.backend.
 type Choice struct {
 	Name string
 	// Doc is a sentence without a full stop.
@@ -164,7 +164,7 @@ type Choice struct {
 	Settings []Setting
 }
 
-// Setting is a key of a backend's own section. Value is a string from Values, or a bool.
+// Setting is a key in a backend's own section. Value is a bool, or a string from Values.
 type Setting struct {
 	Name, Doc      string
 	Value, Default any
@@ -182,7 +182,7 @@ type Routes struct {
 	Services ServiceRoutes
 }
 
-// ServiceRoutes decides when Edgeway maintains routes to the addresses of Services.
+// ServiceRoutes specifies when Edgeway maintains routes to the addresses of Services.
 type ServiceRoutes string
 
 // The values of ServiceRoutes.
@@ -231,9 +231,9 @@ const (
 	CheckedKube CheckedSource = "kube"
 )
 
-// Doctor configures the faults that Edgeway lists.
+// Doctor configures which faults Edgeway lists.
 type Doctor struct {
-	Ignore []string // the IDs of notices that are not listed
+	Ignore []string // the IDs of notices to hide
 }
 
 // Health configures the server of /healthz, /livez and /readyz. An empty address turns the server off.
@@ -248,19 +248,19 @@ type Metrics struct {
 	Pprof     bool
 }
 
-// Log configures the log, which goes to standard error.
+// Log configures the log, which the daemon writes to standard error.
 type Log struct {
 	Level  slog.Level
 	Format string // "text" or "json"
 }
 
-// Control configures the socket on which the daemon answers the commands.
+// Control configures the socket on which the daemon serves the commands.
 type Control struct {
 	Socket string // an absolute path
 }
 
-// Default returns the configuration of an empty file. The daemon cannot run with that configuration, because it has
-// no source and no node name.
+// Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
+// the configuration contains no source and no node name.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 // Unwrap returns the error without the file, line and key.
 func (e *Error) Unwrap() error { return e.Err }
 
-// decode returns the settings of a file, in the order of their lines, with the keys of all tables. The caller rejects
-// the keys that are not in the schema.
+// decode returns the settings of a file, including the keys of all tables, in the order of their lines. The caller
+// rejects keys that are not in the schema.
 func decode(name string, data []byte) ([]setting, error) {
 	var root map[string]toml.Primitive
 	meta, err := toml.Decode(string(data), &root)
@@ -59,7 +59,7 @@ func decode(name string, data []byte) ([]setting, error) {
 func syntaxError(name string, err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		text := parse.Message
-		// Examples are the values nftables and 127.0.0.1 without quotes.
+		// For example, the user wrote nftables or 127.0.0.1 without quotes.
 		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") {
 			text += "; text needs quotes"
 		}
@@ -86,21 +86,21 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 		}
 		var v any
 		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
-			v = err // every TOML value decodes into an any; set would reject an error value by its type
+			v = err // never happens: every TOML value decodes into an any; set would reject the error by its type
 		}
 		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
 	}
 }
 
-// line returns the line of a key. The TOML library (v1.6.0) reports positions only in errors, so line provokes an
-// error.
+// line returns the line number of a key. The TOML library (v1.6.0) reports positions only in errors, so line provokes
+// an error.
 func (d *decoder) line(primitive toml.Primitive) int {
 	err := d.meta.PrimitiveDecode(primitive, &refuser{})
 	parse, _ := errors.AsType[toml.ParseError](err)
 	return parse.Position.Line
 }
 
-// refuser rejects every value.
+// refuser rejects every TOML value.
 type refuser struct{}
 
 var errRefused = errors.New("refused")

@@ -6,7 +6,7 @@ import (
 )
 
 // Each case is the text of a file after "version = 1" on line 1. The error begins with the file, the line and the
-// key, and names the allowed values, the nearest key or the wrong value.
+// key. The error then mentions the allowed values, the nearest key or the wrong value.
 func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 	const withSource = "source.file.paths=['m']\n"
 	for name, c := range map[string]struct{ text, at, names string }{

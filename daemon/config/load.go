@@ -12,8 +12,8 @@ import (
 )
 
 // Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
-// The last file that sets a key wins. Load returns all errors that it finds, joined; each of them is an *Error.
-// backends are the allowed values of proxy.backend.
+// The last file that sets a key wins. Load returns all errors in the files, joined. Each error is an *Error. backends
+// are the allowed values of proxy.backend.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func Load(path string, backends []Choice) (*Config, error) {
 	return load(all, strings.ToLower(strings.TrimSpace(host)), backends)
 }
 
-// dropIns returns the files of the directory in lexical order, or none if the directory does not exist.
+// dropIns returns the paths of the drop-ins in lexical order, or none if the directory does not exist.
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -62,7 +62,7 @@ func Overlooked(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // Load returns the error
+		return nil // Load reports the same error
 	}
 	for _, e := range entries {
 		if slices.Contains([]string{".conf", ".cfg", ".ini", ".tml", ".txt", ".yaml", ".yml", ".json"},
@@ -73,7 +73,8 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file once, because the text of an fs.PathError contains the name, too.
+// unreadable returns an Error that names the file only once, although the text of an fs.PathError contains the name,
+// too.
 func unreadable(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -91,7 +92,7 @@ type file struct {
 	data []byte
 }
 
-// load merges the files, of which the first is the main file.
+// load merges the files. The first file is the main file.
 func load(files []file, hostname string, backends []Choice) (*Config, error) {
 	c := defaultOf(backends)
 	l := loader{keys: values(c, backends), origin: make(map[string]*Error)}
@@ -114,7 +115,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name cannot be used: %w", err))
 		}
 	}
-	if len(l.errs) == 0 { // after an error, the key in question still has its default
+	if len(l.errs) == 0 { // after an error, the affected key still has its default
 		l.validate(files[0].name, c)
 	}
 	if err := errors.Join(l.errs...); err != nil {
@@ -126,7 +127,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // the place that last set each key, for errors of the merged configuration
+	origin map[string]*Error // where each key was last set, for errors of the merged configuration
 	errs   []error
 	// removed lists the removed keys that the files set, in the order of the files.
 	removed []Removed
@@ -185,7 +186,7 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// fail adds an error of the merged configuration. The error names the place that set the key, if a file set it.
+// fail adds an error of the merged configuration. If a file sets the key, the error names the file and the line.
 func (l *loader) fail(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
 	if o := l.origin[key]; o != nil {

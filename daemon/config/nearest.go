@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// nearest returns the known key that is most similar to key: a key of the same name in another section, or the key
-// with the smallest edit distance.
+// nearest returns the known key that is most similar to an unknown key: a key of the same name in another section, or
+// the key with the smallest edit distance.
 func (l *loader) nearest(key string) string {
 	name := key[strings.LastIndex(key, ".")+1:]
 	known := append(slices.Sorted(maps.Keys(l.keys)), versionKey)

@@ -136,7 +136,7 @@ func interfacePrefix(s string) error {
 }
 
 // listen returns a value that accepts the address of a server: "host:port", ":port", or "" for no server. The host
-// must be an address, because a name could resolve to another address after a reboot.
+// must be an IP address, because a host name could resolve to another address after a reboot.
 func listen(p *string) value {
 	v := str(p, func(s string) error {
 		if s == "" {

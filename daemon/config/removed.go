@@ -52,7 +52,7 @@ func (r Removed) String() string {
 	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
 }
 
-// isRemovedSection reports whether name is a table that has, or had, removed keys.
+// isRemovedSection reports whether any key was removed from the table with the given name.
 func isRemovedSection(name string) bool {
 	for key := range removed {
 		if strings.HasPrefix(key, name+".") {

@@ -37,7 +37,7 @@ func TestRemovedKeysAreIgnoredAndNamed(t *testing.T) {
 	}
 }
 
-// A section that lost all of its keys may remain in the file if the section is empty.
+// A section whose keys were all removed may remain in the file if the section is empty.
 func TestSectionsOfRemovedKeysMayBeEmpty(t *testing.T) {
 	for key := range removed {
 		section := key[:strings.LastIndex(key, ".")]
@@ -57,7 +57,7 @@ func TestRemovedKeysAreNotInTheSchema(t *testing.T) {
 	}
 }
 
-// The configuration of the upgrade test in a virtual machine sets every removed key, each with the comment "#
+// The upgrade test in a virtual machine uses a configuration that sets every removed key, each with the comment "#
 // removed".
 func TestTheUpgradedConfigurationHasEveryRemovedKey(t *testing.T) {
 	const path = "../../test/vm/host/testdata/before/site.toml"

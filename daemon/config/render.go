@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Dump prints the whole configuration as a file. Load reads the same value back from that file.
+// Dump returns the whole configuration in TOML. Load reads the same configuration back from that text.
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
@@ -20,9 +20,9 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault returns the text of etc/edgeway/edgeway.toml: the keys that most hosts need, and then all other
-// keys. Each key has its meaning, its limits and its default. The keys are commented out, and include the name of
-// their section, because TOML allows each table only once.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other
+// keys. Each key is preceded by its meaning and its limits, and has its default value. The keys are commented out,
+// and include the name of their section, because TOML allows each table only once.
 func CommentedDefault(backends []Choice) string {
 	var b strings.Builder
 	b.WriteString(header)
@@ -40,7 +40,7 @@ func CommentedDefault(backends []Choice) string {
 	return b.String()
 }
 
-// commonKeys lists the keys that most hosts need, in the order in which an operator decides on them.
+// commonKeys lists the keys that most hosts need, in the order in which an operator sets them.
 var commonKeys = []string{
 	"source.kube.kubeconfig",
 	"source.file.paths",
@@ -52,8 +52,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the wanted keys of the section, commented out, each below its description. wanted receives the full
-// name of a key.
+// comment writes the section's keys for which wanted returns true, commented out, each below its description. wanted
+// receives the full name of a key.
 func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {
@@ -101,7 +101,7 @@ func comment(b *strings.Builder, text string) {
 	b.WriteString("# " + line + "\n")
 }
 
-// literal returns a result of value.get in TOML syntax.
+// literal returns the result of value.get in TOML syntax.
 func literal(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The shipped file must load to the defaults when every key is uncommented, which proves that its keys and defaults
-// are right.
+// When every key is uncommented, the shipped file must load to the defaults.
 func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
@@ -60,11 +59,11 @@ func Manual(backends []Choice) string {
 	return b.String()
 }
 
-// Every field of Config needs a key in the schema, and every key needs a field.
+// Every field of Config must have a key in the schema, and every key must have a field.
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
-	whole := []reflect.Type{ // types that one key sets as a whole
+	whole := []reflect.Type{ // types of fields that a single key sets
 		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)

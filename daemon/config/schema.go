@@ -13,8 +13,8 @@ type section struct {
 	keys []key
 }
 
-// key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page. The
-// limits of the value follow doc.
+// key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page.
+// Both the comment and the paragraph append the limits of the value to doc.
 type key struct {
 	name  string
 	doc   string
@@ -197,7 +197,7 @@ func trafficKeys(p *Proxy, backends []Choice) []key {
 	}
 }
 
-// addressKeys returns the keys for the addresses and ports that Services and endpoints may have.
+// addressKeys returns the keys that restrict the addresses and ports of Services and endpoints.
 func addressKeys(p *Proxy) []key {
 	return []key{
 		{

@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// defaultOf returns the Default configuration with the sections of the backends.
+// defaultOf returns the default configuration, including the sections of the backends.
 func defaultOf(backends []Choice) *Config {
 	c := Default()
 	for _, b := range backends {
@@ -38,7 +38,7 @@ func ownSections(c *Config) (out []section) {
 	return out
 }
 
-// bind returns the value that reads and writes s.Value.
+// bind returns a value that reads and writes s.Value.
 func (s *Setting) bind() value {
 	set := func(bound value, current func() any) value {
 		store := bound.set

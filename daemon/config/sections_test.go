@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A backend's own section is read, validated, printed and documented like all other sections.
+// Edgeway reads, validates, prints and documents a backend's own section like all other sections.
 func TestSectionOfABackend(t *testing.T) {
 	t.Parallel()
 	own := append([]Choice{{Name: "own", Doc: "to try it", Settings: []Setting{

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// validate finds errors of the merged configuration: keys that need or exclude each other.
+// validate reports keys of the merged configuration that require or exclude each other.
 func (l *loader) validate(mainFile string, c *Config) {
 	if c.Source.Kube.Kubeconfig == "" && len(c.Source.File.Paths) == 0 {
 		l.fail(mainFile, "", errNoSource)
@@ -28,7 +28,7 @@ func (l *loader) validate(mainFile string, c *Config) {
 	l.validateChecks(mainFile, c)
 }
 
-// validateChecks finds endpoint checks for a source that is not configured.
+// validateChecks reports endpoint checks for a source that is not configured.
 func (l *loader) validateChecks(mainFile string, c *Config) {
 	for _, need := range []struct {
 		source CheckedSource
@@ -44,7 +44,7 @@ func (l *loader) validateChecks(mainFile string, c *Config) {
 	}
 }
 
-// validateListeners finds two servers that use the same address.
+// validateListeners reports two servers that use the same address.
 func (l *loader) validateListeners(mainFile string, c *Config) {
 	host, port, err := net.SplitHostPort(c.Metrics.Address)
 	other, otherPort, otherErr := net.SplitHostPort(c.Health.Address)
@@ -61,13 +61,13 @@ func (l *loader) validateListeners(mainFile string, c *Config) {
 	}
 }
 
-// everywhere reports whether host means all addresses. Go's servers listen on both families, even at 0.0.0.0.
+// everywhere reports whether host means all addresses. Go's servers listen on both address families, even at 0.0.0.0.
 func everywhere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// validateNeeds finds keys that have no effect, because another key that they need is not set.
+// validateNeeds reports keys that have no effect because a key that they require is not set.
 func (l *loader) validateNeeds(mainFile string, c *Config) {
 	kube, tcp, usual := c.Source.Kube, c.Checks.TCP, Default().Checks.TCP
 	for _, idle := range []struct {
@@ -88,7 +88,8 @@ func (l *loader) validateNeeds(mainFile string, c *Config) {
 	}
 }
 
-// validateDetection finds a mode of local detection whose key is missing, and a key that the configured mode ignores.
+// validateDetection reports a mode of local detection whose key is missing, and a key that the configured mode
+// ignores.
 func (l *loader) validateDetection(mainFile string, p *Proxy) {
 	for _, need := range []struct {
 		mode LocalDetection

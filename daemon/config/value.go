@@ -17,7 +17,7 @@ type value struct {
 	set func(v any, dir string) error
 	// get returns the field as a string, int64, bool or []string.
 	get func() any
-	// limits describes the allowed values for people, or is empty if every value of the type is allowed.
+	// limits describes the allowed values as text, or is "" if every value of the type is allowed.
 	limits string
 }
 
@@ -29,7 +29,7 @@ func required(s string) error {
 	return nil
 }
 
-// as returns v as a T, or an error that names the expected and the actual type.
+// as returns v as a T, or an error that names the expected type and the actual type.
 func as[T any](v any, want string) (T, error) {
 	t, ok := v.(T)
 	if !ok {
@@ -156,7 +156,7 @@ func duration(p *time.Duration, low, high time.Duration) value {
 	}
 }
 
-// short formats a duration without the zero parts that time.Duration adds: "1h", not "1h0m0s".
+// short formats a duration without the zero units that time.Duration.String adds: "1h", not "1h0m0s".
 func short(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -200,8 +200,8 @@ func orList(items []string) string {
 	return strings.Join(items[:last], ", ") + " or " + items[last]
 }
 
-// list returns a value for an array of strings, each read by parse. The order is kept. A repeated element is an
-// error.
+// list returns a value for an array of strings. parse converts each string. The value keeps the order of the strings
+// and rejects repeated elements.
 func list[T comparable](p *[]T, parse func(string) (T, error)) value {
 	return value{
 		set: func(v any, _ string) error {

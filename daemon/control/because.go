@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// because adds to the reason how the objects cause the verdict, and sets the fix.
+// because explains in the reason how the objects cause the verdict, and sets the fix.
 func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
 		if d.Verdict == plan.OtherPort {
@@ -40,7 +40,7 @@ func (s *Subject) absent(sp *plan.ServicePort) (fault.Fault, bool) {
 	return planner.Absent(svc, sp.Name, sp.Family)
 }
 
-// find returns the objects of a ServicePort, or nil if they are gone or not known yet.
+// find returns the objects of a ServicePort, or nil if the objects are gone or not known yet.
 func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
 	if s.State.Snapshot == nil {
 		return nil
@@ -65,7 +65,7 @@ func fixNoWay(d plan.Decision) string {
 }
 
 // objectFaults returns the faults of the Service that owns the destination, and of Services that request the
-// destination without getting it.
+// destination without owning it.
 func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil

@@ -95,7 +95,7 @@ type daemon struct {
 	reloadErr error
 }
 
-// start runs a server, and stop ends the server.
+// start runs a server. stop stops the server.
 func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	t.Helper()
 	if d.Socket == "" {
@@ -196,7 +196,7 @@ func TestNobodyAnswersWithoutADaemon(t *testing.T) {
 	}
 }
 
-// stale leaves a socket on which no process listens.
+// stale leaves a socket behind on which no process listens.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -223,7 +223,7 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 	_, stop = start(t, d) // again in the same process, as after a reload
 	stop()
 
-	other, err := net.Listen("unix", path) // this listener takes no lock
+	other, err := net.Listen("unix", path) // this listener does not acquire the lock
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 	}
 }
 
-// A daemon that is stopped or hung does not answer, but holds its lock.
+// A stopped or hung daemon does not respond, but still holds its lock.
 func TestTheLockTellsOfADaemonThatDoesNotAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "edgeway.sock")
 	release, err := LockOut(path)
@@ -280,7 +280,7 @@ func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// Members of the socket's group can query the daemon, but they cannot reload it.
+// Members of the socket's group can query the daemon, but they cannot reload the daemon.
 func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
 	reloads := 0
 	s := newServer(Options{Reload: func(context.Context) error { reloads++; return nil }}, nil)
@@ -299,7 +299,7 @@ func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
 	}
 }
 
-// An error for a user who may not connect names the group whose members may connect.
+// If a user may not connect, the error names the group whose members may connect.
 func TestTheGroupOfTheSocketIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

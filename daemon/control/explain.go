@@ -22,7 +22,7 @@ type Explanation struct {
 	Protocol    string `json:"protocol"`
 	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
 	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
-	// rules forward the connection, but one of Faults breaks it.
+	// rules forward the connection, but one of Faults breaks the connection.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -37,16 +37,16 @@ type Explanation struct {
 	// Affinity is the time for which the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
-	// Faults holds the daemon's faults that concern the connection, and then the faults of the Services that own, or
-	// request, the destination.
+	// Faults holds the daemon's faults that concern the connection, followed by the faults of the Services that own
+	// or request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
 	// Out describes the failure of each dead endpoint of the Service. A dead endpoint is in no pool while another
-	// endpoint answers.
+	// endpoint responds.
 	Out []string `json:"out,omitempty"`
-	// Gaps has a sentence for each feature that the backend or a follower implements differently.
+	// Gaps contains a sentence for each feature that the backend or a follower implements differently.
 	Gaps []string `json:"gaps,omitempty"`
-	// Scheduler chooses the endpoint at the virtual server Server. Scheduler and Server are "" if the backend has no
-	// scheduler.
+	// Scheduler is the scheduler that chooses the endpoint at the virtual server Server. Scheduler and Server are ""
+	// if the backend has no scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
@@ -55,11 +55,11 @@ type Explanation struct {
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
-// ExplainedEndpoint is an endpoint that the connection may go to.
+// ExplainedEndpoint is an endpoint to which the connection may be forwarded.
 type ExplainedEndpoint struct {
 	Address string `json:"address"`
 	Local   bool   `json:"local,omitempty"`
-	// SNAT reports whether the endpoint sees this host's address instead of the client's.
+	// SNAT reports whether this host's address replaces the client's address in the connection to the endpoint.
 	SNAT bool `json:"snat"`
 	// Way is the kernel's route to the endpoint, or "no route to …".
 	Way             string `json:"way"`
@@ -69,28 +69,28 @@ type ExplainedEndpoint struct {
 // Forwarded reports whether this host forwards the connection to an endpoint.
 func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
 
-// Fail adds a fault that keeps the connection from an endpoint.
+// Fail adds a fault that prevents the connection from reaching an endpoint.
 func (e *Explanation) Fail(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
 
-// Verdicts that do not come from the plan.
+// Verdicts that are not part of the plan.
 const (
 	unreachable = "unreachable" // the kernel has no route
 	fails       = "fail"        // a fault of the daemon or its host concerns the connection
 )
 
-// Subject holds the state from which questions are answered.
+// Subject holds the state from which the daemon explains connections.
 type Subject struct {
 	State pipeline.State
-	// Gaps returns the declared differences of all Components for a ServicePort.
+	// Gaps returns the differences that all Components declare for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// Way returns the kernel's route to an address; see nodeinfo.WayTo. Way must not be nil.
+	// Way returns the kernel's route to an address. See nodeinfo.WayTo. Way must not be nil.
 	Way func(netip.Addr) (nodeinfo.Way, error)
 	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // may be nil
 	// Faults returns the daemon's faults. Faults may be nil.
 	Faults func() []fault.Fault
-	// Path returns the backend's path of a connection; see proxiers.Explainer. Path may be nil.
+	// Path returns the backend's path of a connection. See proxiers.Explainer. Path may be nil.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
@@ -154,7 +154,7 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation returns the part of the Explanation that follows from the packet and the decision alone.
+// explanation returns the fields of the Explanation that depend only on the packet and the decision.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),
@@ -180,8 +180,8 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	return e
 }
 
-// ways adds the endpoints and the kernel's routes to them. If the kernel has a route to none of the endpoints, the
-// verdict becomes unreachable.
+// ways adds the endpoints and the kernel's routes to the endpoints. If the kernel has no route to any endpoint, ways
+// changes the verdict to unreachable.
 func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort

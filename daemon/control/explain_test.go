@@ -57,7 +57,7 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 	for _, tt := range []struct {
 		src, dst, proto string
 		origin, verdict string
-		says            string // in the printed text
+		says            string // text that the output must contain
 	}{
 		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "via 192.0.2.1 on eth0"},
 		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
@@ -79,8 +79,8 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", ""},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
 		{"192.0.2.7", "10.96.0.1:80", "", "host", "forward", "10.96.0.1:80/TCP, via 192.0.2.1 on eth0"},
-		// A client outside gets the load balancer's address of a Service, although the client may not connect there.
-		// All other clients get the ClusterIP.
+		// A client outside the cluster gets the load-balancer address of a Service, although that client may not
+		// connect to the address. Clients inside the cluster get the ClusterIP.
 		{"host", "default/web", "", "host", "forward", "to         10.96.0.1:80/TCP"},
 		{"10.1.0.9@cni0", "default/web:80", "", "pod", "forward", "to         10.96.0.1:80/TCP"},
 		{"192.0.2.99", "default/web:http/tcp", "", "outside", "drop", "to         203.0.113.1:80/TCP"},
@@ -167,7 +167,7 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 	}
 }
 
-// withObjects returns a Subject of testPlan that also has a snapshot of objects.
+// withObjects returns a Subject for testPlan that also has a snapshot of objects.
 func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
 	addrs := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
 	s := subjectOf(testPlan())

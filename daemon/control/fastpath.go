@@ -7,11 +7,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// FastPath says whether connections of an origin to a ServicePort take the fast path, and why. FastPath returns "" if
-// there is nothing to report. ways are the routes to both ends of the connection.
+// FastPath reports whether connections of an origin to a ServicePort take the fast path, and why. FastPath returns ""
+// if there is nothing to report. ways holds the routes to both ends of the connection.
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string
 
-// fastPath says whether the connection takes the fast path, or returns "" if the fast path does not apply.
+// fastPath reports whether the connection takes the fast path, or returns "" if the fast path does not apply.
 func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {
 	if s.FastPath == nil || d.Service == nil || d.Verdict != plan.Forward || src.IsLoopback() {
 		return ""

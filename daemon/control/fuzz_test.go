@@ -21,8 +21,8 @@ import (
 	"edgeway/test/hostile"
 )
 
-// FuzzRequest sends arbitrary requests to the server. The server answers in JSON, or net/http refuses the request.
-// The size of an answer is bounded by the sizes of the plan and the request.
+// FuzzRequest sends arbitrary requests to the server. The server responds with JSON, or net/http rejects the request.
+// The sizes of the plan and the request limit the size of the response.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps, Reload: func(context.Context) error { return nil },
@@ -78,15 +78,15 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// canned is a daemon that returns the same answer to all requests.
+// canned is a daemon that sends the same response to all requests.
 type canned []byte
 
 func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(bytes.NewReader(c)), r)
 }
 
-// FuzzAnswer passes arbitrary answers of a daemon to the commands. The text that the commands print contains no
-// control characters for a terminal.
+// FuzzAnswer passes arbitrary responses of a daemon to the commands. The text that the commands print must not
+// contain terminal control characters.
 func FuzzAnswer(f *testing.F) {
 	add := func(status string, value any) {
 		body, err := json.Marshal(value)
@@ -130,7 +130,7 @@ func FuzzAnswer(f *testing.F) {
 				t.Errorf("printed: %s", bad)
 			}
 		}
-		if out.Len() > 1<<16+512*len(raw) { // a table aligns all its lines
+		if out.Len() > 1<<16+512*len(raw) { // all lines of a table have the same width
 			t.Errorf("%d bytes printed of %d", out.Len(), len(raw))
 		}
 	})

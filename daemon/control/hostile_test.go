@@ -10,10 +10,11 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// escapes is a text that would take over a terminal and forge a line.
+// escapes is text that would control a terminal and forge a line.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// spoil writes escapes into each text in v, including lists of one element and nested structures.
+// spoil writes escapes into each string in v. spoil descends into nested structures, and makes each list one element
+// long.
 func spoil(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

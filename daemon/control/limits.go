@@ -11,31 +11,30 @@ import (
 	"edgeway/daemon/text"
 )
 
-// limits bounds the memory and the connections that clients of the socket can occupy. Every member of the socket's
-// group can connect: 200 connections that requested the plan without reading it took 1 GB.
+// limits restricts the memory and the connections that clients of the socket can use. Every member of the socket's
+// group can connect: 200 connections that requested the plan without reading the response used 1 GB of memory.
 type limits struct {
-	// connections bounds the open connections. When another client connects, the server closes the oldest connection
-	// of the user with the most connections.
+	// connections is the maximum number of open connections. When another client connects, the server closes the
+	// oldest connection of the user with the most connections.
 	connections int
-	// header bounds the time until the header of a request has arrived.
+	// header is the time limit for receiving the header of a request.
 	header time.Duration
-	// turn bounds the time that a request for a large answer waits. The server builds only one large answer at a time
-	// for the group, and one for root and the daemon's user.
+	// turn is the time that a request for a large response may wait. The server builds only one large response at a
+	// time for the group, and one for root and the daemon's user.
 	turn time.Duration
-	// stall bounds the time in which a client must read one piece of the answer. whole bounds the time for all
-	// pieces.
+	// stall is the time limit for a client to read a piece of the response. whole is the time limit for all pieces.
 	stall, whole time.Duration
 }
 
-// defaultLimits suit the commands, which read immediately and give up after 30 s.
+// defaultLimits suits the commands, which read immediately and give up after 30 s.
 var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, stall: 5 * time.Second, whole: 30 * time.Second,
 }
 
-// errBusy is the answer to a request that got no turn in time. The client tries again.
+// errBusy is the response to a request that had to wait too long. The client retries.
 var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
 
-// large is like answer, but for values that grow with the plan. Only one large answer exists at a time.
+// large is like answer, but for values that grow with the plan. The server builds only one large response at a time.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +71,7 @@ func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	}
 }
 
-// pieces is a writer that sets a new deadline for each piece of a text.
+// pieces is a writer that sets a new deadline for each piece of a response.
 type pieces struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -80,7 +79,7 @@ type pieces struct {
 	end     time.Time
 }
 
-// pieceSize is less than the kernel buffers for a Unix socket.
+// pieceSize is smaller than the kernel's buffer for a Unix socket.
 const pieceSize = 64 << 10
 
 // Write implements io.Writer. p must be UTF-8.

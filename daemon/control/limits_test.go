@@ -21,8 +21,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bigState returns a state whose plan needs an answer of about a megabyte, more than the kernel buffers for a Unix
-// socket.
+// bigState returns a state whose plan needs a response of about a megabyte, which exceeds the kernel's buffer for a
+// Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -61,7 +61,7 @@ func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	return NewClient(path), path
 }
 
-// mute connects clients that request the plan and never read the answer.
+// mute connects clients that request the plan but never read the response.
 func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
 	t.Helper()
 	for range n {
@@ -70,7 +70,7 @@ func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		_, _ = io.WriteString(c, "GET /v1/plan HTTP/1.1\r\nHost: edgeway\r\n\r\n") // fails if the server closed c
+		_, _ = io.WriteString(c, "GET /v1/plan HTTP/1.1\r\nHost: edgeway\r\n\r\n") // fails if the server has closed c
 		clients = append(clients, c)
 	}
 	return clients
@@ -102,7 +102,7 @@ func open(t *testing.T, clients []*net.UnixConn) (n int) {
 	return n
 }
 
-// eventually waits until at most the given number of clients have open connections.
+// eventually waits until at most the given number of clients are connected.
 func eventually(t *testing.T, clients []*net.UnixConn, most int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); open(t, clients) > most; time.Sleep(10 * time.Millisecond) {
@@ -122,7 +122,7 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two hundred clients that do not read hold only 16 connections and one answer, and no other client waits for them.
+// Two hundred clients that do not read occupy only 16 connections and one response, and delay no other client.
 func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
@@ -139,8 +139,8 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond)      // time for answers that must not exist
-	if all := live() - empty; all > 6*one { // the growing answer and the rest of the previous one
+	time.Sleep(200 * time.Millisecond)      // the server must not build more responses during this time
+	if all := live() - empty; all > 6*one { // the growing response and the rest of the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
 	if s, err := c.Status(t.Context()); err != nil || s.Version != "1.2.3" {
@@ -148,7 +148,7 @@ func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
 	}
 }
 
-// awaitAnswer waits for the beginning of the answer without reading any data.
+// awaitAnswer waits for the beginning of the response without reading any data.
 func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -164,7 +164,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // time for the rest of the buffer
 }
 
-// The server closes the connections of clients that do not read, and a command that had to wait gets its answer.
+// The server closes the connections of clients that do not read. A command that had to wait then gets its response.
 func TestTheTimeoutsFreeTheSocket(t *testing.T) {
 	l := defaultLimits
 	l.header, l.turn, l.stall = 300*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
@@ -189,7 +189,7 @@ func TestTheTimeoutsFreeTheSocket(t *testing.T) {
 	}
 }
 
-// The server also closes the connection of a client that reads a little at a time.
+// The server also closes the connection of a client that reads too slowly.
 func TestAnAnswerMayNotTakeForever(t *testing.T) {
 	l := defaultLimits
 	l.whole = 500 * time.Millisecond
@@ -225,7 +225,7 @@ func TestACommandThatIsCutOffSaysSo(t *testing.T) {
 	}
 }
 
-// Members of the group who request large answers all the time delay each other, but not root.
+// Members of the group who constantly request large responses delay each other, but not root.
 func TestRootHasTurnsOfItsOwn(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{

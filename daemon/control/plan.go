@@ -10,16 +10,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Plan is the JSON form of a daemon's plan, for other programs.
+// Plan is the JSON form of a daemon's plan for other programs.
 type Plan struct {
 	// InForce reports whether the plan is in the kernel.
 	InForce bool `json:"inForce"`
 	*plan.Plan
-	// Problems holds the faults of the objects from which the plan was made.
+	// Problems holds the faults of the objects in the plan's input.
 	Problems []fault.Fault `json:"problems,omitempty"`
 }
 
-// NewPlan returns a Plan whose JSON always has a list of Services, even if the list is empty.
+// NewPlan returns a Plan whose JSON always contains a list of Services, even if the list is empty.
 func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	list := *p
 	list.Services = append([]*plan.ServicePort{}, p.Services...)

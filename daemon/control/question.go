@@ -26,11 +26,11 @@ type question struct {
 	noWay error
 }
 
-// elsewhere is the interface of a packet from another host if the user named no interface. No pattern for pod
-// interfaces should match this name.
+// elsewhere is the interface of a packet from another host if the user specified no interface. No pattern for pod
+// interfaces should match the name "?".
 const elsewhere = "?"
 
-// ask parses a question; see Explain.
+// ask parses a question. See Explain.
 func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	from, err := parseSource(p, src)
 	if err != nil {
@@ -54,8 +54,9 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	return q, err
 }
 
-// find looks up the route of a packet that this host sends, and its source address if the user named none. Without a
-// route, find chooses any source address of the family, because the address does not matter.
+// find looks up the route of a packet that this host sends. If the user specified no source address, find also
+// determines the source address. Without a route, find uses any source address of the family, because the address
+// does not matter.
 func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)) error {
 	found, err := way(q.packet.Dst.Addr())
 	if err != nil {
@@ -107,10 +108,10 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 // target is the destination of a connection: an address, a port on this host's loopback interface, or a Service.
 type target struct {
 	protocol plan.Protocol  // 0 if not specified
-	addr     netip.AddrPort // without a port, the only port of Services at the address
-	loopback bool           // addr holds only a port
-	service  tracker.Name   // without a namespace, the only Service of that name
-	port     string         // of the Service, as a number or a name, or "" if not specified
+	addr     netip.AddrPort // if no port is given, the only port of Services at the address
+	loopback bool           // addr contains only a port
+	service  tracker.Name   // if no namespace is given, the only Service of that name
+	port     string         // the number or name of a Service port, or "" if not specified
 }
 
 func parseTarget(dst, proto string) (to target, err error) {
@@ -153,7 +154,7 @@ func parseTarget(dst, proto string) (to target, err error) {
 	return to, nil
 }
 
-// parseAddr parses an address with or without a port. Without a port, the returned port is 0.
+// parseAddr parses an address with or without a port. If the text contains no port, the returned port is 0.
 func parseAddr(s string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
@@ -208,8 +209,8 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
 }
 
-// locatePort returns the only port of Services at an address. locatePort prefers TCP if several protocols have a
-// port.
+// locatePort returns the port of Services at an address that has only one port. If several protocols have a port,
+// locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -236,8 +237,9 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 		to.addr.Addr())}
 }
 
-// locateService returns the requested port of a Service, or else its only port, and prefers TCP if several protocols
-// have a port. A client outside gets an address for outside clients. This host and its pods get the ClusterIP.
+// locateService returns the requested port of a Service, or else its only port. If several protocols have a port,
+// locateService prefers TCP. A client outside the cluster gets an address for external clients. This host and its
+// pods get the ClusterIP.
 func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort
@@ -292,7 +294,7 @@ func unknownService(name string, known []string) error {
 	return errors.New(message)
 }
 
-// portsAt names the Services whose ClusterIP is addr, and their ports.
+// portsAt returns the names and ports of the Services whose ClusterIP is addr.
 func portsAt(p *plan.Plan, addr netip.Addr) string {
 	var names, ports []string
 	for _, sp := range p.Services {
@@ -305,7 +307,7 @@ func portsAt(p *plan.Plan, addr netip.Addr) string {
 	return strings.Join(slices.Compact(names), ", ") + " has " + strings.Join(ports, ", ")
 }
 
-// fits reports whether the ServicePort has the protocol and the port of the target.
+// fits reports whether the ServicePort has the protocol and port of the target.
 func (t target) fits(sp *plan.ServicePort) bool {
 	if t.protocol != 0 && t.protocol != sp.Name.Protocol {
 		return false
@@ -316,7 +318,7 @@ func (t target) fits(sp *plan.ServicePort) bool {
 
 // choose returns the address of the ServicePort that a client at from uses.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
-	// ranks has a rank for each kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
+	// ranks holds a rank for each kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
 	ranks := [...]int{0, 2, 1, 3}
 	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
 		ranks = [...]int{3, 1, 0, 2}
@@ -333,8 +335,8 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" for a port that has a name. portText takes the port of the first
-// frontend, which is a NodePort only if the ServicePort has no other frontend.
+// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. portText uses the port of the first frontend,
+// which is a NodePort only if the ServicePort has no other frontend.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {

@@ -10,7 +10,7 @@
 //	GET  /v1/facts    the facts that edgeway doctor needs
 //	POST /v1/reload
 //
-// The answer to a failed request is {"error": "..."} with a status of 400 or more. After 503 the client tries again.
+// The response to a failed request is {"error": "..."} with a status of 400 or more. After a 503, the client retries.
 // The commands print the same values as text (text_*.go), beginning with the verdict.
 package control
 
@@ -35,10 +35,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options hold the functions that compute the answers. The server calls these functions from any goroutine. Path,
+// Options holds the functions that compute the responses. The server calls these functions from any goroutine. Path,
 // Place and Dead may be nil.
 type Options struct {
-	// Socket is the path of the socket. A lock file with the suffix ".lock" stays beside the socket.
+	// Socket is the path of the socket. A lock file with the suffix ".lock" remains next to the socket.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status
@@ -46,32 +46,31 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps returns the gaps of the backend and its followers.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// Way, Out, FastPath, Path and Faults are described at Subject.
+	// Way, Out, FastPath, Path and Faults are documented in Subject.
 	Way      func(netip.Addr) (nodeinfo.Way, error)
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath
 	Path     func(d plan.Decision, bound bool) (proxiers.Path, error)
 	Faults   func() []fault.Fault
-	// Place and Dead are described at ServiceInput.
+	// Place and Dead are documented in ServiceInput.
 	Place func(source.Key) string
 	Dead  func() *endpointcheck.Dead
-	// Reload returns nil when the new configuration is known to be good, or else the reason why it is not.
+	// Reload returns nil if the new configuration is valid, or else the reason for rejecting the configuration.
 	Reload func(context.Context) error
 }
 
-// Server answers the commands.
+// Server serves the commands.
 type Server struct {
 	opts   Options
 	socket *socket
 	limits limits
 
-	// ownerTurn and groupTurn each admit one request for a large answer at a time.
+	// ownerTurn and groupTurn each admit one request for a large response at a time.
 	ownerTurn, groupTurn chan struct{}
 }
 
-// Listen takes the socket, or fails with ErrRunning if another daemon owns the socket. Listen keeps a second daemon
-// from programming the host, so it must be called before anything changes the host. The caller then calls Run or
-// Close.
+// Listen acquires the socket, or fails with ErrRunning if another daemon owns the socket. The caller must call Listen
+// before changing the host, so that a second daemon does not program the host. The caller then calls Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {
@@ -87,14 +86,14 @@ func newServer(opts Options, s *socket) *Server {
 	}
 }
 
-// Close releases the socket without answering requests.
+// Close releases the socket without serving requests.
 func (s *Server) Close() error { return s.socket.Close() }
 
-// Run answers requests until ctx ends, waits for unfinished answers, and releases the socket.
+// Run serves requests until ctx is done, waits for unfinished responses, and releases the socket.
 func (s *Server) Run(ctx context.Context) error {
 	server := httpbound.Server(s.handler(), s.opts.Logger)
 	server.ConnContext = withPeer
-	// A reload takes minutes on a slow board. With a ReadTimeout, Go (1.26) would end the context of a reload.
+	// A reload takes minutes on a slow board. With a ReadTimeout, Go (1.26) would cancel the context of a reload.
 	server.ReadTimeout, server.WriteTimeout = 0, 0
 	server.ReadHeaderTimeout = s.limits.header
 	server.SetKeepAlivesEnabled(false)
@@ -163,7 +162,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 // ErrArgument is wrapped by the error of a request whose arguments are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
-// argumentError is an error whose text does not show that it wraps ErrArgument.
+// argumentError wraps ErrArgument without repeating the text of ErrArgument.
 type argumentError struct{ error }
 
 // Is reports whether target is ErrArgument.
@@ -171,7 +170,7 @@ func (argumentError) Is(target error) bool { return target == ErrArgument }
 
 var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
-// inForce returns the plan in the kernel, or else the first plan that will be applied.
+// inForce returns the plan in the kernel or, before the first sync, the plan to apply.
 func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 	switch {
 	case s.InForce != nil:

@@ -16,28 +16,30 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ServiceList lists the Services that the daemon knows, sorted by namespace and name, whether or not the daemon serves
-// them.
+// ServiceList lists all Services that the daemon knows, sorted by namespace and name. The list includes Services that
+// the daemon does not serve.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults holds the faults of parts of manifests that cannot be used. One of these parts may be a Service that is
+	// Faults holds the faults of documents in manifests that cannot be used. Such a document may be a Service that is
 	// missing from Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceItem is one Service.
+// ServiceItem describes a Service.
 type ServiceItem struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Type is the Service type that the addresses and ports imply. Type and Source are "" if no source has the Service.
+	// Type is the Service type that the addresses and ports imply. Type and Source are "" if no source contains the
+	// Service.
 	Type string `json:"type,omitempty"`
-	// Source is "file:line" of a manifest, "manifest" if the file cannot be read now, or "API server".
+	// Source is "file:line" of a manifest, "manifest" if the file is currently unreadable, or "API server".
 	Source string `json:"source,omitempty"`
-	// Addresses and Ports hold the addresses and ports in force or, if the Service is not served, the requested ones.
+	// Addresses and Ports hold the addresses and ports in force or, if Edgeway does not serve the Service, the
+	// requested addresses and ports.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
 	// All is the number of distinct addresses of the Service's endpoints, and Ready is the number of these addresses
-	// that get connections and answer.
+	// that get connections and respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
 	// ServicePorts and Endpoints are counted in the same way as in Status.
@@ -47,7 +49,7 @@ type ServiceItem struct {
 	Faults       []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceItemPort is one port of a Service. Port is 0 if only the NodePort is in force.
+// ServiceItemPort is a port of a Service. Port is 0 if only the NodePort is in force.
 type ServiceItemPort struct {
 	Name     string `json:"name,omitempty"`
 	Protocol string `json:"protocol"`
@@ -60,41 +62,42 @@ type ServiceState string
 
 // The states, the worst first.
 const (
-	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel refuses a ServicePort, or its newest version
+	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
 	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
-	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted, but the kernel still has it
+	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
 	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
-	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not answer
-	ServiceInPart   ServiceState = "incomplete"        // a part of the Service is left out
+	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not respond
+	ServiceInPart   ServiceState = "incomplete"        // Edgeway serves the Service only in part
 	ServiceIsServed ServiceState = "ok"
 )
 
 // ServiceInput is the input of NewServiceList.
 type ServiceInput struct {
 	State pipeline.State
-	// Dead holds the endpoints that do not answer. Dead may be nil.
+	// Dead holds the endpoints that do not respond. Dead may be nil.
 	Dead *endpointcheck.Dead
-	// Place returns "file:line" for an object of a manifest, or "" if the place is unknown. Place may be nil.
+	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Place may be nil.
 	Place func(source.Key) string
 }
 
-// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel refuses, idle the
-// faults of ports without an endpoint, and others the faults of the snapshot and the plan.
+// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel rejects, idle holds
+// the faults of ports without an endpoint, and others holds the faults of the snapshot and the plan.
 type lister struct {
 	ServiceInput
 	snapshot              *tracker.Snapshot // empty until the sources have listed all objects
 	refused, idle, others map[fault.Object][]fault.Fault
 }
 
-// NewPlannedServices returns the table of the Services of a plan that no daemon has applied, and its problems.
+// NewPlannedServices returns the table of the Services in a plan that no daemon has applied. The table includes the
+// problems.
 func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
 	list, _ := NewServiceList(ServiceInput{State: pipeline.State{InForce: p}}) // fails only without a plan
 	list.Faults = problems
 	return ServiceTable{ServiceList: list, None: "no Service"}
 }
 
-// NewServiceList returns the list of all Services. NewServiceList returns an error while there is no plan.
+// NewServiceList returns the list of all Services, or an error while there is no plan.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
 	p, _, err := inForce(&in.State)
@@ -131,8 +134,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of parts of manifests that are not usable objects. documents clears Object, because
-// the place of the fault already names the part.
+// documents returns the faults of manifest documents that are not usable objects. documents clears Object, because
+// the position in the fault already identifies the document.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument.String() {
@@ -162,7 +165,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 	return item
 }
 
-// judge sets the state of an item, and adds the faults that explain the state.
+// judge sets the state of an item and adds the faults that explain the state.
 func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
 	object, planned := key.Object(), l.State.Plan.Of(item.Namespace, item.Name)
@@ -184,7 +187,7 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 	switch {
 	case known == nil && l.State.Snapshot != nil:
 		add(ServiceRemoved, waiting)
-	case known == nil: // right after a reload, the sources have listed nothing yet
+	case known == nil: // immediately after a reload, the sources have not listed any objects yet
 	case len(served) == 0 && len(planned) > 0:
 		if l.refused[object] == nil {
 			add(ServiceNotYet, waiting)
@@ -210,9 +213,9 @@ func (l *lister) sourceOf(s *source.Service) string {
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }
 
-// count sets the numbers of endpoints, and returns a fault for each dead endpoint. If the Service is served, count
-// ignores the slices of families that are not served. If no source has the Service, count treats all its endpoints in
-// the kernel as ready.
+// count sets the numbers of endpoints, and returns a fault for each dead endpoint. If Edgeway serves the Service,
+// count ignores slices of families that Edgeway does not serve. If no source contains the Service, count treats all
+// of its endpoints in the kernel as ready.
 func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
 	for _, sp := range served {
@@ -246,7 +249,7 @@ func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.S
 	return dead
 }
 
-// failing returns a fault for each port at which a ready endpoint does not answer.
+// failing returns a fault for each port on which a ready endpoint does not respond.
 func (l *lister) failing(s *source.EndpointSlice, e *source.Endpoint) (out []fault.Fault) {
 	if l.Dead.Len() == 0 || !e.Ready {
 		return nil
@@ -298,7 +301,7 @@ func servedAddrs(served []*plan.ServicePort) []netip.Addr {
 	return out
 }
 
-// servedPorts returns each port once, although a port has one ServicePort for each family.
+// servedPorts returns each port once, although a port has a ServicePort for each family.
 func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	out := []ServiceItemPort{}
 	for i, sp := range served {
@@ -317,8 +320,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only returns the list with the Services of a namespace, or with the one Service "namespace/name". Only returns an
-// error if that Service does not exist.
+// Only returns the list of the Services in a namespace, or of the one Service "namespace/name". Only returns an error
+// if that Service does not exist.
 func (v ServiceList) Only(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {
@@ -336,7 +339,7 @@ func (v ServiceList) Only(filter string) (ServiceList, error) {
 	return v, nil
 }
 
-// Problems returns the list with only the Services whose state is not ok.
+// Problems returns a list of only the Services whose state is not ok.
 func (v ServiceList) Problems() ServiceList {
 	return v.where(func(i *ServiceItem) bool { return i.State != ServiceIsServed })
 }

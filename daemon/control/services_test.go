@@ -25,7 +25,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// serving returns a Service with a port 80/TCP and an EndpointSlice. An endpoint that begins with "-" is not ready.
+// serving returns a Service with a port 80/TCP and an EndpointSlice. A "-" before an endpoint means that the endpoint
+// is not ready.
 func serving(name, clusterIP string, endpoints ...string) *tracker.Service {
 	svc := &tracker.Service{Spec: &source.Service{
 		Namespace: "shop", Name: name, Manifest: true, ClusterIPs: addrs(clusterIP),
@@ -220,7 +221,7 @@ func TestServicesByName(t *testing.T) {
 	}
 }
 
-// Right after a reload, the sources have listed no objects yet, and the previous plan is in force.
+// Immediately after a reload, the sources have not listed any objects yet, and the previous plan is in force.
 func TestServicesAfterAReload(t *testing.T) {
 	if _, err := NewServiceList(ServiceInput{}); err == nil {
 		t.Error("without a plan there is a list")
@@ -232,7 +233,7 @@ func TestServicesAfterAReload(t *testing.T) {
 	}
 }
 
-// healthy returns a state with Services of both sources that have many addresses and ports.
+// healthy returns a state with Services from both sources, with many addresses and ports.
 func healthy() ServiceInput {
 	web := serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	web.Spec.Ports[0].NodePort = 30080
@@ -257,14 +258,15 @@ func TestServicesText(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "services_one.txt", printed(ServiceTable{ServiceList: one}, columns, false))
-	// If the last column does not fit, it gets lines of its own.
+	// If the last column is too narrow, its text moves to separate lines.
 	long := serving("a-service-whose-name-is-quite-long", "2001:db8:1234:5678:9abc:def0:1234:5678")
 	other := serving("web", "fd00::1", "10.1.0.1")
 	golden(t, "services_ipv6.txt", printed(ServiceTable{ServiceList: listed(t, planned(long, other))}, columns, false))
 	if got := printed(ServiceTable{None: "no Service"}, columns, false); got != "no Service\n" {
 		t.Errorf("an empty list is %q", got)
 	}
-	// A program gets the verdict, the header, one line for each Service, and a fault of a document with its fix.
+	// The output for a program consists of the verdict, the header, one line for each Service, and a document's fault
+	// with its fix.
 	if n := strings.Count(printed(ServiceTable{ServiceList: bad}, 0, false), "\n"); n != len(bad.Items)+4 {
 		t.Errorf("%d lines for %d Services", n, len(bad.Items))
 	}

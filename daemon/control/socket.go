@@ -14,13 +14,13 @@ import (
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
-// ErrRunning reports that another daemon owns the socket.
+// ErrRunning means that another daemon owns the socket.
 var ErrRunning = errors.New("another edgeway daemon is running")
 
-// lockSuffix is the end of the name of a lock file.
+// lockSuffix is the suffix of a lock file's name.
 const lockSuffix = ".lock"
 
-// socket is the bound socket and the lock that proves its ownership.
+// socket is the bound socket, together with the lock that proves its ownership.
 type socket struct {
 	net.Listener
 	path string
@@ -29,9 +29,9 @@ type socket struct {
 
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// A lock file beside the socket decides between two daemons that start at the same time. The kernel releases the lock
-// when the process ends. bind creates the socket in a private directory and then moves it, because no other user must
-// be able to connect before the mode of the socket is set, whatever the umask is. The group of the socket is the group
+// A lock file next to the socket decides between two daemons that start at the same time. The kernel releases the
+// lock when the process exits. bind creates the socket in a private directory and then moves it, because no other
+// user may connect before the mode of the socket is set, whatever the umask is. The group of the socket is the group
 // of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -49,14 +49,14 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockFolder is the directory of the lock files, one for each network namespace. Only root and the owner of this
-// directory can write to it. An abstract socket cannot replace the lock file, because any user could bind that
-// socket.
+// lockFolder is the directory of the lock files, one for each network namespace. Only root and the owner of the
+// directory can create files in the directory. An abstract socket cannot replace the lock file, because any user
+// could bind that socket.
 const lockFolder = "/run/edgeway"
 
 // LockNamespace locks the network namespace of the process, because two daemons with different sockets would keep
 // repairing each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process
-// cannot use lockFolder, for example in a unit that the operator wrote, LockNamespace locks nothing.
+// cannot use lockFolder, for example in a custom unit, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -66,14 +66,14 @@ func lockNamespace(flags int) (io.Closer, error) {
 		return io.NopCloser(nil), nil
 	}
 	if flags&os.O_CREATE != 0 {
-		_ = os.MkdirAll(lockFolder, 0o755) // without the folder, acquire fails
+		_ = os.MkdirAll(lockFolder, 0o755) // after an error, acquire fails
 	}
 	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
 	if errors.Is(err, ErrRunning) {
 		return nil, fmt.Errorf("%w in this network namespace (lslocks | grep %s shows its process)", ErrRunning, filepath.Base(path))
 	}
-	if lock == nil { // the file cannot be created or opened
+	if lock == nil { // the file could not be created or opened
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t
@@ -83,16 +83,16 @@ func lockNamespace(flags int) (io.Closer, error) {
 	return lock, nil
 }
 
-// Close removes the socket and releases the lock. The lock file stays, because otherwise two daemons could lock two
+// Close removes the socket and releases the lock. The lock file remains, because otherwise two daemons could lock two
 // different files of the same name.
 func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-// LockOut keeps daemons from starting with this socket or in this network namespace until release is called. LockOut
-// returns ErrRunning while a daemon holds one of the locks. A daemon that is stopped or hung does not answer, but
-// holds its lock until it ends. If no daemon has ever started, there is no lock file, and LockOut creates none,
-// because the daemon's user could not lock a file that root owns.
+// LockOut prevents daemons from starting with this socket or in this network namespace until release is called.
+// LockOut returns ErrRunning while a daemon holds one of the locks. A stopped or hung daemon does not respond, but
+// holds its lock until it exits. If no daemon has ever started, there is no lock file. LockOut does not create the
+// file, because the daemon's user could not lock a file that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
@@ -118,7 +118,7 @@ func LockOut(path string) (release func(), err error) {
 }
 
 // listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
-// answer.
+// respond.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -133,7 +133,7 @@ func listenerOf(path string) int {
 }
 
 func acquire(path string, flags int) (*os.File, error) {
-	// Root must not follow a link that the daemon's user created.
+	// Root must not follow a symbolic link that the daemon's user created.
 	f, err := os.OpenFile(path, flags|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -154,7 +154,7 @@ func listen(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s answers: %w", path, ErrRunning)
 	}
-	// The name is short because a socket address holds at most 107 bytes.
+	// The directory has a short name, because the address of a Unix socket holds at most 107 bytes.
 	private, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // the listener would try to remove the old name
+	listener.SetUnlinkOnClose(false) // the listener would try to remove the old path
 	err = os.Chmod(addr.Name, 0o660)
 	if err == nil {
 		err = os.Rename(addr.Name, path)

@@ -13,10 +13,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxProblems bounds the list of problems in a Status. The number of problems is always complete.
+// maxProblems is the maximum number of problems in a Status. The total number of problems is always correct.
 const maxProblems = 50
 
-// Status is the state of the daemon at one moment. A client gets only the fields of State that have JSON names.
+// Status is the state of the daemon at one point in time. Clients receive only the fields of State that have JSON
+// names.
 type Status struct {
 	Version  string    `json:"version"`
 	Revision string    `json:"revision,omitempty"`
@@ -24,7 +25,7 @@ type Status struct {
 	Started  time.Time `json:"started"`
 	Config   string    `json:"config"`
 
-	// Health is healthy, degraded (connections fail although the rules are right) or unhealthy.
+	// Health is healthy, degraded (connections fail although the rules are correct) or unhealthy.
 	Health  health.State `json:"state"`
 	Summary string       `json:"summary"`
 	health.Report
@@ -35,7 +36,8 @@ type Status struct {
 
 	pipeline.State
 	Counts pipeline.Counts `json:"counts"` // of the plan in the kernel
-	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node for the host.
+	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node object for
+	// the host.
 	Node       *plan.Node `json:"node,omitempty"`
 	Zone       string     `json:"zone,omitempty"`
 	NodeObject bool       `json:"nodeObject"`
@@ -45,12 +47,12 @@ type Status struct {
 	// Checks is absent if no endpoints are checked, and FastPath is absent if there is no fast path.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	// Shortcut says how many connections take the backend's shortcut. Shortcut is absent if the backend has no
+	// Shortcut states how many connections use the backend's shortcut. Shortcut is absent if the backend has no
 	// shortcut.
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the number of faults of objects, and the first of these faults.
+// StatusProblems holds the number of faults of objects, and the first faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
 	First []fault.Fault `json:"first"` // at most 50
@@ -62,18 +64,18 @@ type StatusSource struct {
 	source.Status
 }
 
-// LastKnown is the state of the sources that is saved on disk.
+// LastKnown describes the saved state of the sources.
 type LastKnown struct {
-	// Serving reports whether the daemon serves the state on disk.
+	// Serving reports whether the daemon serves the saved state.
 	Serving bool `json:"serving"`
-	// SavedAt is the time when the state was written. SavedAt is absent if there is no state on disk.
+	// SavedAt is the time when the state was saved. SavedAt is absent if there is no saved state.
 	SavedAt time.Time `json:"savedAt,omitzero"`
 }
 
-// StatusChecks counts the endpoints that are checked.
+// StatusChecks holds the numbers of checked and dead endpoints.
 type StatusChecks struct {
 	Endpoints int `json:"endpoints"`
-	Dead      int `json:"dead"` // the endpoints that do not answer
+	Dead      int `json:"dead"` // the endpoints that do not respond
 }
 
 // StatusFastPath holds the connections that take the fast path instead of the rules.
@@ -83,7 +85,7 @@ type StatusFastPath struct {
 	Err string `json:"error,omitempty"`
 }
 
-// NewStatus returns the part of a Status that follows from the pipeline and the health report.
+// NewStatus returns a Status with the fields that depend only on the pipeline and the health report.
 func NewStatus(state pipeline.State, report health.Report) Status {
 	problems := state.Problems()
 	s := Status{
@@ -94,7 +96,7 @@ func NewStatus(state pipeline.State, report health.Report) Status {
 		},
 	}
 	s.Faults = append([]fault.Fault{}, s.Faults...)
-	// Right after a reload, the plan in force is the only plan.
+	// Immediately after a reload, the plan in force is the only plan.
 	if p := cmp.Or(state.Plan, state.InForce); p != nil {
 		s.Node = p.Node
 	}

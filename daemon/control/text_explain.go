@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Print prints the verdict and then the reasons.
+// Print prints the verdict, followed by the reasons.
 func (e Explanation) Print(p *text.Screen) {
 	p.Verdict(e.severity(), e.Verdict+":", e.Reason)
 	p.Fix(e.Fix)
@@ -72,7 +72,7 @@ func rows(p *text.Screen, heading string, texts ...string) {
 	}
 }
 
-// after returns a text with a prefix, or "" if the text is empty.
+// after returns the text preceded by the prefix, or "" if the text is empty.
 func after(prefix, text string) string {
 	if text == "" {
 		return ""
@@ -80,7 +80,7 @@ func after(prefix, text string) string {
 	return prefix + text
 }
 
-// list joins values with commas, or returns none.
+// list joins values with commas, or returns none if there are no values.
 func list[T any](values []T, none string) string {
 	if len(values) == 0 {
 		return none

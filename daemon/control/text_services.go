@@ -10,13 +10,13 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceTable prints a ServiceList as a table with a line for each Service.
+// ServiceTable prints a ServiceList as a table with one line for each Service.
 type ServiceTable struct {
 	ServiceList
 
 	// Wide adds columns for the type, the source and the counts.
 	Wide bool `json:"-"`
-	// None is printed instead of an empty table.
+	// None is the text to print instead of an empty table.
 	None string `json:"-"`
 }
 
@@ -26,8 +26,8 @@ const (
 	wideCell   = 60
 )
 
-// Print prints the table, and then the faults of the list. If the table has one Service, the faults of that Service
-// follow.
+// Print prints the table, followed by the faults of the list. If the table contains a single Service, Print also
+// prints the faults of that Service.
 func (t ServiceTable) Print(p *text.Screen) {
 	faults, others := slices.Clone(t.Faults), t.Faults
 	rows := [][]string{{"NAMESPACE/NAME", "ADDRESSES", "PORTS", "READY/ALL", "STATE"}}
@@ -56,7 +56,7 @@ func (t ServiceTable) Print(p *text.Screen) {
 	}
 }
 
-// verdict returns a summary with the number of Services that are served without a fault.
+// verdict returns a summary with the number of Services that Edgeway serves without a fault.
 func (t ServiceTable) verdict(ok int) string {
 	out := t.None
 	if n := len(t.Items); n > 0 {
@@ -88,7 +88,7 @@ func (t ServiceTable) row(s *ServiceItem) []string {
 	return row
 }
 
-// String returns "80/TCP", or "80:30080/TCP" with a NodePort, as kubectl prints it.
+// String returns "80/TCP", or "80:30080/TCP" with a NodePort, as kubectl prints ports.
 func (p ServiceItemPort) String() string {
 	port := strconv.Itoa(int(p.Port))
 	switch {
@@ -100,8 +100,8 @@ func (p ServiceItemPort) String() string {
 	return port + "/" + p.Protocol
 }
 
-// state returns the state in words, with the first reason. state omits the reason for a single Service, because all
-// reasons follow the table.
+// state returns the state in words, with the first reason. state omits the reason if the table contains a single
+// Service, because all reasons follow the table.
 func (t ServiceTable) state(s *ServiceItem) string {
 	out := strings.ReplaceAll(string(s.State), "-", " ")
 	if len(s.Faults) == 0 || len(t.Items) == 1 {
@@ -119,7 +119,7 @@ func (t ServiceTable) state(s *ServiceItem) string {
 	return out
 }
 
-// shortList joins values up to a size and appends the number of the omitted values, as in "10.96.0.10,+2".
+// shortList joins values up to a size and appends the number of omitted values, as in "10.96.0.10,+2".
 func shortList[T any](values []T, size int) string {
 	var out strings.Builder
 	for i, v := range values {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Print prints the verdict, the faults, and then the served Services and the state of each part.
+// Print prints the verdict, the faults, the served Services, and then the state of each component.
 func (s Status) Print(p *text.Screen) {
 	worst, verdict, reason := s.verdict()
 	p.Verdict(worst, fmt.Sprintf("edgeway %s: %s", s.Version, verdict), reason)
@@ -158,7 +158,7 @@ func (s Status) node(p *text.Screen) {
 		return
 	}
 	name := s.Node.Name + after(", zone ", s.Zone)
-	// Right after a reload, the objects are not known yet.
+	// Immediately after a reload, the objects are not known yet.
 	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {
 		name += ", no Node object"

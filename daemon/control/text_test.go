@@ -34,7 +34,7 @@ const columns = 80
 
 type answer interface{ Print(*text.Screen) }
 
-// printed returns an answer as text. If the width is 0, no line is wrapped.
+// printed returns an answer as text. If the width is 0, the Screen wraps no lines.
 func printed(a answer, width int, verbose bool) string {
 	var out strings.Builder
 	s := text.NewScreen(&out, width, false)
@@ -168,7 +168,7 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 	})
 }
 
-// A source that answers with an error is not reported as unreachable.
+// A source whose server returns an error is not reported as unreachable.
 func TestASourceThatRefuses(t *testing.T) {
 	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}}), 0, false)
 	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: answers"} {
@@ -188,8 +188,8 @@ func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 	}
 }
 
-// Right after a reload, there are neither objects nor a plan of the new configuration, so Status takes the names from
-// the plan in force.
+// Immediately after a reload, there are neither objects nor a plan of the new configuration. Status therefore uses
+// the names from the plan in force.
 func TestStatusHasTheNamesRightAfterAReload(t *testing.T) {
 	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

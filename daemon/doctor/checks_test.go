@@ -19,7 +19,7 @@ import (
 
 func TestTableOfConnections(t *testing.T) {
 	h, f := testHost()
-	wants(t, h, "conntrack") // conntrack is not loaded
+	wants(t, h, "conntrack") // the conntrack module is not loaded
 	f.set("netfilter/nf_conntrack_max", "1000")
 	for count, want := range map[string]string{
 		"10":  "ok: the connection tracking table has 10 entries, the limit is 1000",
@@ -49,7 +49,7 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
 	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "cannot query the daemon: no permission")
-	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // and not "no daemon answers"
+	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // rather than "no daemon answers"
 	h.Unasked = fault.Fault{}
 	h.PID = 7
 	wants(t, h, "daemon", "problem: ")
@@ -112,15 +112,15 @@ func TestAPIServerAndClock(t *testing.T) {
 	wants(t, h, "api-server", "problem: … connection refused … | ip route get 192.0.2.9")
 }
 
-// The check judges each origin separately, as explain does, so a frontend that works does not hide another frontend
-// that drops connections.
+// Like explain, the check judges each origin separately, so a working frontend does not hide another frontend that
+// drops connections.
 func TestServicesThatDropForSome(t *testing.T) {
 	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
 	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
 	wants(t, h, "services", `warning: … default/local/TCP (IPv4) from other hosts and this host are dropped … | node.local_policy = "cluster"`)
-	h.NodeObject = true // node.local_policy is only for hosts without a Node object
+	h.NodeObject = true // node.local_policy applies only to hosts without a Node object
 	wants(t, h, "services", "warning: … | have an endpoint on this host, or give the Service the traffic policy Cluster")
 	clusterIP.Routes = forward(plan.ClusterPool)
 	h.Plan.Services[0].Frontends = []plan.Frontend{clusterIP, nodePort}

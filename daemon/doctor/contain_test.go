@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// After a panic, the rounds continue and find a fault that began during the pause.
+// After a panic, Rounds continues and finds a fault that began during the pause.
 func TestRoundsAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()

@@ -13,12 +13,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// daemon returns the faults that the daemon reports, without those of the other checks. If no daemon runs, daemon
-// returns the faults that the sources report on this host.
+// daemon returns the faults that the daemon reports, except the faults that the other checks find. If no daemon runs,
+// daemon returns the faults that the sources report on this host.
 func daemon(_ context.Context, h *Host) []fault.Fault {
 	const details = "edgeway status"
 	var out []fault.Fault
-	others := []string{kube.ClockID, kube.RangesID} // the check api-server reports these
+	others := []string{kube.ClockID, kube.RangesID} // the check api-server reports these faults
 	for _, c := range Checks() {
 		others = append(others, c.Name)
 	}
@@ -52,7 +52,7 @@ func orElse(text, instead string) string {
 	return text
 }
 
-// AsRoot is the fix for a check that needs root's permissions.
+// AsRoot is the fix for a check that requires root's permissions.
 const AsRoot = "sudo edgeway doctor"
 
 func backend(ctx context.Context, h *Host) []fault.Fault {
@@ -83,14 +83,14 @@ func backend(ctx context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// The systemd unit, the administrator's directory of units, and the package's directory of examples.
+// The systemd unit, the administrator's directory for units, and the package's directory of examples.
 const (
 	unitName   = "edgeway.service"
 	ownUnits   = "/etc/systemd/system"
 	shareFiles = "/usr/share/edgeway"
 )
 
-// dropIn reports a problem if the unit is installed without the drop-in that the backend needs.
+// dropIn reports a problem if the installed unit lacks the drop-in that the backend needs.
 func dropIn(_ context.Context, h *Host) []fault.Fault {
 	folders := []string{ownUnits, "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 	has := func(name string) bool {

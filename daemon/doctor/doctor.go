@@ -1,7 +1,7 @@
-// Package doctor finds out why connections to Services fail on this host although Edgeway's rules are right.
+// Package doctor finds out why connections to Services fail on this host although Edgeway's rules are correct.
 //
 // A Check inspects one aspect of the host and returns findings with their fixes. "edgeway doctor" runs all checks,
-// with or without a running daemon. The daemon repeats the cheap checks (Rounds) and reports their findings as its
+// whether or not a daemon is running. The daemon repeats the cheap checks (Rounds) and reports their findings as its
 // conditions.
 package doctor
 
@@ -18,13 +18,13 @@ import (
 type Check struct {
 	// Name is the ID of the check's findings and of the daemon's condition, in kebab-case.
 	Name string
-	// Cheap reports whether the check takes only some milliseconds and queries only the kernel.
+	// Cheap reports whether the check takes only a few milliseconds and queries only the kernel.
 	Cheap bool
 	// Run returns no finding if there is nothing to inspect. A finding may have an ID other than Name.
 	Run func(context.Context, *Host) []fault.Fault
 }
 
-// Checks returns all checks. The manual page edgeway(8) describes each of them.
+// Checks returns all checks. The manual page edgeway(8) describes each check.
 func Checks() []Check {
 	return []Check{
 		{Name: "daemon", Run: daemon},
@@ -42,13 +42,13 @@ func Checks() []Check {
 	}
 }
 
-// Cheap returns the checks that the daemon runs itself.
+// Cheap returns the checks that the daemon itself runs.
 func Cheap() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime bounds one check. Information that has not arrived by then, such as an answer of the API server, counts
-// as missing.
+// checkTime limits the time of one check. Information that has not arrived by then, such as a response from the API
+// server, counts as missing.
 const checkTime = 20 * time.Second
 
 // Look runs the checks and returns their findings, the worst first.
@@ -65,7 +65,8 @@ func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	return all
 }
 
-// look runs the check. If the check could not inspect the host, look returns an error, and the findings mean nothing.
+// look runs the check. If look returns an error, the check could not inspect the host, and the findings are
+// meaningless.
 func (c Check) look(ctx context.Context, h *Host) ([]fault.Fault, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// network is an address range of endpoints, as large as the range that a node usually has for its pods. All endpoints
-// of a network usually share one route.
+// network is an address range of endpoints. The range is as large as the usual pod range of a node. All endpoints of
+// a network usually share one route.
 type network struct {
 	to   netip.Prefix // a single address if only one endpoint is known
 	addr netip.Addr

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Facts that the daemon sends through its socket arrive unchanged, including every detail of the plan.
+// A client of the daemon's socket receives the facts unchanged, including every detail of the plan.
 func TestFactsPassTheSocket(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, AllowFrom: []netip.Prefix{}, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Pool: plan.LocalPool, SNAT: true}, {}}}
 	svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), nodePort}, "10.244.1.11:8080")
@@ -58,7 +58,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Every check has a name, and edgeway(8) lists this name, with an asterisk if the daemon runs the check itself.
+// Every check has a name, and edgeway(8) lists that name, with an asterisk if the daemon itself runs the check.
 func TestChecksHaveNames(t *testing.T) {
 	manual := inTheManual(t)
 	seen := map[string]bool{}
@@ -75,13 +75,13 @@ func TestChecksHaveNames(t *testing.T) {
 	if len(Cheap()) == 0 || len(Cheap()) == len(Checks()) {
 		t.Errorf("%d of %d checks are cheap", len(Cheap()), len(Checks()))
 	}
-	delete(manual, "clock") // a finding of api-server
+	delete(manual, "clock") // a finding of the check api-server
 	if len(manual) > 0 {
 		t.Errorf("edgeway(8) lists what is no check: %v", manual)
 	}
 }
 
-// inTheManual returns the checks that edgeway(8) lists, and whether each name has an asterisk.
+// inTheManual returns the names of the checks in edgeway(8). A value is true if the name has an asterisk.
 func inTheManual(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
@@ -102,7 +102,7 @@ func inTheManual(t *testing.T) map[string]bool {
 	return names
 }
 
-// If nothing is known about a host, as before the first plan, no check reports a problem.
+// If the state of a host is unknown, as before the first plan, no check reports a problem.
 func TestNothingKnownIsNoProblem(t *testing.T) {
 	h, _ := testHost()
 	h.Facts = Facts{}

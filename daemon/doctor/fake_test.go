@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fake is a System in memory. While Rounds run, a test must call edit to change the fake.
+// fake is an in-memory System. While Rounds runs, a test must call edit to change the fake.
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
@@ -88,7 +88,7 @@ func frontend(kind plan.FrontendKind, a string) plan.Frontend {
 	return plan.Frontend{Kind: kind, Addr: addr(a), Port: 80, Routes: forward(plan.ClusterPool)}
 }
 
-// servicePort returns a ServicePort whose frontends lead to the endpoints.
+// servicePort returns a ServicePort whose frontends forward to the endpoints.
 func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4, Frontends: frontends}
 	for _, e := range endpoints {
@@ -100,7 +100,7 @@ func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *p
 	return svc
 }
 
-// testHost returns a host without faults that has one network, a default route and the Services.
+// testHost returns a host without faults. The host has one network, a default route and the Services.
 func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	f := &fake{
 		files: map[string]string{},
@@ -128,8 +128,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run runs the check with this name and returns its findings as lines: the severity, the message and, after " | ",
-// the fix.
+// run runs the check with the given name and returns the findings as lines: the severity, the message and, after " |
+// ", the fix.
 func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })
@@ -149,8 +149,8 @@ func run(t testing.TB, h *Host, name string) (lines []string) {
 	return lines
 }
 
-// wants compares the findings of a check with the wanted lines in any order. A finding matches a line if it contains
-// all parts of the line between " … ".
+// wants compares the findings of a check with the wanted lines, in any order. A finding matches a line if the finding
+// contains every text between the " … " separators.
 func wants(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
 	got := run(t, h, name)

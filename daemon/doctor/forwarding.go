@@ -20,10 +20,11 @@ const (
 	interfaces6 = "net.ipv6.conf."
 )
 
-// sysctlPath returns the file of a sysctl. The key must not name an interface, because such a name may contain dots.
+// sysctlPath returns the path of a sysctl's file. The key must not contain an interface name, because that name may
+// contain dots.
 func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
-// interfaceSetting returns the file of an interface's sysctl, and its name for sysctl(8).
+// interfaceSetting returns the path of the file for an interface's sysctl, and the sysctl's name for sysctl(8).
 func interfaceSetting(device, key string) (path, name string) {
 	path = sysctlPath(interfaces6) + device + "/" + key
 	if name = interfaces6 + device + "." + key; strings.Contains(device, ".") {
@@ -32,7 +33,7 @@ func interfaceSetting(device, key string) (path, name string) {
 	return path, name
 }
 
-// number reads a file that holds one number.
+// number reads a file that contains one number.
 func (h *Host) number(path string) (int, error) {
 	text, err := h.Read(path)
 	if err != nil {
@@ -60,13 +61,13 @@ func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed: with accept_ra=1, a router
-// ignores router advertisements and would lose its default route if an advertisement added that route (Linux,
-// ip-sysctl).
+// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed, because a router with
+// accept_ra=1 ignores router advertisements (Linux, ip-sysctl). The host would lose a default route that an
+// advertisement added.
 func forwarding6(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
-		links, _ := h.Advertised() // if this fails, the fix does not set accept_ra
+		links, _ := h.Advertised() // after an error, the fix does not set accept_ra
 		for _, device := range links {
 			path, name := interfaceSetting(device, "accept_ra")
 			if n, err := h.number(path); err == nil && n == 1 {
@@ -81,7 +82,7 @@ func (h *Host) serves(family plan.Family) bool {
 	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
 }
 
-// everything returns the prefix of all addresses of a family.
+// everything returns the prefix that contains all addresses of a family.
 func everything(family plan.Family) netip.Prefix {
 	if family == plan.IPv4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -115,8 +116,9 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded names a frontend whose connections this host must forward. needed is set if clients reach the frontend
-// only through this host, and useful if other hosts may have a route to the frontend through this host.
+// forwarded returns the name of a frontend whose connections this host must forward. needed is set if clients reach
+// the frontend only through this host. useful is set if other hosts may have a route to the frontend through this
+// host.
 func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {
@@ -135,8 +137,8 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	return "", useful
 }
 
-// clients names the clients that reach endpoints on other hosts through a frontend, or returns "" if there are none.
-// must reports whether these clients always come through this host.
+// clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there are
+// none. must reports whether the clients always connect through this host.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
@@ -156,7 +158,7 @@ func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, mus
 	return " from outside", h.held(f.Addr)
 }
 
-// describe returns a text such as "NodePort 30080" or "ClusterIP 10.96.0.10:80".
+// describe returns text such as "NodePort 30080" or "ClusterIP 10.96.0.10:80".
 func describe(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return fmt.Sprintf("%s %d", f.Kind, f.Port)

@@ -14,41 +14,42 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Host is the state that the checks inspect. A nil function means that this host lacks what the function would query.
+// Host is the state that the checks inspect. A function is nil if this host lacks the facility that the function
+// queries.
 type Host struct {
 	Config *config.Config
 	Facts
 	System
-	// Unasked is the reason why a daemon that may run did not answer. Unasked is the zero Fault if the daemon
-	// answered or none runs.
+	// Unasked is the reason why a daemon that may be running did not respond. Unasked is the zero Fault if the daemon
+	// responded or no daemon is running.
 	Unasked fault.Fault
-	// Unprivileged reports whether this process lacks the privileges to inspect everything.
+	// Unprivileged reports whether this process lacks some of the privileges that the checks need.
 	Unprivileged bool
 	// Backend is the configured backend on this host. BackendErr is the reason why the backend could not be
 	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that programs the kernel, or would: Backend or its fallback.
+	// Serving is the backend that programs the kernel, or that a daemon would use: Backend or its fallback.
 	Serving proxiers.Component
 	// Contact queries the API server in the same way as the daemon.
 	Contact func(context.Context) (kube.Contact, error)
 	// Rules checks the rules of other programs. Rules must not be called concurrently.
 	Rules func(context.Context, firewall.Question) []fault.Fault
-	// Lookups bounds the endpoints and the addresses of Services whose routes are looked up.
+	// Lookups limits the number of endpoints and Service addresses whose routes are looked up.
 	Lookups int
-	// filteredBefore is the number of packets that the reverse path filter had dropped some minutes ago, or 0.
+	// filteredBefore is the number of packets that the reverse path filter had dropped a few minutes ago, or 0.
 	filteredBefore int
 }
 
-// Facts are the state that a daemon reports, or the state of its sources if no daemon runs.
+// Facts holds the state that a daemon reports or, if no daemon runs, the state of the daemon's sources.
 type Facts struct {
 	PID int `json:"pid,omitempty"` // 0 if no daemon runs
-	// Plan is the plan in the kernel, or else the next plan, or nil if there is none.
+	// Plan is the plan in the kernel, or else the next plan, or nil if there is neither.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
-	// NodeObject reports whether the cluster has a Node for this host, to which endpoints may belong.
+	// NodeObject reports whether the cluster has a Node object for this host, to which endpoints may belong.
 	NodeObject bool `json:"nodeObject,omitempty"`
-	// Faults holds the faults that the daemon reports, or else the faults of the sources.
+	// Faults holds the faults that the daemon reports or, if no daemon runs, the faults of the sources.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
@@ -56,17 +57,17 @@ type Facts struct {
 type System interface {
 	// Read returns the content of a file without surrounding white space.
 	Read(path string) (string, error)
-	// Way returns the route of packets that this host sends to an address. The error wraps the kernel's error:
-	// ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for routes of the types unreachable,
-	// blackhole and prohibit.
+	// Way returns the route of packets that this host sends to an address. The error wraps the kernel's error. The
+	// kernel returns ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for routes of the types
+	// unreachable, blackhole and prohibit.
 	Way(to netip.Addr) (nodeinfo.Way, error)
-	// Links returns the names of the interfaces that are up, except for the loopback interface.
+	// Links returns the names of all interfaces that are up, except the loopback interface.
 	Links() ([]string, error)
-	// Advertised returns the interfaces of the IPv6 default routes that came from router advertisements.
+	// Advertised returns the interfaces of the IPv6 default routes that router advertisements added.
 	Advertised() ([]string, error)
 }
 
-// node returns the plan's node, or an empty node without a plan.
+// node returns the plan's node, or an empty node if there is no plan.
 func (h *Host) node() *plan.Node {
 	if h.Plan == nil || h.Plan.Node == nil {
 		return &plan.Node{}
@@ -82,7 +83,7 @@ func (h *Host) servicePorts() []*plan.ServicePort {
 	return h.Plan.Services
 }
 
-// held reports whether a is an address of the host.
+// held reports whether the address a is the host's own.
 func (h *Host) held(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(h.node().HostAddrs, a, netip.Addr.Compare)
 	return found

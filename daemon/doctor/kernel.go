@@ -14,7 +14,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 )
 
-// Kernel is the System of the network namespace that the calling thread is in.
+// Kernel is the System that inspects the network namespace of the calling thread.
 type Kernel struct{}
 
 // Read implements System.
@@ -51,7 +51,7 @@ func (Kernel) Advertised() ([]string, error) {
 	var out []string
 	for _, r := range found {
 		if r.Gw == nil {
-			continue // a prefix on the link
+			continue // the route leads to a prefix on the link
 		}
 		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil && !slices.Contains(out, link.Attrs().Name) {
 			out = append(out, link.Attrs().Name)

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace that ends with the test's thread. v0 and v1 are the ends of a veth pair.
+// lab is a network namespace that exists until the test's thread exits. v0 and v1 are the ends of a veth pair.
 type lab struct {
 	testing.TB
 	*Host
@@ -23,7 +23,7 @@ type lab struct {
 
 func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -43,7 +43,8 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// mends verifies that a check reports the problems, and that it reports none after the test ran the printed fixes.
+// mends fails the test unless the check reports the problems, and no longer reports them after the suggested fixes
+// have run.
 func (l *lab) mends(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
@@ -72,7 +73,7 @@ func (l *lab) mends(check string, words ...string) {
 	}
 }
 
-// The checks find faults of a real kernel, and the printed commands fix them.
+// The checks find faults of a real kernel, and the suggested commands fix these faults.
 func TestCommandsMend(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	l := newLab(t,
@@ -120,7 +121,7 @@ func TestAForbiddenWayAndALinkThatIsDownAreFound(t *testing.T) {
 	}
 }
 
-// mendless requires exactly one problem of a check. The test does not run the fix.
+// mendless fails the test unless the check reports exactly one problem. mendless does not run the fix.
 func (l *lab) mendless(check, words string) {
 	l.Helper()
 	wants(l.TB, l.Host, check, "problem: … "+words)

@@ -37,13 +37,13 @@ func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
 			wants(t, h, "ip-forward", "ok: … net.ipv4.ip_forward")
 			f.set("ipv4/ip_forward", "0")
 			wants(t, h, "ip-forward", c.want)
-			wants(t, h, "ipv6-forward") // there is no Service of the family
+			wants(t, h, "ipv6-forward") // the plan contains no Service of this family
 		})
 	}
 }
 
-// A host that becomes an IPv6 router ignores router advertisements and would lose its default route, so the fix also
-// sets accept_ra to 2.
+// A host that becomes an IPv6 router ignores router advertisements and would lose its default route. The fix
+// therefore sets accept_ra to 2, too.
 func TestForwardingOfIPv6KeepsTheDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
 	h, f := testHost(svc)
@@ -61,7 +61,7 @@ func TestRoutesToServices(t *testing.T) {
 	h, f := testHost(
 		servicePort("web", []plan.Frontend{
 			frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "198.51.100.7"), frontend(plan.ExternalIP, "198.51.100.8"),
-			frontend(plan.LoadBalancerIP, "192.0.2.10"), // an address of the host
+			frontend(plan.LoadBalancerIP, "192.0.2.10"), // an address of this host
 			{Kind: plan.LoadBalancerIP, Addr: addr("203.0.113.1"), Port: 80, Routes: [3]plan.Route{{}, {Verdict: plan.Reject}, {}}},
 		}, "192.0.2.50:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),
@@ -112,8 +112,8 @@ func TestRoutesToEndpoints(t *testing.T) {
 	wants(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
-// The cluster determines the number of endpoints, so each look requests at most Lookups routes from the kernel and
-// reports only a few findings.
+// The cluster determines the number of endpoints, so each run of the check looks up at most Lookups routes in the
+// kernel and reports only a few findings.
 func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {
@@ -132,7 +132,7 @@ func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
 	}
 }
 
-// Operators run a printed fix unchanged, so the fix must quote the names of interfaces.
+// Operators run a suggested fix unchanged, so the fix must quote the names of interfaces.
 func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
@@ -142,8 +142,8 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	wants(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
 }
 
-// All endpoints behind the default router cause one notice, because that router may or may not know them. Endpoints
-// with a more specific route cause no notice.
+// All endpoints behind the default router cause a single notice, because that router may or may not have routes to
+// these endpoints. Endpoints with a more specific route cause no notice.
 func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
 		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))

@@ -8,13 +8,13 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Report lists the findings of the doctor for operators and programs.
+// Report lists the doctor's findings for operators and programs.
 type Report struct {
-	// Daemon is the process ID of the daemon that was asked. Daemon is absent if no daemon runs.
+	// Daemon is the process ID of the daemon that responded. Daemon is absent if no daemon runs.
 	Daemon int `json:"daemon,omitempty"`
 	// Severity is the severity of the worst fault.
 	Severity fault.Severity `json:"severity"`
-	// Faults lists the worst fault first. A check that found nothing wrong adds a fault of the severity OK.
+	// Faults lists the worst fault first. A check without a finding adds a fault with the severity OK.
 	Faults []fault.Fault `json:"faults"`
 }
 

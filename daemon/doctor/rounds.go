@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking is locked during a look. looking guards looked and filter.
+	// looking is locked while the checks run. looking guards looked and filter.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -34,41 +34,42 @@ type RoundsOptions struct {
 	Moved <-chan struct{}
 }
 
-// The times between looks. One event, such as a new DHCP lease, changes the network in several steps, and a router
-// may see changes all the time.
+// The times between two runs of the checks. One event, such as a new DHCP lease, changes the network in several
+// steps, and a router's network may change all the time.
 const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second // the minimum time between two looks
-	// filterPeriod is the minimum time for which drops of the reverse path filter are reported.
+	afterMove    = 5 * time.Second // the minimum time between two runs
+	// filterPeriod is the minimum time for which Rounds reports drops of the reverse path filter.
 	filterPeriod = 2 * roundsPeriod
-	// faultPeriod is the time between two looks while there is a problem, because an operator who fixes the problem
+	// faultPeriod is the time between two runs while there is a problem, because an operator who fixes the problem
 	// waits for the result.
 	faultPeriod = 10 * time.Second
-	// confirmed is the time after which a new problem is checked again, which is before health.FaultLog logs it.
+	// confirmed is the delay before a new problem is checked again. The delay ends before health.FaultLog logs the
+	// problem.
 	confirmed = 5 * time.Second
 )
 
-// NewRounds returns Rounds that have not run any check yet.
+// NewRounds returns a Rounds that has not run any check yet.
 func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned reports that the kernel has a plan. Planned does not block. The first plan causes a look soon. Later plans
-// cause no extra look, because a cluster changes constantly.
+// Planned signals that the kernel has a plan. Planned does not block. The first plan soon triggers a run of the
+// checks. Later plans trigger no run, because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
-// Faults returns the current problems and notices.
+// Faults returns the problems and notices of the latest run.
 func (r *Rounds) Faults() []fault.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found
 }
 
-// atOnce is the maximum age of a look that Now does not repeat.
+// atOnce is the maximum age of a run that Now does not repeat.
 const atOnce = time.Second
 
-// Now checks the host unless a look ended a moment ago.
+// Now runs the checks unless a run started a moment ago.
 func (r *Rounds) Now(ctx context.Context) {
 	r.looking.Lock()
 	recent := time.Since(r.looked) < atOnce
@@ -77,13 +78,13 @@ func (r *Rounds) Now(ctx context.Context) {
 		return
 	}
 	select {
-	case r.asked <- struct{}{}: // Run looks again soon
+	case r.asked <- struct{}{}: // Run runs the checks again soon
 	default:
 	}
 }
 
-// Run checks the host until ctx ends. The first look follows soon after the first call of Planned, or after
-// roundsPeriod.
+// Run runs the checks repeatedly until ctx is done. The first run follows soon after the first call of Planned, or
+// after roundsPeriod.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
 	due := time.Now().Add(roundsPeriod)
@@ -129,7 +130,7 @@ func (r *Rounds) pause(fresh bool) time.Duration {
 // dropCount tracks a counter of dropped packets.
 type dropCount struct {
 	base, last int
-	since      time.Time // the time when base was taken
+	since      time.Time // the time when base was set
 }
 
 // before returns the count from one to two periods ago.
@@ -157,7 +158,7 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	}
 	now := r.find(ctx, h)
 	if ctx.Err() != nil {
-		return false // the look was interrupted
+		return false // ctx interrupted the run
 	}
 	for i := range now {
 		f := &now[i]
@@ -189,5 +190,5 @@ func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// key identifies a problem. The figures in its message may change with each look.
+// key identifies a problem. The numbers in a problem's message may change from one run to the next.
 func key(f fault.Fault) string { return f.ID + " " + f.Fix }

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onRounds runs Rounds in a synctest bubble. The test can change the host while Rounds sleep.
+// onRounds runs Rounds in a synctest bubble. The test can change the host while Rounds sleeps.
 func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{})) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
@@ -76,8 +76,8 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 	})
 }
 
-// Rounds find a fault that no event announces, such as a full table of connections, within a minute. A fault that
-// ends immediately, as during the renewal of a lease, is gone after the second look and is not logged.
+// Within a minute, Rounds finds a fault that no event announces, such as a full connection-tracking table. A fault
+// that disappears immediately, as during the renewal of a lease, is gone after the second run and is not logged.
 func TestRoundsLookEachMinuteAndAgainSoon(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
 		r.Planned()
@@ -108,7 +108,7 @@ func TestRoundsLookEachMinuteAndAgainSoon(t *testing.T) {
 	})
 }
 
-// Constant changes of routes or plans do not cause constant looks.
+// Constant changes of routes or plans do not cause constant runs of the checks.
 func TestRoundsArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		poke func(*Rounds, chan struct{})
@@ -139,7 +139,7 @@ func TestRoundsArePaced(t *testing.T) {
 	}
 }
 
-// counting counts the looks by counting the reads of a file that each look reads once.
+// counting counts the runs of the checks, by counting the reads of a file that each run reads once.
 type counting struct {
 	*fake
 	looks *int
@@ -152,7 +152,7 @@ func (c *counting) Read(path string) (string, error) {
 	return c.fake.Read(path)
 }
 
-// A problem stays in the list while the checks cannot inspect the host. Such a problem is reported neither as gone
+// A problem stays in the list while the checks cannot inspect the host. Rounds reports the problem neither as fixed
 // nor as new.
 func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
@@ -182,7 +182,7 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 	})
 }
 
-// Rounds report a notice as a notice, not as a problem.
+// Rounds reports a notice as a notice, not as a problem.
 func TestRoundsHaveNotices(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		byDefault := f.ways["0.0.0.0/0"]
@@ -197,13 +197,14 @@ func TestRoundsHaveNotices(t *testing.T) {
 	})
 }
 
-// A problem that no event announces disappears soon after an operator fixed it.
+// If no event announces the end of a problem, the problem still disappears from the list soon after an operator has
+// fixed it.
 func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
 		r.Planned()
-		time.Sleep(time.Hour + faultPeriod) // with roundsPeriod, the next look would be 50 s away
+		time.Sleep(time.Hour + faultPeriod) // with roundsPeriod, the next run would be 50 s later
 		synctest.Wait()
 		if names(r.Faults()) != "conntrack" {
 			t.Fatalf("problems %q", names(r.Faults()))
@@ -217,7 +218,7 @@ func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 	})
 }
 
-// Now finds a fault that no event announced, and a second look confirms the fault soon.
+// Now finds a fault that no event announced. A second run soon confirms the fault.
 func TestRoundsLookWhenAsked(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
@@ -238,7 +239,7 @@ func TestRoundsLookWhenAsked(t *testing.T) {
 	})
 }
 
-// Drops of the reverse path filter are reported for some minutes.
+// Rounds reports drops of the reverse path filter for a few minutes.
 func TestRoundsForgetWhatTheReversePathFilterDropped(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")

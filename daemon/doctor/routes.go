@@ -15,12 +15,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// target is a range or an address of Services that needs a route, because the kernel looks up a route before any rule
-// sees a packet of this host.
+// target is a range or an address of Services that needs a route, because the kernel looks up a route before the
+// rules process a packet of this host.
 type target struct {
 	name string // "the Service range"
 	to   netip.Prefix
-	// addr is an address of svc, and endpoint is an endpoint to which connections to addr go.
+	// addr is an address of svc, and endpoint is an endpoint that receives connections to addr.
 	addr, endpoint netip.Addr
 	svc            plan.ServicePortName
 }
@@ -40,8 +40,8 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// targets returns one target for each Service range that has a ClusterIP, and one for each address outside of the
-// ranges. targets skips addresses of this host, and addresses that reject connections of this host.
+// targets returns one target for each Service range that contains a ClusterIP, and one for each address outside of
+// the ranges. targets skips addresses of this host, and addresses that reject connections of this host.
 func (h *Host) targets() []target {
 	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {
@@ -67,7 +67,7 @@ func (h *Host) targets() []target {
 	return slices.SortedFunc(maps.Values(found), func(a, b target) int { return a.to.Compare(b.to) })
 }
 
-// String returns a text such as "the Service range 10.96.0.0/12".
+// String returns text such as "the Service range 10.96.0.0/12".
 func (t target) String() string { return t.name + " " + short(t.to) }
 
 // judge checks whether the kernel has a route for packets to the target.
@@ -87,10 +87,10 @@ func (h *Host) judge(t target) fault.Fault {
 		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
-// routeFor returns the command that adds a route or replaces a route that rejects, or "" if this host has no source
-// address. Rules replace the destination before a packet leaves, so any device that is up will do. lo is the last
-// resort: IPv6 routes through lo reject packets (ip6_route_info_create), and a forwarded packet that no rule
-// translates loops.
+// routeFor returns the command that adds a route, or that replaces a route of a rejecting type. routeFor returns ""
+// if this host has no source address. Rules replace the destination before a packet leaves, so the route may use any
+// device that is up. lo is the last resort: IPv6 routes through lo reject packets (ip6_route_info_create), and a
+// forwarded packet that no rule translates loops.
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.way(t.endpoint)
 	source := endpoint.Source
@@ -118,7 +118,8 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr returns an address of the family by which others can reach this host, or the zero Addr if there is none.
+// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if there is
+// none.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
@@ -128,8 +129,9 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// way looks up the route to an address. why is the reason why the kernel sends no packet there, or "" if the kernel
-// does. way does not check whether the link is up, because that does not matter where rules replace the destination.
+// way looks up the route to an address. why is the reason why the kernel sends no packet to the address, or "" if the
+// kernel sends packets. way does not check whether the link is up, because the state of the link does not matter
+// where rules replace the destination.
 func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	r, err := h.Way(to)
 	switch {
@@ -147,7 +149,7 @@ func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	return r, ""
 }
 
-// rejecting maps the kernel's errors for routes that reject to the types of these routes; see System.Way.
+// rejecting maps the kernel's errors for routes that reject packets to the types of these routes. See System.Way.
 var rejecting = map[syscall.Errno]string{
 	syscall.EINVAL:       "a route of type blackhole",
 	syscall.EHOSTUNREACH: "a route of type unreachable",

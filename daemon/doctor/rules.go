@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// foreignRules looks for rules of other programs that drop connections of the plan.
+// foreignRules searches for rules of other programs that drop connections to the plan's Services.
 func foreignRules(ctx context.Context, h *Host) []fault.Fault {
 	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
 		return nil

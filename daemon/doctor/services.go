@@ -37,7 +37,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// unchecked returns a hint on how to find out whether the endpoints answer, because this check makes no connections.
+// unchecked returns a hint on how to find out whether the endpoints respond, because the check makes no connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()
 	if setting == "" {
@@ -46,8 +46,8 @@ func (h *Host) unchecked() string {
 	return "; edgeway doctor --connect tries whether they answer, and with " + setting + " the daemon always does"
 }
 
-// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the daemon already
-// does.
+// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the setting is
+// already in effect.
 func (h *Host) Unchecked() string {
 	var used []string
 	if len(h.Config.Source.File.Paths) > 0 {
@@ -63,8 +63,8 @@ func (h *Host) Unchecked() string {
 	return `checks.tcp.sources = ["` + strings.Join(used, `", "`) + `"]`
 }
 
-// dropped names the clients whose connections to a ServicePort, or to some of its addresses, are dropped because no
-// endpoint is on this host.
+// dropped describes the clients whose connections to a ServicePort, or to some of its addresses, are dropped because
+// no endpoint is on this host.
 func dropped(svc *plan.ServicePort) string {
 	drops := func(origin plan.Origin) bool {
 		return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop })

@@ -9,17 +9,17 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Files and sysctls of the network namespace of the current thread.
+// Files and sysctls of the calling thread's network namespace.
 const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
 	filterKey      = "net.ipv4.conf.all.rp_filter"
-	loose          = 2 // applies to all interfaces, because the larger value counts (Linux, ip-sysctl)
+	loose          = 2 // applies to all interfaces, because the kernel uses the larger value (Linux, ip-sysctl)
 )
 
-// rpFilter reports packets that the reverse path filter dropped because they arrived on a different interface from
-// the one that leads back to their sender, as on a host with two networks. A daemon counts the packets of the last
-// minutes.
+// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to the
+// packet's sender uses another interface than the interface on which the packet arrived, as on a host with two
+// networks. A daemon counts the packets of the last few minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {
@@ -58,19 +58,19 @@ func (h *Host) counter(file, heading, name string) int {
 	return 0
 }
 
-// The fill levels of the table of connections, in percent, that cause a warning and a problem. The kernel drops new
-// connections when the table is full.
+// The fill levels of the connection-tracking table, in percent, that cause a warning and a problem. The kernel drops
+// new connections when the table is full.
 const (
 	muchUsed   = 75
 	nearlyFull = 95
 )
 
-// conntrack checks the fill level of the table of connections.
+// conntrack checks the fill level of the connection-tracking table.
 func conntrack(_ context.Context, h *Host) []fault.Fault {
 	count, err := h.number(conntrackFiles + "count")
 	limit, limitErr := h.number(conntrackFiles + "max")
 	if err != nil || limitErr != nil || limit == 0 {
-		return nil // conntrack is not loaded until a rule needs it
+		return nil // the kernel loads conntrack when a rule needs it
 	}
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
 		"  # to keep it, see hosts.md in the package's documentation"

@@ -11,17 +11,17 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// watched is a System that remembers the first error that says nothing about the host. A check that takes such an
-// error for an answer reports a fault that the host does not have.
+// watched is a System that remembers the first error that is not about the host. A check that treated such an error
+// as a result would report a fault that the host does not have.
 type watched struct {
 	System
 	err error
 }
 
-// exhausted lists the errors of a process, or a system, without free descriptors or memory.
+// exhausted lists the errors of a process or a system that has run out of descriptors or memory.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS}
 
-// routeAnswers lists the kernel's errors for an address without a route; see System.Way.
+// routeAnswers lists the kernel's errors for an address without a route. See System.Way.
 var routeAnswers = []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES}
 
 func isOneOf(err error, list []error) bool {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// withoutDescriptors runs f while this process cannot open any file.
+// withoutDescriptors runs f while this process cannot open any files.
 func withoutDescriptors(t *testing.T, f func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -36,7 +36,8 @@ func withoutDescriptors(t *testing.T, f func()) {
 	f()
 }
 
-// Without free descriptors, each check reports that it cannot tell, and suggests neither routes nor drop-ins.
+// If no descriptors are free, each check reports that it could not inspect the host, and suggests neither routes nor
+// drop-ins.
 func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	h, _ := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
 	h.System = Kernel{}
@@ -60,8 +61,8 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 	}
 }
 
-// Only an answer of the kernel means that there is no route. After any other error the check reports that it cannot
-// tell.
+// Only some of the kernel's errors mean that there is no route. After any other error, the check reports that it
+// could not inspect the host.
 func TestOnlyTheKernelsAnswerIsNoRoute(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxRate bounds the checks per second. Each check takes CPU time, and occupies an entry of the
+	// maxRate is the maximum number of checks per second. Each check takes CPU time, and occupies an entry of the
 	// connection-tracking table for ten seconds.
 	maxRate = 1000
-	// maxBurst bounds the checks that start together if the timer fires late.
+	// maxBurst is the maximum number of checks that start together if the timer fires late.
 	maxBurst = maxRate / 50
-	// maxFlying bounds the number of checks that wait for an answer.
+	// maxFlying is the maximum number of checks that wait for a response.
 	maxFlying = 256
-	// publishPause is the shortest time between two changes of Dead. Each change triggers a sync, and the endpoints
-	// of a failed network do not all die in the same moment.
+	// publishPause is the minimum time between two changes of Dead. Each change triggers a sync, and the endpoints of
+	// a failed network do not all fail at the same moment.
 	publishPause = 100 * time.Millisecond
 )
 
@@ -50,17 +50,17 @@ type Checker struct {
 // target is an endpoint to check.
 type target struct {
 	addr netip.AddrPort
-	// flying reports whether a check is waiting for an answer.
+	// flying reports whether a check is waiting for a response.
 	flying bool
-	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict, and
-	// since is the start of the first of these checks.
+	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict. since
+	// is the start of the check that returned the first contradicting result.
 	dead    bool
 	against int
 	since   time.Time
 }
 
-// Lines logs changes of the thing with the given key, and may omit lines if there are many. journal.Damper implements
-// Lines.
+// Lines logs changes of the thing with the given key, and may omit lines if there are too many. journal.Damper
+// implements Lines.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
@@ -72,7 +72,7 @@ func New(lines Lines) *Checker {
 	return c
 }
 
-// Use sets the settings of the next Run. The Checker keeps its verdicts.
+// Use applies the settings to the next Run. The Checker keeps its verdicts.
 func (c *Checker) Use(s Settings) {
 	c.settings, c.dial = s, connector(s.Mark)
 }
@@ -85,7 +85,7 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// Follow changes the targets. A new endpoint counts as alive until it fails.
+// Follow changes the targets. The Checker considers a new endpoint alive until the endpoint fails.
 func (c *Checker) Follow(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *Checker) Follow(t Targets) {
 	notify(c.wake)
 }
 
-// Dead returns the endpoints that do not answer, or nil if all endpoints answer.
+// Dead returns the endpoints that do not respond, or nil if all endpoints respond.
 func (c *Checker) Dead() *Dead { return c.dead.Load() }
 
 // Endpoints returns the number of targets.
@@ -133,7 +133,7 @@ func (c *Checker) Endpoints() int {
 // Changed receives a value after Dead has changed. One value may stand for several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
-// Run checks the targets until ctx ends, and returns nil.
+// Run checks the targets until ctx is done, and returns nil.
 func (c *Checker) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
 	defer flights.Wait()
@@ -187,7 +187,7 @@ func (c *Checker) adjust(pace *rate.Limiter) {
 	pace.SetBurst(max(1, int(limit/maxRate*maxBurst)))
 }
 
-// next returns the target to check next, or nil if there is no target or its last check has not ended.
+// next returns the target to check next, or nil if there is no target or if the target's last check is still running.
 func (c *Checker) next() *target {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +213,7 @@ func (c *Checker) land(t *target) {
 	t.flying = false
 }
 
-// publish updates Dead: immediately after a quiet time, otherwise after a pause. The caller must hold mu.
+// publish schedules an update of Dead, but no more than one update per publishPause. The caller must hold mu.
 func (c *Checker) publish() {
 	if c.pending {
 		return

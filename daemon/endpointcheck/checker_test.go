@@ -24,10 +24,10 @@ import (
 // defaults holds the default settings of the configuration.
 var defaults = Settings{Interval: time.Second, Failures: 2}
 
-// promise is the longest time for which a dead endpoint may stay in use with the default settings.
+// promise is the maximum time for which a dead endpoint may stay in use with the default settings.
 const promise = 3 * time.Second
 
-// network simulates endpoints that answer immediately. An endpoint in faults fails with the error, or never answers
+// network simulates endpoints that respond immediately. An endpoint in faults fails with its error, or never responds
 // if the error is errSilent.
 type network struct {
 	mu      sync.Mutex
@@ -35,7 +35,7 @@ type network struct {
 	dialled map[netip.AddrPort]int
 	starts  []time.Time
 	flying  int
-	most    int // the most connections at the same time
+	most    int // the maximum number of simultaneous connections
 }
 
 var errSilent = errors.New("silent")
@@ -115,7 +115,7 @@ func (b *bench) start(s Settings) {
 	}
 }
 
-// wait lets the fake clock advance.
+// wait advances the fake clock.
 func (b *bench) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -128,7 +128,7 @@ func (b *bench) wantDead(want ...netip.AddrPort) {
 	}
 }
 
-// epoch is the time at which each synctest bubble begins.
+// epoch is the initial time of each synctest bubble.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func inBubble(t *testing.T, s Settings, f func(*bench)) {
@@ -150,7 +150,7 @@ func TestAnEndpointDiesAndComesBackInTime(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // at any point of its interval
+				for range 50 { // at any time within its interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
@@ -201,7 +201,7 @@ func TestWhatTheHostLacksSaysNothing(t *testing.T) {
 	})
 }
 
-// The Checker checks each endpoint once in its interval, and stops when the endpoint is dropped.
+// The Checker checks each endpoint once per interval, and stops when the endpoint is removed.
 func TestChecksFollowTheTargets(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
@@ -223,14 +223,14 @@ func TestChecksFollowTheTargets(t *testing.T) {
 		}
 		b.Follow(Targets{Add: []netip.AddrPort{at(2)}})
 		b.wait(500 * time.Millisecond)
-		b.wantDead() // a new endpoint counts as alive until it fails
+		b.wantDead() // a new endpoint counts as alive until the first failures
 		b.wait(3 * time.Second)
 		b.wantDead(at(2))
 	})
 }
 
-// A reload ends one Run and begins the next. In between, dead endpoints stay dead, and dropped endpoints are
-// forgotten.
+// A reload stops a Run and starts the next Run. In between, dead endpoints remain dead, and the Checker forgets
+// dropped endpoints.
 func TestWhatIsKnownOutlastsARun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
@@ -262,7 +262,7 @@ func TestWhatIsKnownOutlastsARun(t *testing.T) {
 	})
 }
 
-// A check that the end of Run interrupts does not count as a failure.
+// A check that is interrupted because Run stops does not count as a failure.
 func TestTheEndIsNoFailure(t *testing.T) {
 	s := defaults
 	s.Failures = 1
@@ -280,7 +280,7 @@ func TestTheEndIsNoFailure(t *testing.T) {
 }
 
 // However many endpoints there are, this host opens at most maxRate connections per second: after the first list,
-// after a network recovers, and while endpoints come and go.
+// after a network recovers, and while endpoints are added and removed.
 func TestTheRateHasABound(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(10 * maxRate)})
@@ -304,8 +304,7 @@ func TestTheRateHasABound(t *testing.T) {
 	})
 }
 
-// The Checker limits the checks per second, the checks at the same time, the changes of Dead, and the lines in the
-// log.
+// The Checker limits the checks per second, the simultaneous checks, the changes of Dead, and the log lines.
 func TestManyEndpointsAreCheckedMoreRarely(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {

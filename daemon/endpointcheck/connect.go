@@ -13,11 +13,11 @@ import (
 	"edgeway/daemon/ownmark"
 )
 
-// dialFunc opens a connection and closes it again.
+// dialFunc opens a connection and closes the connection again.
 type dialFunc func(ctx context.Context, to netip.AddrPort) error
 
-// connector returns a dialFunc that connects by TCP and ends the connection with a reset. A normal close would leave
-// an entry in the connection-tracking table for two minutes, and a socket on this host for one minute.
+// connector returns a dialFunc that connects by TCP and closes the connection with a reset. A normal close would
+// leave an entry in the connection-tracking table for two minutes, and a socket on this host for one minute.
 func connector(mark uint32) dialFunc {
 	d := net.Dialer{Control: ownmark.Control(mark), KeepAlive: -1}
 	return func(ctx context.Context, to netip.AddrPort) error {
@@ -35,9 +35,9 @@ func connector(mark uint32) dialFunc {
 // result is the outcome of one check.
 type result struct {
 	began time.Time
-	// fault is "" if the endpoint answered.
+	// fault is "" if the endpoint responded.
 	fault string
-	// unclear reports whether the check allows no verdict on the endpoint.
+	// unclear reports whether the check permits no verdict on the endpoint.
 	unclear bool
 }
 
@@ -56,7 +56,7 @@ func (c *Checker) check(ctx context.Context, endpoint netip.AddrPort) result {
 	return r
 }
 
-// short reports whether this host ran out of file descriptors, memory or ports for a connection.
+// short reports whether this host ran out of file descriptors, memory or ports.
 func short(err error) bool {
 	for _, lack := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, lack) {
@@ -66,7 +66,7 @@ func short(err error) bool {
 	return false
 }
 
-// words describes a failure without the address.
+// words describes a failure, but omits the address.
 func (c *Checker) words(err error) string {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return fmt.Sprintf("no answer within %s", c.settings.timeout())

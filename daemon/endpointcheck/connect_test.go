@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A check ends its connection with a reset, so neither this host nor the endpoint keeps a socket in a closing state.
+// A check closes its connection with a reset, so neither this host nor the endpoint keeps a socket in a closing
+// state.
 func TestConnectionEndsWithAReset(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

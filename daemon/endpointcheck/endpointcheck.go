@@ -1,9 +1,9 @@
-// Package endpointcheck finds endpoints that do not answer, by TCP connections from this host. Endpoints of manifests
-// need these checks, because nothing else reports whether they are ready.
+// Package endpointcheck detects endpoints that do not respond, by TCP connections from this host. Endpoints in
+// manifests need these checks, because no other component reports whether these endpoints are ready.
 //
 // The planner sets the endpoints (Follow) and reads the dead endpoints (Dead). The dead endpoints are an input of the
-// next plan, like the host's addresses, and the planner decides what to do about them. An endpoint is checked once,
-// even if many Services use it. Verdicts survive the end of Run, so that a reload does not bring back a dead
+// next plan, like the host's addresses, and the planner decides whether to exclude these endpoints. Each endpoint is
+// checked once, even if many Services use it. Verdicts outlive Run, so that a reload does not restore a dead
 // endpoint.
 package endpointcheck
 
@@ -16,37 +16,37 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Settings holds the operator's settings.
+// Settings holds the settings from the configuration.
 type Settings struct {
-	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate enforces a longer
+	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate requires a longer
 	// time.
 	Interval time.Duration
 	// Failures is the number of consecutive failures after which an endpoint is dead.
 	Failures int
-	// Mark is the packet mark of the connections. Marked connections bypass the rules, so a check reaches an endpoint
-	// itself even if a Service has the same address.
+	// Mark is the packet mark of the connections. Marked connections bypass the rules, so that a check reaches the
+	// endpoint itself even if a Service has the same address.
 	Mark uint32
 }
 
-// passes is the number of consecutive answers after which a dead endpoint is used again, so that a flapping endpoint
-// stays out.
+// passes is the number of consecutive successful checks after which Edgeway uses a dead endpoint again. A flapping
+// endpoint therefore stays excluded.
 const passes = 2
 
-// maxTimeout bounds the time that an endpoint has to accept a connection. The kernel repeats a TCP SYN after 1 s and
-// 3 s.
+// maxTimeout limits the time that an endpoint has to accept a connection. The kernel retransmits a TCP SYN after 1 s
+// and 3 s.
 const maxTimeout = 5 * time.Second
 
-// timeout returns the time that an endpoint has to accept a connection. The time grows with the interval, for links
-// that need seconds for an answer.
+// timeout returns the time that an endpoint has to accept a connection. The time grows with the interval, because
+// some links need seconds for a response.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
-// Targets is a change of the endpoints to check. If All is set, Add is the complete new list.
+// Targets is a change of the endpoints to check. If All is set, Add is the complete new list of endpoints.
 type Targets struct {
 	All       bool
 	Add, Drop []netip.AddrPort
 }
 
-// Dead holds the endpoints that do not answer. Dead is immutable. A nil *Dead holds no endpoints.
+// Dead holds the endpoints that do not respond. Dead is immutable. A nil *Dead holds no endpoints.
 type Dead struct {
 	// Faults maps each endpoint to a short message, such as "connection refused", and the start of the first failed
 	// check.

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// note logs that an endpoint died or answers again. The caller must hold mu.
+// note logs that an endpoint has died or responds again. The caller must hold mu.
 func (c *Checker) note(t *target, fault string) {
 	if t.dead {
 		c.lines.Log(t.addr.String(), slog.LevelWarn, messageid.EndpointDead, "endpoint does not answer",

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the size limit of files that a person writes: configuration, kubeconfigs, keys and certificates.
+// Small is the size limit for files that people write: configuration, kubeconfigs, keys and certificates.
 const Small = 1 << 20
 
 var (
@@ -22,9 +22,9 @@ var (
 	ErrTooLarge = errors.New("file too large")
 )
 
-// Open opens a regular file, and follows symbolic links. Open never waits for a pipe or a device.
+// Open opens a regular file and follows symbolic links. Open never blocks on a pipe or a device.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	// Even opening a device can do harm: a watchdog starts, or a tape rewinds.
+	// Merely opening a device can do harm: a watchdog starts, or a tape rewinds.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, irregular(path)
 	}
@@ -33,7 +33,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() { // the file was replaced in the meantime
+	if err == nil && !info.Mode().IsRegular() { // the file was replaced after os.Stat
 		err = irregular(path)
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func irregular(path string) error {
 	return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
 }
 
-// Read returns the content of a file. Read fails if the file has more than limit bytes.
+// Read returns the content of a file, or an error if the file is larger than limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	file, info, err := Open(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadOpen(file, info, limit)
 }
 
-// ReadOpen reads a file like Read, from the results of Open.
+// ReadOpen is like Read, but reads a file that Open returned.
 func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	path := file.Name()
 	if info.Size() > limit {
@@ -77,7 +77,8 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Advice returns a fix for a file or directory that cannot be opened or read, or "" if the error is clear enough.
+// Advice returns a fix for a file or directory that cannot be opened or read, or "" if the error alone is clear
+// enough.
 func Advice(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -93,7 +94,7 @@ func Advice(path string, err error) string {
 	return ""
 }
 
-// barrier returns the first directory of the path that denies access, or the path itself if none does.
+// barrier returns the first directory of the path that denies access, or the path itself if no directory does.
 func barrier(path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] != '/' {
@@ -110,8 +111,8 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// impatient reads a file without waiting. The reader of package os (Go 1.26) would wait for a file whose readiness
-// the kernel can report, such as some files in /proc.
+// impatient reads a file without waiting. The reader of package os (Go 1.26) waits for files whose readiness the
+// kernel can report, such as some files in /proc.
 type impatient struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

@@ -52,8 +52,8 @@ func TestWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Opening a device can do harm, so Read must not open it. The test uses a pipe, because inotify reports whether a
-// pipe was opened.
+// Opening a device can do harm, so Read must not open a device. The test uses a pipe, because inotify reports whether
+// the pipe was opened.
 func TestWhatIsNoFileIsNotOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

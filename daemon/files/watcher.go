@@ -1,11 +1,11 @@
 // Package files reads files that another user may have replaced. A pipe, a device or an endless file in /proc can
-// neither block the reader nor fill its memory. The package also watches directories.
+// neither block the reader nor exhaust its memory. The package also watches directories.
 package files
 
 import "github.com/fsnotify/fsnotify"
 
-// Watcher reports changes in directories. A test can implement its own Watcher, because events of the kernel do not
-// work in a testing/synctest bubble.
+// Watcher reports changes in directories. Tests can implement their own Watcher, because kernel events do not work in
+// a testing/synctest bubble.
 type Watcher struct {
 	Events <-chan fsnotify.Event
 	// Errors reports lost events. After an error, any file may have changed.

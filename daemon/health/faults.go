@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// pipelineFaults returns the faults of the syncs.
+// pipelineFaults returns the faults of the pipeline's syncs.
 func (c *Checker) pipelineFaults() (out []fault.Fault) {
 	state := c.pipeline.State()
 	if state.Synced() {
@@ -31,7 +31,8 @@ func leaving(s *pipeline.State) bool {
 	return s.Snapshot != nil && s.Snapshot.Node != nil && s.Snapshot.Node.Leaving
 }
 
-// firstSync returns a fault that is unhealthy from the start, because a host without rules serves no Services.
+// firstSync returns the fault of a first sync that has not succeeded yet. The fault is Unhealthy from the start,
+// because a host without rules serves no Services.
 func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
 	switch {
@@ -48,7 +49,7 @@ func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	return f
 }
 
-// missing names the sources that have not listed all of their objects.
+// missing returns the names of the sources that have not listed all of their objects.
 func (c *Checker) missing() string {
 	var names []string
 	for _, src := range c.sources {
@@ -66,7 +67,7 @@ func (c *Checker) missing() string {
 	return strings.Join(names, " and ")
 }
 
-// backendSync returns a warning after the first failed sync. The fault becomes unhealthy when the kernel has differed
+// backendSync returns a warning after the first failed sync. The fault becomes Unhealthy when the kernel has differed
 // from the plan for longer than Grace, whether the syncs fail or one sync hangs.
 func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
@@ -117,7 +118,8 @@ func followers(s *pipeline.State) []fault.Fault {
 	return out
 }
 
-// sourceFaults never make the host unhealthy, because Edgeway still serves the last objects of each source.
+// sourceFaults returns faults that never make the host unhealthy, because Edgeway still serves the last objects of
+// each source.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
 	for _, src := range c.sources {
 		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {
@@ -127,7 +129,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// SourceFault returns the fault of a source with this status, if there is any.
+// SourceFault returns the fault of a source with the given status. faulty reports whether the source has a fault.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if st.Synced && st.Err == "" {
 		return f, false

@@ -1,7 +1,7 @@
-// Package health reports whether the daemon does its work, as a list of known faults.
+// Package health reports the daemon's health as a list of known faults.
 //
-// The answers of /healthz, /livez and /readyz, the status line of systemd, and the output of "edgeway status" are all
-// derived from the same report.
+// The responses of /healthz, /livez and /readyz, the status line of systemd, and the output of "edgeway status" are
+// all derived from the same report.
 package health
 
 import (
@@ -14,21 +14,21 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Grace is the time for which the kernel may differ from the plan before the host is unhealthy. The value is that of
-// kube-proxy: twice its sync period of 30 s.
+// Grace is the time for which the kernel may differ from the plan before the host is unhealthy. kube-proxy uses the
+// same value, which is twice its sync period of 30 s.
 const Grace = time.Minute
 
-// State is the health in one word.
+// State summarizes the health in one word.
 type State string
 
-// The states of a host. A host is degraded if connections fail although the rules are right.
+// The states of a host. A host is degraded if connections fail although the rules are correct.
 const (
 	StateHealthy   State = "healthy"
 	StateDegraded  State = "degraded"
 	StateUnhealthy State = "unhealthy"
 )
 
-// Report is the health at one moment.
+// Report is the health at one point in time.
 type Report struct {
 	Time time.Time `json:"time"`
 	// LastSync is the time when the kernel last matched the plan. LastSync is zero if the kernel has never matched
@@ -36,16 +36,15 @@ type Report struct {
 	LastSync time.Time `json:"lastSync,omitzero"`
 	// Synced reports whether the first sync has succeeded.
 	Synced bool `json:"synced"`
-	// Healthy reports whether no fault is Unhealthy. The fault of a Node that is leaving does not count.
+	// Healthy reports whether no fault is Unhealthy, apart from the fault of a Node that is leaving the cluster.
 	Healthy bool `json:"healthy"`
 	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete the Node. A
 	// host without a Node is eligible.
 	NodeEligible bool `json:"nodeEligible"`
-	// Ready reports whether the host is healthy and eligible, and whether the paths of manifests have been read since
-	// the start, so that the host serves what its configuration asks for. Last-known Services of an unreachable API
-	// server count, too.
+	// Ready reports whether the host is healthy, the Node is eligible, and all manifests have been read since the
+	// start. A host that serves the last-known Services of an unreachable API server can be ready, too.
 	Ready bool `json:"ready"`
-	// Faults holds the faults, the worst first.
+	// Faults lists the faults, the worst first.
 	Faults []fault.Fault `json:"faults"`
 }
 
@@ -82,7 +81,7 @@ type Source interface {
 	Status() source.Status
 }
 
-// Checker builds reports from the faults of all parts.
+// Checker builds reports from the faults of all components.
 type Checker struct {
 	pipeline Pipeline
 	sources  []Source
@@ -97,16 +96,16 @@ func New(p Pipeline, sources ...Source) *Checker {
 	return c
 }
 
-// Include adds the faults of another part, which have these IDs. faults may be called from any goroutine. Include
-// must not be called after the first report.
+// Include adds a component whose faults have the given IDs. faults may be called from any goroutine. Include must not
+// be called after the first report.
 func (c *Checker) Include(faults func() []fault.Fault, ids ...string) {
 	c.faults.Include(faults, ids...)
 }
 
-// Ignore leaves out the notices with these IDs. Ignore must not be called after the first report.
+// Ignore omits the notices with the given IDs. Ignore must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
-// IDs reports, for each known ID, whether a fault with that ID is more than a notice.
+// IDs returns all known IDs. The value of an ID is true if a fault with that ID is more than a notice.
 func (c *Checker) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, src := range c.sources {
@@ -119,13 +118,13 @@ func (c *Checker) IDs() map[string]bool {
 	return out
 }
 
-// Faults returns the faults of all parts, the worst first. The result may hold thousands of faults.
+// Faults returns the faults of all components, the worst first. The result may contain thousands of faults.
 func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
 
 // Healthy returns Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
-// Report builds a report from the faults of all parts. Report takes a few microseconds.
+// Report builds a report from the faults of all components. Report takes a few microseconds.
 func (c *Checker) Report() Report {
 	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{

@@ -44,7 +44,7 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 		source           source.Status
 		contact          time.Duration // time since the last contact, or 0 if there was none
 		healthz, livez   int
-		condition, names string // the first condition, or "" if there is none, and the fact in its message
+		condition, names string // the first condition, or "" if there is none, and a text in its message
 	}{
 		{name: "all well", healthz: 200, livez: 200},
 		{
@@ -167,8 +167,8 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 	}
 }
 
-// A source that was read incompletely causes a warning. If the paths of the source have not been read since the
-// start, /readyz fails, but /healthz does not.
+// A source whose objects could only partly be read causes a warning. If the source's paths have not been read since
+// the start, /readyz fails, but /healthz does not.
 func TestASourceThatWasNotReadWhole(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status source.Status
@@ -235,8 +235,8 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 	})
 }
 
-// A problem of the host is listed after unhealthy faults and before all others. Such a problem does not fail any
-// health endpoint.
+// The report lists problems of the host after unhealthy faults and before all others. Problems do not fail any health
+// endpoint.
 func TestProblemsDegrade(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})

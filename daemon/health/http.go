@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// body starts with kube-proxy's fields, in the same order and with the same meaning. Edgeway's own fields follow.
+// body begins with kube-proxy's fields, in the same order and with the same meaning. Edgeway's own fields follow.
 // Unlike in kube-proxy, "healthy" is false until the first sync has succeeded.
 type body struct {
 	LastUpdated  time.Time             `json:"lastUpdated"`
@@ -20,7 +20,7 @@ type body struct {
 	NodeEligible *bool                 `json:"nodeEligible,omitempty"`
 	Healthy      bool                  `json:"healthy"`
 	Status       map[string]familyBody `json:"status"`
-	// Faults only holds IDs and severities if the client is on another host. The other fields may contain addresses,
+	// For clients on other hosts, Faults contains only IDs and severities. The other fields may contain addresses,
 	// paths, the names of Services, and output of servers and programs.
 	Faults []fault.Fault `json:"faults"`
 }
@@ -39,8 +39,9 @@ type HandlerOptions struct {
 }
 
 // Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not
-// leaving, /readyz if Report.Ready is true, and /livez if the host is healthy. Otherwise, these three paths return
-// 503. Queries such as /readyz?verbose are ignored. The path / lists the other paths.
+// leaving the cluster. /readyz returns 200 if Report.Ready is true. /livez returns 200 if the host is healthy.
+// Otherwise, /healthz, /readyz and /livez return 503. Handler ignores query parameters, as in /readyz?verbose. The
+// path / lists the other paths.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))

@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A client on another host learns only that there is a fault. Only clients on this host see the text of the fault,
-// with its control characters escaped.
+// A client on another host receives only the ID and severity of a fault. Only clients on this host receive the text
+// of the fault, with its control characters escaped.
 func TestTextsAreForThisHost(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1

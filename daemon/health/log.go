@@ -13,25 +13,25 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the interval at which the faults are read. A fault is logged only if two successive reads find it,
-// because some faults last for a moment, for example while a DHCP lease is renewed.
+// logEvery is the time between two reads of the faults. A fault is logged only if two consecutive reads find the
+// fault, because some faults last only for a moment, for example while a DHCP lease is renewed.
 const logEvery = 10 * time.Second
 
-// FaultLog writes a line when a fault begins and a line when a fault ends. A FaultLog survives a reload, which ends
-// many faults.
+// FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, so
+// that the FaultLog can log the faults that the reload fixes.
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
-	known  map[string]*known // by key, as of the last look
+	known  map[string]*known // by key, as of the previous read
 }
 
-// NewFaultLog returns a FaultLog without any known faults. NewFaultLog ignores the faults of the pipeline and of the
-// sources, and the faults with the given IDs, because other parts of the daemon log those faults.
+// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the faults of the pipeline, the
+// faults of the sources, and the faults with the given IDs, because other components log those faults.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
-// Run reads the faults until ctx ends. Run must not be called twice at the same time.
+// Run reads the faults repeatedly until ctx is done. Run must not be called twice at the same time.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for {
 		select {
@@ -48,7 +48,7 @@ type known struct {
 	logged bool
 }
 
-// look compares the current faults with the faults of the last look.
+// look compares the current faults with the faults of the previous read.
 func (l *FaultLog) look(faults []fault.Fault) {
 	now := map[string]*known{}
 	for _, f := range faults {
@@ -78,8 +78,8 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 	return strings.HasPrefix(id, "source-") || strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
-// key identifies a fault. The message is not part of the key, because its figures may change. For a fault of a
-// Service, neither is the fix, because the fix may name another endpoint later.
+// key identifies a fault. The message is not part of the key, because the numbers in the message may change. The fix
+// of a Service's fault is not part of the key either, because the fix may name another endpoint later.
 func key(f fault.Fault) string {
 	if f.Scope.ServicePort != "" {
 		return f.ID + " " + f.Scope.ServicePort

@@ -14,7 +14,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// logging runs a FaultLog in a synctest bubble. lines returns the lines that were logged since its last call.
+// logging runs a FaultLog in a synctest bubble. lines returns the lines that were logged since the previous call of
+// lines.
 func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -47,7 +48,7 @@ func TestAFaultIsLoggedWhenItBeginsAndWhenItEnds(t *testing.T) {
 	web := fault.New("services-dead", fault.Problem, "start it", "no answer")
 	for name, c := range map[string]struct {
 		before, after []fault.Fault
-		want          string // a part of the only logged line
+		want          string // text in the only logged line
 	}{
 		"begins":            {nil, []fault.Fault{web}, `level=ERROR msg="fault began" message_id=`},
 		"has its fix":       {nil, []fault.Fault{web}, `fault=services-dead message="no answer" fix="start it"`},

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxLines bounds the lines per minute, because many things can change at the same time.
+	// maxLines is the maximum number of lines per minute, because many things can change at the same time.
 	maxLines = 20
-	// maxChanges bounds the changes of one thing within damping that are logged one by one: three changes in each
-	// direction.
+	// maxChanges is the number of changes of a thing that the Damper logs one by one within damping: three changes in
+	// each direction.
 	maxChanges = 6
-	// damping is the time for which a flapping thing must keep its state before each of its changes is logged again.
-	// Until then, the Damper logs the latest change of the thing once per damping interval.
+	// damping is the time for which a flapping thing must keep its state before the Damper logs each of its changes
+	// again. Until then, the Damper logs the latest change of the thing once per damping interval.
 	damping = time.Hour
 	// calm is the time without a change after which the Damper logs the current state of a flapping thing.
 	calm = 15 * time.Minute
@@ -31,9 +31,9 @@ const (
 	review = time.Minute
 )
 
-// Damper logs the changes of things that come and go, such as a Service that loses its endpoints and gets them back.
-// The Damper limits the number of lines about each thing, and about all things together. All methods of Damper may be
-// called from any goroutine.
+// Damper logs state changes, such as a Service that loses its endpoints and gets them back. The Damper limits the
+// number of lines about each thing, and the total number of lines. All methods of Damper may be called from any
+// goroutine.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
@@ -44,12 +44,12 @@ type Damper struct {
 	waiting bool              // a review is scheduled
 }
 
-// thing is the recent history of one thing.
+// thing is the recent history of a thing whose changes are logged.
 type thing struct {
-	since   time.Time // the time of the first change that changes counts
+	since   time.Time // the time of the first change that is counted in changes
 	changes int
 	last    line
-	changed time.Time // the time of the change that last describes
+	changed time.Time // the time of the change that is described by last
 	// silent counts the changes without a line since the time in logged. logged is the time of the latest line about
 	// a flapping thing.
 	silent int
@@ -72,8 +72,8 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log logs a change of the thing with this key, unless the thing flaps or there were too many lines. id is a constant
-// of the package messageid.
+// Log logs a change of the thing with the given key, unless the thing flaps or the limit of lines is reached. id is a
+// constant of the package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,12 +91,13 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	case t.flaps():
 		t.silent++
 	case !d.write(t.last) && t.changes == 1:
-		delete(d.things, key) // the number of changed things is not bounded, so forget this one
+		delete(d.things, key) // the number of changed things is unlimited, so forget this thing
 	}
 	d.schedule()
 }
 
-// write logs a line, or counts the line as omitted. write reports whether it logged the line.
+// write logs a line or, if the limit is reached, counts the line as omitted. write reports whether it logged the
+// line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++

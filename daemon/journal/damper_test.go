@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// damped runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the last call.
+// damped runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the previous
+// call of lines.
 func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -29,7 +30,7 @@ func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
 	})
 }
 
-// flip logs that a Service disappears (even i) or comes back (odd i).
+// flip logs that a Service disappears (if i is even) or reappears (if i is odd).
 func flip(d *Damper, i int, name string) {
 	d.Log(name, slog.LevelInfo, "id", []string{"went", "came"}[i%2], "service", name)
 }

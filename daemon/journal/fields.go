@@ -17,7 +17,7 @@ const messageID = "message_id"
 // attr is an attribute with its full key and its value in text form.
 type attr struct{ key, value string }
 
-// flatten appends an attribute, or the attributes of a group.
+// flatten appends an attribute, or the attributes of a group, to out.
 func flatten(out []attr, group string, a slog.Attr) []attr {
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {
@@ -32,7 +32,7 @@ func flatten(out []attr, group string, a slog.Attr) []attr {
 	if a.Key == "" {
 		return out
 	}
-	return append(out, attr{group + a.Key, text.Clean(textOf(value))}) // journalctl -x prints values as they are
+	return append(out, attr{group + a.Key, text.Clean(textOf(value))}) // journalctl -x does not escape values
 }
 
 func textOf(v slog.Value) string {
@@ -45,12 +45,12 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix separates Edgeway's fields from those of the journal. For example, an attribute "unit" must not become the
-// field UNIT, because that field decides where systemctl status shows a line.
+// prefix separates Edgeway's fields from the journal's own fields. For example, an attribute "unit" must not become
+// the field UNIT, because that field decides where systemctl status shows a line.
 const prefix = "EDGEWAY_"
 
 // fieldsOf returns the fields by name. A name consists of letters A to Z, digits and underscores. If two attributes
-// have the same name, the later attribute is used. Four names have no prefix, because users filter by them:
+// have the same name, the later attribute wins. Four names have no prefix, because users filter by these names:
 // MESSAGE_ID, SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
@@ -68,8 +68,8 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service returns namespace/name of the Service that the attribute names as a Service, as one of its ports
-// (plan.ServicePortName) or as an object (source.Key). service returns "" if the attribute names no Service.
+// service returns the namespace/name of the Service in an attribute. The value of the attribute is the name of a
+// Service, a plan.ServicePortName, or a source.Key. service returns "" if the attribute names no Service.
 func service(a attr) string {
 	name := a.value
 	switch a.key {

@@ -14,7 +14,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/journal"
 )
 
-// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by this name.
+// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by the identifier.
 const identifier = "edgeway"
 
 // Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
@@ -23,7 +23,7 @@ func Wanted() bool {
 	return err == nil && connected && sd.Enabled()
 }
 
-// handler is a slog.Handler. The name of a group becomes a prefix of its attributes' names.
+// handler is a slog.Handler. The name of a group becomes a prefix of the keys in that group.
 type handler struct {
 	level slog.Leveler
 	// fallback handles the records that the journal rejects.
@@ -33,8 +33,8 @@ type handler struct {
 	group    string // prefix of the keys of later attributes
 }
 
-// NewHandler returns a handler for records of level and above. NewHandler passes a record that the journal rejects to
-// fallback.
+// NewHandler returns a handler for records of level and above. The handler passes a record that the journal rejects
+// to fallback.
 func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)
 }

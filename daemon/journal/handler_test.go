@@ -14,7 +14,6 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// entry is a journal entry.
 type entry struct {
 	message  string
 	priority sd.Priority

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// The journal's socket has a fixed address. A child process in its own mount namespace can have another journal at
-// that address.
+// The journal's socket has a fixed path. A child process in its own mount namespace can have another journal at that
+// path.
 const (
 	childRole     = "EDGEWAY_TEST_CHILD"
 	journalSocket = "/run/systemd/journal/socket"
@@ -106,7 +106,7 @@ func child() error {
 	return nil
 }
 
-// receive reads an entry in the journal's native protocol. A long entry arrives in a file whose descriptor is passed.
+// receive reads an entry in the journal's native protocol. A long entry arrives as the descriptor of a file.
 func receive(conn *net.UnixConn) (map[string]string, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	data, oob := make([]byte, 1<<20), make([]byte, 128)

@@ -80,7 +80,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.sources()
 }
 
-// scrape is the state of one call of Collect.
+// scrape is the state of a call of Collect.
 type scrape struct {
 	*collector
 	out chan<- prometheus.Metric
@@ -95,7 +95,7 @@ func (s scrape) counter(name string, value uint64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
 }
 
-// timestamp sends a timestamp, unless the time is zero.
+// timestamp sends t as a timestamp, unless t is zero.
 func (s scrape) timestamp(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, float64(t.UnixNano())/1e9, labels...)

@@ -1,11 +1,11 @@
-// Package metrics counts the daemon's work and serves the metrics to Prometheus.
+// Package metrics collects the daemon's metrics and serves them to Prometheus.
 //
-// A metric that means the same as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards and
-// alerts for kube-proxy keep working. In Edgeway, a sync covers both families together and is observed once for each
-// family. Other metrics begin with "edgeway_".
+// A metric with the same meaning as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards
+// and alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the
+// sync once for each family. Other metrics begin with "edgeway_".
 //
-// Hooks update the counters and histograms (hooks.go). Gauges are read at each scrape (collector.go). Proxiers that
-// have their own metrics are collectors. Each Metrics has its own registry; the global registry is not used.
+// Hooks update the counters and histograms (hooks.go). The gauges are read at each scrape (collector.go). A proxier
+// that has its own metrics is a collector. Each Metrics has its own registry; the global registry is not used.
 package metrics
 
 import (
@@ -32,7 +32,7 @@ type Source interface {
 // not be nil.
 type Options struct {
 	Version, Revision string
-	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for that kind of backend.
+	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
 	Backend, Mode string
 	// Families are the address families that are synced.
 	Families []plan.Family
@@ -43,16 +43,17 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries returns the times at which the credentials for the API server expire.
 	Expiries func() map[string]time.Time
-	// Faults reports, for each ID, whether a fault with that ID is more than a notice.
+	// Faults returns all known fault IDs. The value of an ID is true if a fault with that ID is more than a notice.
 	Faults func() map[string]bool
-	// Proxiers are the proxiers that have their own metrics, and the endpoint checker.
+	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
-	// Panicked is called with the panic of a collector, whose other metrics are then missing. Panicked may be nil.
+	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics. Panicked
+	// may be nil.
 	Panicked func(error)
 }
 
-// contained recovers from the panic of a collector. Otherwise, the panic would end the process, because client_golang
-// (1.23) runs collectors in separate goroutines.
+// contained recovers from the panic of a collector. Otherwise, the panic would terminate the process, because
+// client_golang (1.23) runs collectors in separate goroutines.
 type contained struct {
 	prometheus.Collector
 	told func(error)
@@ -85,7 +86,7 @@ type Metrics struct {
 	stageErrors   *prometheus.CounterVec
 }
 
-// New registers all metrics, including those of the Go runtime and of the process.
+// New registers all metrics, including the metrics of the Go runtime and of the process.
 func New(opts Options) *Metrics {
 	m := &Metrics{opts: opts, registry: prometheus.NewRegistry()}
 	for _, f := range opts.Families {
@@ -104,7 +105,7 @@ func New(opts Options) *Metrics {
 	return m
 }
 
-// Registry returns the registry, for tests and for further collectors.
+// Registry returns the registry, for tests and for additional collectors.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {

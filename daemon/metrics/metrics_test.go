@@ -101,7 +101,7 @@ func testMetrics() *Metrics {
 	})
 }
 
-// scrapeText returns the metrics in text format, without those of the Go runtime and of the process.
+// scrapeText returns the metrics in text format, without the metrics of the Go runtime and of the process.
 func scrapeText(t *testing.T, m *Metrics) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -170,7 +170,7 @@ func TestOwnMetricsAreLinted(t *testing.T) {
 		t.Errorf("only %d own metrics were gathered", own)
 	}
 	for _, p := range problems {
-		// Some of kube-proxy's names break the rules of the linter.
+		// Some of kube-proxy's metric names violate the rules of the linter.
 		if !strings.HasPrefix(p.Metric, "kubeproxy_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}

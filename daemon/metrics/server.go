@@ -17,13 +17,13 @@ type HandlerOptions struct {
 	Config func() string
 	// Pprof adds /debug/pprof/ for clients on this host.
 	Pprof bool
-	// HasUsers reports whether the server authenticates clients by password. If the server does, clients on other
-	// hosts can read /debug/pprof/, too. If HasUsers is nil, only clients on this host can read /debug/pprof/.
+	// HasUsers reports whether the server authenticates clients by password. Clients on other hosts can read
+	// /debug/pprof/ only if HasUsers is set and returns true.
 	HasUsers func() bool
 }
 
-// Handler serves /metrics and three pages of kube-proxy: /healthz ("ok" if the process answers), /proxyMode and, only
-// to clients on this host, /configz. The page / lists these paths.
+// Handler serves /metrics and three pages of kube-proxy: /healthz ("ok" if the process responds), /proxyMode and,
+// only for clients on this host, /configz. The page / lists the other paths.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	paths := []string{"/metrics", "/healthz", "/proxyMode", "/configz"}
@@ -43,7 +43,7 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	return mux
 }
 
-// profile adds the pages of pprof. A profile reveals names and addresses, and uses processor time.
+// profile adds the pprof pages. A profile reveals names and addresses, and uses processor time.
 func (o HandlerOptions) profile(mux *http.ServeMux) {
 	allowed := func(r *http.Request) bool {
 		return httpbound.FromHere(r) || o.HasUsers != nil && o.HasUsers()
@@ -55,7 +55,7 @@ func (o HandlerOptions) profile(mux *http.ServeMux) {
 	}
 }
 
-// onlyFor answers other clients with 404, as if the page did not exist.
+// onlyFor serves the page to the allowed clients. Other clients get a 404 response, as if the page did not exist.
 func onlyFor(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {

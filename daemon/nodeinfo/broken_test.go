@@ -58,7 +58,7 @@ func TestBrokenSocket(t *testing.T) {
 	}
 }
 
-// breaking is the lab's kernel with sockets that a test can make fail.
+// breaking is the lab's kernel with sockets that a test can break.
 type breaking struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex
@@ -106,7 +106,7 @@ func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
 	panic("on purpose")
 }
 
-// A panic while Run handles a notification ends Run. The next Run reads the change that the notification announced.
+// If handling a notification panics, Run returns. The next Run reads the change that the notification announced.
 func TestRunAfterAPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()

@@ -13,9 +13,9 @@ import (
 type link struct {
 	index int
 	name  string
-	kind  string // such as ip-link(8) prints; empty for physical interfaces
+	kind  string // the kind that ip-link(8) prints, or "" for physical interfaces
 	up    bool
-	// direct reports whether the interface needs no address of a neighbor, like a tunnel.
+	// direct reports whether the interface, like a tunnel, sends packets without a neighbor's link-layer address.
 	direct bool
 	// loopback reports whether the interface is a loopback device.
 	loopback bool
@@ -46,7 +46,7 @@ func parseLink(message []byte) (out link, ok bool) {
 	return out, out.name != ""
 }
 
-// The interface types of ip-link(8) that this package distinguishes.
+// The interface kinds of ip-link(8) that this package distinguishes.
 const (
 	dummy  = "dummy"
 	bridge = "bridge"
@@ -92,7 +92,7 @@ func (f *foreign) note(l link) bool {
 	return true
 }
 
-// has reports whether the interface with this index is foreign.
+// has reports whether the interface with the given index is foreign.
 func (f *foreign) has(index int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +100,9 @@ func (f *foreign) has(index int) bool {
 	return ok
 }
 
-// relevant reports whether a message may change Host. relevant rejects messages about foreign interfaces, about rules
-// and settings, and about routes that Host omits. A router may send thousands of these messages a second.
+// relevant reports whether a message may change Host. relevant returns false for messages about foreign interfaces,
+// rules, settings, and routes that Host omits. On a router, the kernel may send thousands of such messages per
+// second.
 func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	f := w.foreign
 	switch messageType {

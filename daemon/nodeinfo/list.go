@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts is the maximum number of listings while the kernel's tables keep changing.
+// attempts is the maximum number of listings if the kernel's tables keep changing.
 const attempts = 3
 
 // links holds the interfaces that are up and not foreign, by index.
 type links map[int]link
 
 // list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
-// If the tables changed during every attempt, steady is false and the result may be incomplete.
+// If the kernel's tables changed during every attempt, steady is false and the result may be incomplete.
 func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(foreign)
 	if err != nil {
@@ -107,7 +107,7 @@ func listLinks(foreign *foreign) (up links, steady bool, err error) {
 	return up, steady, nil
 }
 
-// address is a usable address, with the properties that the choice of a source address depends on.
+// address is a usable address, with the properties that determine the choice of a source address.
 type address struct {
 	addr   netip.Addr
 	prefix netip.Prefix
@@ -118,7 +118,7 @@ type address struct {
 	broadcast netip.Addr
 }
 
-// networks returns the networks of the address. If the address has a peer, the first network is that of the peer.
+// networks returns the networks of the address. If the address has a peer, the peer's network comes first.
 func (a address) networks() []netip.Prefix {
 	if a.prefix.Contains(a.addr) {
 		return []netip.Prefix{a.prefix}
@@ -126,8 +126,8 @@ func (a address) networks() []netip.Prefix {
 	return []netip.Prefix{a.prefix, netip.PrefixFrom(a.addr, a.addr.BitLen())}
 }
 
-// broadcasts returns the broadcast and network addresses of the network of an IPv4 address, and the configured
-// broadcast address. A network of only two addresses has no broadcast address (RFC 3021).
+// broadcasts returns the configured broadcast address, and the broadcast and network addresses of an IPv4 network. A
+// network of only two addresses has no broadcast address (RFC 3021).
 func (a address) broadcasts() (out []netip.Addr) {
 	if a.broadcast.IsValid() && !a.broadcast.IsUnspecified() && a.broadcast != a.addr {
 		out = append(out, a.broadcast)
@@ -151,7 +151,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		if !ok || up[a.LinkIndex].name == "" || !usable(a.Flags) {
 			continue
 		}
-		// If the address has a peer, its network is the network of the peer.
+		// If the address has a peer, the network is the peer's.
 		network := a.IPNet
 		if a.Peer != nil {
 			network = a.Peer
@@ -164,8 +164,8 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 	return addrs, steady, nil
 }
 
-// usable reports whether the host answers at an address. A host does not answer at a tentative address until
-// duplicate address detection has passed, unless the address is optimistic (RFC 4429).
+// usable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
+// address until duplicate address detection has passed, unless the address is optimistic (RFC 4429).
 func usable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		return false
@@ -173,7 +173,7 @@ func usable(flags int) bool {
 	return flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0
 }
 
-// route is a default route through one next hop.
+// route is a default route with one next hop.
 type route struct {
 	is6     bool
 	metric  int
@@ -200,7 +200,8 @@ func defaultRoutes(family int, found []netlink.Route, up links) (routes []route)
 	return routes
 }
 
-// gatewayOf returns the next router. The router of an IPv4 route may have an IPv6 address (RTA_VIA, since Linux 5.2).
+// gatewayOf returns the router of a next hop. The router of an IPv4 route may have an IPv6 address (RTA_VIA, since
+// Linux 5.2).
 func gatewayOf(hop netlink.NexthopInfo) netip.Addr {
 	if via, ok := hop.Via.(*netlink.Via); ok {
 		return addrOf(via.Addr)

@@ -57,7 +57,8 @@ func TestRoutesOfAProxyAreNoMove(t *testing.T) {
 	}
 }
 
-// flip toggles a setting that is 0 or 1. Below /proc/sys/net, the setting is that of this thread's namespace.
+// flip toggles a setting whose value is 0 or 1. A setting below /proc/sys/net belongs to the namespace of this
+// thread.
 func (l *lab) flip(name string) {
 	l.Helper()
 	value := "1"

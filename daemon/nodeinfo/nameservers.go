@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// resolvConf returns the files that name this host's name servers. The second file names the upstream servers of
-// systemd-resolved, because /etc/resolv.conf may name only systemd-resolved itself.
+// resolvConf returns the files that list this host's name servers. The second file lists the upstream servers of
+// systemd-resolved, because /etc/resolv.conf may list only systemd-resolved itself.
 func resolvConf() []string { return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} }
 
 const (

@@ -51,7 +51,7 @@ func TestNameServers(t *testing.T) {
 	}
 }
 
-// The Watcher finds a change of the files when it polls the name servers, and announces the change.
+// When the Watcher polls the name servers, the Watcher finds a change of the files and announces the change.
 func TestNameServersChange(t *testing.T) {
 	l := newLab(t, veth...)
 	if err := os.WriteFile(l.resolv, []byte("nameserver 192.0.2.53\n"), 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestNameServersChange(t *testing.T) {
 	if err := os.Remove(l.resolv); err != nil {
 		t.Fatal(err)
 	}
-	<-l.Changed() // no event of the network precedes this
+	<-l.Changed() // no network event precedes this change
 	if got := l.Host().NameServers; len(got) != 0 {
 		t.Errorf("name servers %v", got)
 	}

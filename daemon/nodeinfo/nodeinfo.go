@@ -1,7 +1,7 @@
 // Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
-// The package listens to rtnetlink, and reads the whole state again after each event. An event only triggers the next
-// reading, so a lost event does not lose a change.
+// The package subscribes to rtnetlink events, and reads the whole state again after each event. Each event only
+// triggers a reading, so a lost event does not lose a change.
 package nodeinfo
 
 import (
@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// Host is the state of the host at one moment. Host is immutable.
+// Host is the state of the host at one point in time. Host is immutable.
 type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
 	// interface. Addrs omits IPv6 addresses that duplicate address detection is still checking or has rejected.
 	Addrs []Addr
 	// Gateways are the next routers of the default routes in the main table, sorted, without zones. A host may have
-	// several gateways, because it can have several default routes, and a route can have several next hops.
+	// several gateways, because a host can have several default routes, and a route can have several next hops.
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
 	// Networks are the networks of this host's interfaces, sorted. Networks omits link-local networks and the
-	// networks of loopback and dummy devices. An address without a network counts as a network with one address.
+	// networks of loopback and dummy devices. For an address without a network, Networks contains the address itself.
 	Networks []netip.Prefix
-	// Routes holds, for each of Options.Ranges, the widest route beyond this host's networks that overlaps the range.
+	// Routes holds the widest route beyond this host's networks that overlaps each of Options.Ranges.
 	Routes []Route
 	// NameServers are the name servers of /etc/resolv.conf and systemd-resolved, sorted, without loopback and
 	// link-local addresses.
@@ -44,17 +44,17 @@ func (r Route) String() string {
 	return fmt.Sprintf("%s %s", r.To, Way{Gateway: r.Gateway, Interface: r.Interface})
 }
 
-// Addr is one address of one interface.
+// Addr is an address of an interface.
 type Addr struct {
 	// Addr has no zone.
 	Addr      netip.Addr
 	Interface string
-	// Dummy reports whether the interface is of type dummy, which only reaches this host.
+	// Dummy reports whether the interface is of type dummy, which sends packets only to this host.
 	Dummy bool
 	// Bridge reports whether the interface is a bridge, such as the bridge of the pods.
 	Bridge bool
-	// Primary reports whether the host uses this address as the source of its connections through the default route.
-	// Each family has at most one primary address, and none without a default route.
+	// Primary reports whether the host uses the address as the source address of connections through the default
+	// route. Each family has at most one primary address, and no primary address without a default route.
 	Primary bool
 }
 

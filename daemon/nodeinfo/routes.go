@@ -18,7 +18,7 @@ type wantedRoutes struct {
 	ignore netlink.RouteProtocol
 }
 
-// has reports whether Host includes the route.
+// has reports whether Host includes a route with the given destination and protocol.
 func (w wantedRoutes) has(to netip.Prefix, protocol netlink.RouteProtocol) bool {
 	if to.Bits() <= 1 {
 		return to.Bits() == 0
@@ -32,7 +32,8 @@ func (w wantedRoutes) relevant(message []byte) bool {
 	return ok && w.has(to, netlink.RouteProtocol(protocol))
 }
 
-// listRoutes returns the routes in the main table that Host includes. A router may have a million other routes.
+// listRoutes returns the routes in the main table that Host includes. A router may have a million routes that Host
+// omits.
 func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
@@ -88,8 +89,8 @@ func hopsOf(r netlink.Route) []netlink.NexthopInfo {
 	return hops
 }
 
-// prefixOf returns the destination of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A
-// message without a destination means a default route, too.
+// prefixOf returns the destination of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A route
+// without a destination is a default route, too.
 func prefixOf(dst *net.IPNet) netip.Prefix {
 	if dst == nil {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)

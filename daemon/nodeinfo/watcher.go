@@ -17,10 +17,10 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// nameServersPeriod is the time between two readings of the files that name the name servers.
+// nameServersPeriod is the time between two readings of the files that list the name servers.
 const nameServersPeriod = 20 * time.Second
 
-// unsteadyPause is the time before the next reading if the state changed during a reading.
+// unsteadyPause is the delay before the next reading if the state changed during a reading.
 const unsteadyPause = time.Second
 
 // After a failed reading, the pause grows from minPause to maxPause by doubling.
@@ -48,7 +48,7 @@ type Watcher struct {
 // ignores.
 type Options struct {
 	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces to which a
-	// proxy adds Service addresses. Host omits those addresses, and their changes are not events.
+	// proxy adds Service addresses. Host omits the addresses of these interfaces, and their changes are not events.
 	IgnoreDevices []string
 	// IgnoreTables are the numbers, below 256, of routing tables whose routes are not events.
 	IgnoreTables []int
@@ -56,9 +56,9 @@ type Options struct {
 	// IgnoreProtocol.
 	Ranges         []netip.Prefix
 	IgnoreProtocol netlink.RouteProtocol
-	// Kernel sends the notifications, or is nil for rtnl.Host.
+	// Kernel sends the notifications. If Kernel is nil, the Watcher uses rtnl.Host.
 	Kernel rtnl.Kernel
-	// ResolvConf are the files that name the host's name servers, or nil for the default files.
+	// ResolvConf lists the files that contain the host's name servers, or is nil for the default files.
 	ResolvConf []string
 }
 
@@ -79,8 +79,8 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 // Ready is closed after the first reading of Host.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed receives a value after Host has changed. One value may stand for many changes. The first reading is not a
-// change.
+// Changed receives a value after Host has changed. One value may stand for many changes. The first reading does not
+// count as a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Moved receives a value after a possible change of the host's network: interfaces, addresses, routes (except in
@@ -88,11 +88,11 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 // may stand for many changes.
 func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
-// Host returns the current state. The state is empty before Ready, but never nil.
+// Host returns the current state. The state is never nil, and is empty until Ready is closed.
 func (w *Watcher) Host() *Host { return w.host.Load() }
 
-// Run watches the network namespace of the calling thread until ctx ends. Run logs and retries failures, and returns
-// nil.
+// Run watches the network namespace of the calling thread until ctx is done. Run logs and retries failures, and
+// returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	events := make(chan struct{}, 1)
 	network := rtnl.New(rtnl.Options{
@@ -102,7 +102,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		Lost:    func() { tell(w.moved) },
 		Changed: func() { tell(events) },
 	})
-	_ = network.Open() // subscribe before the first reading; if this fails, Run logs the failure and retries
+	_ = network.Open() // subscribe before the first reading; Run logs and retries a failure
 	ctx, cancel := context.WithCancel(ctx)
 	panicked := make(chan error, 1)
 	var watching sync.WaitGroup
@@ -133,8 +133,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// await returns true when the state must be read, or false when ctx ends. While it waits, await polls the files with
-// the name servers.
+// await returns true when the state must be read, or false when ctx is done. While waiting, await polls the files
+// that list the name servers.
 func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{},
 	panicked <-chan error,
 ) bool {
@@ -175,7 +175,7 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// tell sends an announcement, unless the receiver has not read the last announcement yet.
+// tell sends an announcement, unless the receiver has not read the previous announcement yet.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -190,7 +190,7 @@ func Read(opts Options) (*Host, error) {
 	return w.Host(), err
 }
 
-// read lists the host's state, and publishes the state if it differs from the last one.
+// read lists the host's state, and publishes the state if it has changed.
 func (w *Watcher) read() (steady bool, err error) {
 	next, steady, err := list(w.foreign, w.routes)
 	if err != nil {

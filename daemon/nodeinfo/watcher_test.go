@@ -23,13 +23,13 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// lab is a network namespace for one test. lab ends together with the test's thread.
+// lab is a network namespace for one test. The namespace exists until the test's thread exits.
 type lab struct {
 	*testing.T
 	*Watcher
 	log    *bytes.Buffer
 	resolv string // a file that replaces /etc/resolv.conf
-	// gate blocks notifications to the watcher while it is locked.
+	// gate blocks notifications to the watcher while gate is locked.
 	gate sync.Mutex
 }
 
@@ -56,7 +56,7 @@ func (s gatedSocket) Receive() ([]syscall.NetlinkMessage, error) {
 // newLab moves the test's goroutine into a new network namespace and runs a watcher there.
 func newLab(t *testing.T, setup ...string) *lab {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -107,7 +107,7 @@ func (l *lab) ip(args string) {
 	}
 }
 
-// want waits until the host has exactly these addresses, written as "address@interface" with "*" for a primary
+// want waits until the host has exactly the wanted addresses, written as "address@interface" with "*" for a primary
 // address.
 func (l *lab) want(want ...string) {
 	l.Helper()
@@ -142,7 +142,7 @@ func (l *lab) quiet() {
 	}
 }
 
-// veth creates a pair of interfaces, of which the tests use v0. Link-local addresses are off, because they would
+// veth creates a pair of interfaces, of which the tests use v0. Link-local addresses are disabled because they would
 // cause events.
 var veth = []string{
 	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
@@ -181,7 +181,7 @@ func TestDefaultRouteMakesPrimary(t *testing.T) {
 	l.quiet()
 }
 
-// The primary address must be the source that the kernel chooses, at least without temporary addresses.
+// The primary address must be the source address that the kernel chooses, at least without temporary addresses.
 func TestPrimaryIsTheKernelsChoice(t *testing.T) {
 	for name, routes := range map[string][]string{
 		"gateway":       {"route add default via 192.0.2.254", "-6 route add default via 2001:db8::fe"},
@@ -250,8 +250,9 @@ func TestWhatChangesNothingIsNoEvent(t *testing.T) {
 // foreignName is the name of the interface that the watcher of a lab ignores.
 const foreignName = "kube-ipvs0"
 
-// The watcher ignores a proxy that adds 5,000 addresses to its interface and removes them one by one, whatever the
-// type of the interface and whenever the proxy created it. The watcher does not ignore the host's own addresses.
+// A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the addresses of the
+// proxy, whatever the type of the interface and whenever the proxy created the interface. The watcher does not ignore
+// the host's own addresses.
 func TestForeignInterface(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",
@@ -320,7 +321,7 @@ func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 }
 
-// The kernel reports the type of an interface. A dummy interface would have the type "dummy".
+// The kernel reports the kind of an interface. A dummy interface has the kind "dummy".
 func TestLinkKind(t *testing.T) {
 	l := newLab(t, veth...)
 	up, steady, err := listLinks(newForeign([]string{"v1"}))
@@ -372,7 +373,7 @@ func (l *lab) batchOn(device string, net, count int) {
 	}
 }
 
-// If addresses change faster than the watcher can list them, nothing fails, and the final state is right.
+// If addresses change faster than the watcher can list them, no reading fails, and the final state is correct.
 func TestStorm(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	l.batch(100)

@@ -11,16 +11,17 @@ import (
 
 // Way is the result of a route lookup for packets that this host sends to an address.
 type Way struct {
-	// Source is the source of packets whose sender binds no address, or the zero value if the kernel reports none.
+	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports
+	// none.
 	Source netip.Addr
-	// Gateway is the next router, or the zero value if the address is on the link or is this host's own.
+	// Gateway is the next router, or the zero value if the destination is on the link or is this host.
 	Gateway   netip.Addr
 	Interface string
-	// Local reports whether the address is this host's own.
+	// Local reports whether the address is an address of this host.
 	Local bool
 	// Default reports whether the address is only reachable by a default route.
 	Default bool
-	// NoCarrier reports whether nothing is connected to the other end of the interface.
+	// NoCarrier reports whether the interface has no carrier, for example because the cable is unplugged.
 	NoCarrier bool
 }
 
@@ -35,8 +36,8 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// Ways looks up many routes, and reads each interface only once. Ways must only be used by one goroutine, and works
-// in the network namespace of the thread that created it.
+// Ways looks up many routes, and reads each interface only once. A Ways must be used by only one goroutine. Ways
+// looks up routes in the network namespace of the thread that created the Ways.
 type Ways struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
@@ -54,7 +55,7 @@ func NewWays() (*Ways, error) {
 // Close closes the rtnetlink socket.
 func (w *Ways) Close() { w.handle.Close() }
 
-// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup has neither a mark nor a source
+// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup specifies neither a mark nor a source
 // address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
 // error if there is no route.
 func (w *Ways) To(to netip.Addr) (Way, error) {
@@ -84,8 +85,8 @@ func (w *Ways) To(to netip.Addr) (Way, error) {
 	}, nil
 }
 
-// byDefault reports whether the kernel uses a default route, or one of the two halves that replace a default route. A
-// kernel before 4.13 does not report which route it uses.
+// byDefault reports whether the kernel uses a default route, or one of the two /1 routes that replace a default
+// route. Kernels before 4.13 do not report the route that they use.
 func (w *Ways) byDefault(to netip.Addr) (bool, error) {
 	found, err := w.handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Control returns a net.Dialer.Control that marks the packets of a socket, or nil if mark is 0. net.Dialer does not
-// apply it to its own DNS queries. Without CAP_NET_ADMIN, as in a dry run of a user, the packets remain unmarked.
+// call Control for DNS queries. Without CAP_NET_ADMIN, as in a user's dry run, the packets remain unmarked.
 func Control(mark uint32) func(network, address string, c syscall.RawConn) error {
 	if mark == 0 {
 		return nil

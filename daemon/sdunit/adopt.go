@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// adopt takes over a socket that systemd passed, and closes f.
+// adopt takes over the socket that systemd passed as f, and closes f.
 func (s *Sockets) adopt(f *os.File) {
 	defer f.Close()
 	name := f.Name()
@@ -25,7 +25,7 @@ func (s *Sockets) adopt(f *os.File) {
 		if listener != nil {
 			listener.Close()
 		}
-		if isOurs(name) { // otherwise, systemd would pass it again at every start
+		if isOurs(name) { // otherwise, systemd would pass the socket again at every start
 			s.manager.send("FDSTOREREMOVE=1", "FDNAME="+name)
 		}
 		return
@@ -36,10 +36,10 @@ func (s *Sockets) adopt(f *os.File) {
 			"fd_name", name, "error", err)
 		return
 	}
-	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units before those of the store
+	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units first
 		s.logger.Warn("duplicate socket from systemd closed", "address", addr.String(), "fd_name", name)
 		if isOurs(name) {
-			shut(file) // otherwise, the kernel would send this socket some of the clients
+			shut(file) // otherwise, the kernel would assign some of the clients to this socket
 		}
 		file.Close()
 		return
@@ -85,7 +85,8 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	return listener, addr, nil
 }
 
-// shut ends listening for all holders of the socket: queued clients are reset, and new clients are refused.
+// shut stops the socket from listening in all processes that have the socket open. The kernel resets queued clients
+// and refuses new clients.
 func shut(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

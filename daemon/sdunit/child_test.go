@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// childRole is the environment variable that makes the test binary act as the daemon in a child process, with
-// descriptors as systemd would pass them.
+// childRole is an environment variable. If childRole is set, the test binary acts as the daemon in a child process,
+// with descriptors as systemd would pass them.
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child starts the test binary with descriptors that begin at 3. The shell sets LISTEN_PID, because the process ID
+// child starts the test binary with descriptors from 3 upwards. The shell sets LISTEN_PID, because the process ID
 // must be known before the binary runs.
 func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
@@ -44,7 +44,7 @@ func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cm
 	return cmd, bufio.NewScanner(out)
 }
 
-// expect reads lines until one line begins with the prefix, and returns the rest of that line.
+// expect reads lines until a line begins with the prefix, and returns the rest of that line.
 func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
 	t.Helper()
 	for out.Scan() {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// away is an unreachable API server.
+// away simulates an unreachable API server.
 type away struct {
 	since   time.Time
 	refused bool
@@ -34,12 +34,12 @@ func (b *blocking) Apply(context.Context, proxiers.Change) error {
 	return nil
 }
 
-// never is a host that never changes.
+// never is a HostWatcher for a host that never changes.
 type never struct{}
 
 func (never) Changed() <-chan struct{} { return nil }
 
-// late is a source of snapshots that has nothing to serve until the test calls its method serve.
+// late is a source of snapshots that provides no snapshot until the test calls its serve method.
 type late struct {
 	changed chan struct{}
 	ready   atomic.Bool

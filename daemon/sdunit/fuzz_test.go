@@ -20,7 +20,7 @@ import (
 	"edgeway/test/hostile"
 )
 
-// FuzzStatus checks that the text of any error becomes a single assignment without control characters.
+// FuzzStatus verifies that the text of any error becomes a single assignment without control characters.
 func FuzzStatus(f *testing.F) {
 	m := NewManager(slog.New(slog.DiscardHandler))
 	for _, text := range []string{"x\nREADY=1", "\x1b]0;owned\x07\x1b[2J", "\r\x00\v\f\u0085\u2028\u202e", "", "\xff\xc0", " \n "} {
@@ -50,15 +50,15 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// FuzzNotifySocket tries any NOTIFY_SOCKET. A message must arrive if the name leads to the socket, and must be lost
-// otherwise.
+// FuzzNotifySocket uses arbitrary values of NOTIFY_SOCKET. A message must arrive if the value is the path of the
+// socket, and must be lost otherwise.
 func FuzzNotifySocket(f *testing.F) {
 	for _, path := range []string{"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1", strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f"} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		if strings.ContainsRune(path, 0) || filepath.IsAbs(path) && path != "/" {
-			return // NUL is impossible; other absolute paths may lead to a socket
+			return // a path cannot contain NUL; other absolute paths may lead to a socket
 		}
 		manager := sdtest.New(t)
 		t.Chdir(filepath.Dir(os.Getenv("NOTIFY_SOCKET")))
@@ -72,8 +72,8 @@ func FuzzNotifySocket(f *testing.F) {
 	})
 }
 
-// descriptor creates one of seven kinds of descriptors that systemd could pass. descriptor returns systemd's copy,
-// the daemon's copy, and whether NewSockets must adopt the socket.
+// descriptor creates one of seven kinds of descriptors that systemd could pass. adopted reports whether NewSockets
+// must adopt the socket. original is systemd's copy, and file is the daemon's copy.
 func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file *os.File, adopted bool) {
 	t.Helper()
 	var c interface {
@@ -109,8 +109,8 @@ func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file 
 	return c, fileOf(t, c, name), kind%7 < 3
 }
 
-// FuzzPassed passes any kinds of descriptors with any names. Sockets that listen on loopback must be adopted, and all
-// other descriptors closed. A name must not add assignments to the messages for systemd.
+// FuzzPassed passes arbitrary kinds of descriptors with arbitrary names. NewSockets must adopt sockets that listen on
+// loopback, and must close all other descriptors. A name must not add assignments to the messages for systemd.
 func FuzzPassed(f *testing.F) {
 	f.Add("x.socket:nodeport-127.0.0.1-80", []byte{0, 1, 2, 3, 4, 5, 6})
 	f.Add("nodeport-a:nodeport-b:nodeport-c:nodeport-d:nodeport-e", []byte{6, 5, 4, 3, 2, 1, 0})
@@ -160,7 +160,7 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// Passed ignores a number of descriptors that is invalid or above the limit of the process.
+// Passed ignores a number of descriptors that is invalid or above the process's limit.
 func TestWrongNumbersOfDescriptors(t *testing.T) {
 	for _, n := range []string{"9223372036854775807", "2147483647", "-1", "", "x", "1e9", "0"} {
 		t.Run(n, func(t *testing.T) {

@@ -19,7 +19,7 @@ type serviceManager = sdtest.Manager
 
 type datagram = sdtest.Datagram
 
-// logBuffer is a log that a test can read while other goroutines write to it.
+// logBuffer is a log that a test can read while other goroutines write to the log.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -59,7 +59,8 @@ func mustListen(t *testing.T, addr netip.AddrPort) *net.TCPListener {
 	return l
 }
 
-// passed returns a listening socket as systemd would pass it. The returned listener stands for systemd's copy.
+// passed returns a listening socket in the form in which systemd passes sockets. The returned listener represents
+// systemd's copy of the socket.
 func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPort) {
 	t.Helper()
 	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
@@ -92,7 +93,7 @@ func connect(t *testing.T, addr netip.AddrPort) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// ending reads from a connection until the server closes it, and returns the text and the final error.
+// ending reads from a connection until the server closes the connection, and returns the text and the final error.
 func ending(t *testing.T, conn *net.TCPConn) (string, error) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -118,7 +119,7 @@ func acceptFrom(socket *os.File, within time.Duration) (net.Conn, error) {
 	return l.Accept()
 }
 
-// serveOne accepts a client, and sends "hello".
+// serveOne accepts a client and sends "hello".
 func serveOne(t *testing.T, socket *os.File) {
 	t.Helper()
 	conn, err := acceptFrom(socket, 5*time.Second)

@@ -2,7 +2,8 @@
 // notifies the watchdog while the sync loop is alive, and takes over listening sockets from socket units and from the
 // fd store.
 //
-// Without systemd (without NOTIFY_SOCKET and LISTEN_FDS), the package only opens and closes sockets.
+// If systemd did not start the daemon (NOTIFY_SOCKET and LISTEN_FDS are not set), the package only opens and closes
+// sockets.
 package sdunit
 
 import (
@@ -22,31 +23,31 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// sendTimeout bounds the wait for a service manager that does not read its socket.
+// sendTimeout limits the wait for a service manager that does not read its socket.
 const sendTimeout = 2 * time.Second
 
-// Manager sends notifications to the service manager. Manager logs the first of several consecutive failures, and
-// returns no errors.
+// Manager sends notifications to the service manager. If several consecutive notifications fail, Manager logs only
+// the first failure. Manager returns no errors.
 type Manager struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// failed reports whether the last datagram was not sent. After a failure, the next send does not wait.
+	// failed reports whether the last datagram could not be sent. After a failure, the next send does not wait.
 	failed bool
 }
 
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart repeatedly requests more time for the start until stop is called or limit has passed. Before a Notifier
-// runs, a slow board may need minutes to check whether the host has the features that the configuration needs, and
-// systemd would abort the start after TimeoutStartSec=. After limit, the start has extendBy left.
+// ExtendStart repeatedly requests more start time until stop is called or limit has passed. Before a Notifier runs, a
+// slow board may need minutes to check whether the host has the features that the configuration needs. systemd would
+// abort the start after TimeoutStartSec=. When limit has passed, extendBy remains for the start.
 func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = contain.Call(func() error { // a panic only ends the requests for more time
+		_ = contain.Call(func() error { // a panic must stop only the extension
 			m.extend(ctx)
 			return nil
 		})
@@ -67,7 +68,7 @@ func (m *Manager) extend(ctx context.Context) {
 	}
 }
 
-// extension returns the assignment that requests extendBy more time for the start.
+// extension returns the assignment that requests extendBy more start time.
 func extension() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()) }
 
 // present reports whether the daemon runs under a service manager.
@@ -80,7 +81,7 @@ func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(nil, assignments)
 }
 
-// sendSocket sends the assignments and a copy of the socket's file descriptor.
+// sendSocket sends the assignments together with the socket's file descriptor.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	raw, err := socket.SyscallConn()
 	if err == nil {
@@ -106,8 +107,8 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	return err == nil
 }
 
-// sendDatagram sends text and file descriptors. sendDatagram waits only if wait is set, and at most for sendTimeout.
-// SdNotify of go-systemd (22.7) waits without a limit, and cannot send descriptors.
+// sendDatagram sends text and file descriptors. If wait is set, sendDatagram waits for up to sendTimeout. SdNotify of
+// go-systemd (22.7) waits without a limit, and cannot send descriptors.
 func sendDatagram(rights []byte, text string, wait bool) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {

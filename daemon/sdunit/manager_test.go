@@ -13,7 +13,7 @@ func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 	m := sdtest.New(t)
 	logger, log := newLog()
 	n, h := NewNotifier(NewManager(logger), logger), newHost()
-	for range 600 { // more than the queue holds (net.unix.max_dgram_qlen, 10 or 512)
+	for range 600 { // more than the queue can hold (net.unix.max_dgram_qlen, 10 or 512)
 		if log.String() != "" {
 			break
 		}
@@ -82,8 +82,8 @@ func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
 	}
 }
 
-// A check of the host may take longer than TimeoutStartSec=. The daemon requests more time until the check ends or
-// reaches its limit.
+// Checking the host may take longer than TimeoutStartSec=. The daemon requests more time until the check is done or
+// reaches its time limit.
 func TestTheStartIsExtendedWhileTheHostIsChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := sdtest.New(t)

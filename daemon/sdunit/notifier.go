@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// eager and steady are the intervals at which the Notifier reads the daemon's state, before and after the daemon
-	// is ready.
+	// eager and steady are the intervals at which the Notifier reads the daemon's state. The Notifier uses eager
+	// until the daemon is ready.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
-	// statusEvery is the shortest time between two status lines, because each status line wakes up systemd and all
-	// its clients.
+	// statusEvery is the minimum time between two status lines, because each status line wakes up systemd and all its
+	// clients.
 	statusEvery = 5 * time.Second
 	// While the daemon starts and its sync loop is alive, the Notifier requests extendBy more time every extendEvery.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
-	// reloadPatience bounds the time that a new configuration waits for its sources, such as an unreachable API
-	// server. After that time, the reload counts as done. The previous Services work until then.
+	// reloadPatience limits the time that a new configuration waits for its sources, such as an unreachable API
+	// server. After that time, the Notifier reports the reload as done. Until then, the previous Services keep
+	// working.
 	reloadPatience = 10 * time.Second
 )
 
-// Subject is the part of the daemon that belongs to one configuration. A Notifier reports the state of the Subject to
-// systemd.
+// Subject is the part of the daemon that a reload replaces. A Notifier reports the state of the Subject to systemd.
 type Subject struct {
 	View func() View
 	// Heartbeat returns the time of the sync loop's last sign of life.
@@ -40,20 +40,20 @@ type Subject struct {
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
-	// watchdog is the time after which systemd kills a silent daemon, or 0 if the watchdog is off.
+	// watchdog is the time after which systemd kills a daemon that sends no pings, or 0 if the watchdog is off.
 	watchdog time.Duration
 
 	mu        sync.Mutex
 	ready     bool // READY=1 was sent
-	reloading bool // RELOADING=1 was sent, and no READY=1 since
+	reloading bool // RELOADING=1 was sent, and READY=1 has not been sent since
 	stopping  bool
-	stalled   bool // the stalled sync was logged
+	stalled   bool // the stalled sync has been logged
 	status    statusLine
 	pinged    time.Time
 	extended  time.Time
 }
 
-// NewNotifier returns a Notifier that uses the watchdog interval from the environment.
+// NewNotifier returns a Notifier that reads the watchdog interval from the environment.
 func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -62,7 +62,7 @@ func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	return &Notifier{manager: manager, logger: logger, watchdog: interval}
 }
 
-// Run reports the state of s until ctx ends.
+// Run reports the state of s until ctx is done.
 func (n *Notifier) Run(ctx context.Context, s Subject) {
 	if !n.manager.present() {
 		return
@@ -79,7 +79,7 @@ func (n *Notifier) Run(ctx context.Context, s Subject) {
 	}
 }
 
-// reload is the state of a reload that systemd waits for.
+// reload is the state of a reload for which systemd is waiting.
 type reload struct {
 	under bool
 	since time.Time
@@ -113,7 +113,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	}
 	if len(lines) > 0 && !n.manager.send(lines...) {
 		n.status.force()
-		return steady // the next call sends the lines again
+		return steady // the next call sends the datagram again
 	}
 	if becomesReady {
 		n.ready, n.reloading, r.under = true, false, false
@@ -121,7 +121,7 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	return n.pause(r)
 }
 
-// pause returns a delay that is short enough for several pings within half of the watchdog interval.
+// pause returns a delay that allows several pings within half of the watchdog interval.
 func (n *Notifier) pause(r *reload) time.Duration {
 	pause := steady
 	if !n.ready || r.under {
@@ -150,7 +150,7 @@ func (n *Notifier) alive(beat time.Time) bool {
 }
 
 // aliveLines returns the notifications of a daemon that is alive: a ping of the watchdog and, during the start, a
-// request for more time. A start takes long if the API server does not answer or if the first sync is large.
+// request for more time. A start takes a long time if the API server does not respond or if the first sync is large.
 func (n *Notifier) aliveLines() []string {
 	var lines []string
 	now := time.Now()
@@ -165,14 +165,14 @@ func (n *Notifier) aliveLines() []string {
 	return lines
 }
 
-// Reloading notifies systemd that the daemon reads the configuration again. NotReloaded, or Run with the new
-// configuration, sends the READY=1 that must follow. Before the first READY=1, Reloading does nothing.
+// Reloading notifies systemd that the daemon is reading its configuration again. systemd then expects READY=1 from
+// NotReloaded, or from Run with the new configuration. Before the first READY=1, Reloading does nothing.
 func (n *Notifier) Reloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
 		n.reloading = true
-		// Type=notify-reload (systemd 253) needs both lines in one datagram, so that the timestamp belongs to this
+		// Type=notify-reload (systemd 253) needs both lines in one datagram, so that the timestamp belongs to the
 		// reload.
 		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
 	}
@@ -188,7 +188,7 @@ func (n *Notifier) NotReloaded() {
 	}
 }
 
-// Stopping notifies systemd that the daemon is stopping. The Notifier sends nothing afterwards.
+// Stopping notifies systemd that the daemon is stopping. The Notifier sends no notifications afterwards.
 func (n *Notifier) Stopping() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 type host struct {
 	mu   sync.Mutex
 	view View
-	beat time.Time // zero if the loop is idle
+	beat time.Time // zero if the sync loop is idle
 }
 
 func (h *host) subject() Subject {
@@ -59,7 +59,7 @@ func (h *host) unblock() {
 	h.beat = time.Time{}
 }
 
-// synced returns a change that puts a plan with n Services in force.
+// synced returns a change that makes a plan with n Services the plan in force.
 func synced(n int) func(*View) {
 	p := &plan.Plan{}
 	for i := range n {
@@ -103,8 +103,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during lets the fake clock advance, and returns the datagrams that were sent in that time. during reads often,
-// because the queue of a socket holds only a few datagrams.
+// during advances the fake clock and returns the datagrams that the Notifier has sent. during reads often, because
+// the queue of a socket holds only a few datagrams.
 func during(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -200,7 +200,7 @@ func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
 			v.State.Backend.Err = "nft: no such file" // the sync fails, but does not hang
 			v.State.OutOfSync = time.Now()
 		})
-		for range 100 { // the loop is idle, and the API server is unreachable
+		for range 100 { // the sync loop is idle, and the API server is unreachable
 			if count(during(m, timeout/2), "WATCHDOG=1") == 0 {
 				t.Fatal("no ping in half of the time")
 			}
@@ -227,7 +227,7 @@ func TestPingsOfAShortWatchdog(t *testing.T) {
 	})
 }
 
-// A sync may take longer than the watchdog interval, but a sync that exceeds its own time limit (here a minute) stops
+// A sync may take longer than the watchdog interval. A sync that exceeds its own time limit (here one minute) stops
 // the pings.
 func TestAStageThatBlocksStopsThePings(t *testing.T) {
 	m := sdtest.New(t)

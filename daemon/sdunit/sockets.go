@@ -20,9 +20,9 @@ import (
 
 // Sockets holds the listening sockets of NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
 //
-// The process has one Sockets, which keeps the sockets open during a reload of the configuration. During a restart of
-// the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of socket units. A
-// client that connects while no process accepts connections waits in the queue.
+// The process has a single Sockets, which keeps the sockets open during a reload of the configuration. During a
+// restart of the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of
+// socket units. If no process accepts connections, clients wait in the queue of the socket.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -35,15 +35,16 @@ type Sockets struct {
 type socket struct {
 	addr netip.AddrPort
 	file *os.File
-	// unit is the name of a socket that a socket unit holds. stored is the name of a socket in the fd store. Under
-	// systemd, one of the two is set.
+	// unit is the name of a socket from a socket unit. stored is the name of a socket in the fd store. Under systemd,
+	// either unit or stored is set.
 	unit, stored string
 	claimed      bool // Listen was called
 	released     bool // Release was called, for a socket that stays open
 }
 
 // Passed returns the files that the service manager passed, and removes them from the environment. go-systemd (22.7)
-// allocates memory for the number in the environment, so Passed ignores a number above the limit of the process.
+// allocates memory for the number of files in the environment, so Passed ignores a number above the process's limit
+// of open files.
 func Passed() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -62,9 +63,9 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 	return s
 }
 
-// Listen returns the listening socket of a loopback address: a socket that was passed or opened before, or a new
-// socket. Listen sends a copy of a new socket to the fd store. If the port is in use, the error wraps
-// syscall.EADDRINUSE. The caller must not close the file.
+// Listen returns the listening socket of a loopback address. Listen reuses a socket that systemd passed or that
+// Listen opened before. Otherwise, Listen opens a new socket and sends a copy to the fd store. If the port is in use,
+// the error wraps syscall.EADDRINUSE. The caller must not close the file.
 func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,9 +87,9 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	return file, nil
 }
 
-// Release closes the socket of an address, here and in the fd store. The kernel then refuses clients. The socket of a
-// socket unit stays open, because systemd holds it, and clients of that socket wait in the queue. No goroutine may
-// still be accepting from the socket.
+// Release closes the socket of an address, in this process and in the fd store. The kernel then refuses clients. The
+// socket of a socket unit stays open because systemd holds the socket, and clients wait in the socket's queue. No
+// goroutine may still be accepting from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +120,8 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix is the prefix of socket names in the fd store. storePrefix distinguishes these sockets from those of a
-// socket unit, which by default have the name of the unit.
+// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes these sockets from the sockets
+// of socket units, whose default name is the name of the unit.
 const storePrefix = "nodeport-"
 
 // storeName returns the name of a socket in the fd store. The name must not contain a colon.
@@ -138,10 +139,10 @@ func (s *Sockets) store(sock *socket, name string) {
 	s.manager.sendSocket(sock.file, "FDSTORE=1", "FDNAME="+name)
 }
 
-// remove closes the socket here and in the fd store.
+// remove closes the socket in this process and in the fd store.
 func (s *Sockets) remove(sock *socket) {
-	// Closing only this copy would leave systemd's copy listening until systemd has read the message. Clients would
-	// hang, and the address could not be bound again.
+	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. Until
+	// then, clients would hang, and the address could not be bound again.
 	shut(sock.file)
 	sock.file.Close()
 	if sock.stored != "" {
@@ -149,8 +150,8 @@ func (s *Sockets) remove(sock *socket) {
 	}
 }
 
-// listen uses plain TCP. Multipath TCP, Go's default, has no benefit on loopback, and slows down the relaying of
-// connections. "tcp6" excludes IPv4 (IPV6_V6ONLY).
+// listen uses plain TCP. Multipath TCP, Go's default, has no benefit on loopback, and slows down relayed connections.
+// "tcp6" excludes IPv4 (IPV6_V6ONLY).
 func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	network := "tcp4"
 	if addr.Addr().Is6() {
@@ -171,8 +172,8 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs reports whether a name in the fd store is one of Edgeway's. isOurs rejects a line break, which would begin
-// another assignment.
+// isOurs reports whether name is a name that Edgeway gives to sockets in the fd store. isOurs rejects a line break,
+// which would begin another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// View is the state of the daemon at one moment.
+// View is the state of the daemon at one point in time.
 type View struct {
 	Backend string
 	State   pipeline.State
@@ -22,13 +22,13 @@ type View struct {
 	Switching bool
 	// Sources report their current status.
 	Sources []health.Source
-	// SavedAt is the time at which the served last-known state was saved, or zero if the API server's objects are
-	// served.
+	// SavedAt is the time when the last-known state that Edgeway serves was saved. SavedAt is zero if Edgeway serves
+	// the API server's objects.
 	SavedAt time.Time
 }
 
-// served reports whether the kernel is programmed, and whether each follower has run once, with or without success.
-// Followers listen on loopback and serve health checks.
+// served reports whether the kernel is programmed and every follower has run at least once, even if a follower
+// failed. Followers listen on loopback and serve health checks.
 func (v View) served() bool {
 	for i := range v.State.Followers {
 		if f := &v.State.Followers[i]; f.LastSync.IsZero() && f.Err == "" {
@@ -42,20 +42,20 @@ func (v View) served() bool {
 //
 //	nftables: 412 Services, 1,203 endpoints, synced 3 s ago; API server unreachable for 5 min
 //
-// statusLine is sent when its meaning changes. An age counts as unchanged while its rounded value (coarse) stays the
-// same.
+// The Notifier sends a statusLine when its meaning changes. An age counts as unchanged while its rounded value
+// (coarse) stays the same.
 type statusLine struct {
 	meaning string
-	sent    time.Time // zero if a status line must be sent now
+	sent    time.Time // zero to send a status line immediately
 
 	counted *plan.Plan
 	counts  pipeline.Counts
 }
 
-// force causes the next status line to be sent even if it has not changed.
+// force causes the Notifier to send the next status line even if the line has not changed.
 func (l *statusLine) force() { l.meaning, l.sent = "", time.Time{} }
 
-// next returns the status line and true if the line must be sent.
+// next returns the status line. changed reports whether the line must be sent.
 func (l *statusLine) next(v View) (text string, changed bool) {
 	now := time.Now()
 	if now.Sub(l.sent) < statusEvery {
@@ -103,7 +103,7 @@ func (v View) text(counts pipeline.Counts, since func(time.Time) string) string 
 	return oneLine(strings.Join(parts, "; "))
 }
 
-// problems returns the IDs of the host's problems, without duplicates.
+// problems returns the distinct IDs of the host's problems.
 func (v View) problems() (names []string) {
 	for _, c := range v.Health.Faults {
 		if c.Severity == fault.Problem && !slices.Contains(names, c.ID) {
@@ -113,7 +113,7 @@ func (v View) problems() (names []string) {
 	return names
 }
 
-// waiting returns the reason why nothing is programmed yet.
+// waiting returns the reason why the kernel is not programmed yet.
 func (v View) waiting() string {
 	if len(v.Health.Faults) == 0 {
 		return "starting"
@@ -154,12 +154,12 @@ func (v View) unreachable(since func(time.Time) string) []string {
 	return out
 }
 
-// oneLine keeps the text of an error from adding assignments to the datagram or controlling the terminal of
+// oneLine prevents the text of an error from adding assignments to the datagram or controlling the terminal of
 // systemctl.
 func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
 // coarse rounds an age down so that its text changes less often: to 10 s in the first minute. After the first minute,
-// the text of age changes rarely enough.
+// the text that the function age returns changes rarely enough.
 func coarse(d time.Duration) time.Duration {
 	if d < time.Minute {
 		return d.Truncate(10 * time.Second)

@@ -1,5 +1,5 @@
-// Package text formats text for people. The package makes foreign text safe for a terminal, combines numbers with
-// nouns, proposes corrections of misspelt words, and draws the screens of the commands.
+// Package text formats text for people. The package makes untrusted text safe for a terminal, combines numbers with
+// nouns, suggests corrections of misspelled words, and prints the output of the commands.
 package text
 
 import (
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean escapes characters that could control a terminal. Messages contain parts of certificates, answers of an API
-// server, manifests and the output of programs, and control characters in such text could rewrite the screen.
+// Clean escapes characters that could control a terminal. Messages quote certificates, API server responses,
+// manifests and the output of programs. Control characters in such texts could rewrite the screen.
 //
 // Clean replaces control characters (C0, DEL, C1) except newline and tab, format characters (such as those that
 // change the direction of text), and the line and paragraph separators of Unicode with \uXXXX. JSON uses the same
@@ -38,7 +38,7 @@ func Clean(s string) string {
 	return out.String()
 }
 
-// invalid writes the replacement character, or escapes the invalid byte.
+// invalid writes the replacement character, or escapes an invalid byte.
 func invalid(out *strings.Builder, s string) {
 	if _, size := utf8.DecodeRuneInString(s); size == 1 {
 		fmt.Fprintf(out, `\x%02x`, s[0])
@@ -62,7 +62,7 @@ func CleanLine(s string) string { return Clean(breaks.Replace(s)) }
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// CleanWriter returns a writer that cleans all text and writes it to w. Each Write must end with a complete
+// CleanWriter returns a writer that cleans all text and writes it to w. A Write must not end in the middle of a UTF-8
 // character.
 func CleanWriter(w io.Writer) io.Writer { return writer{w} }
 

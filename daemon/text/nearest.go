@@ -1,7 +1,7 @@
 package text
 
-// Nearest returns the known word with the smallest Distance. near is false if more than a third of the letters, or
-// more than three letters, differ.
+// Nearest returns the known word with the smallest Distance. near is false if more than a third of the letters
+// differ, or more than three letters.
 func Nearest(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {

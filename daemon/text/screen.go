@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Screen prints the answer of a command for people. Screen cleans the text that it prints.
+// Screen prints the output of a command as text for people. Screen cleans the text.
 type Screen struct {
 	out   io.Writer
 	width int
@@ -29,15 +29,15 @@ func NewScreen(out io.Writer, width int, color bool) *Screen {
 // Err returns the first error of the writer.
 func (s *Screen) Err() error { return s.err }
 
-// Verdict prints a verdict in the colour of its severity, followed by a reason.
+// Verdict prints a verdict in the color of its severity, followed by a reason.
 func (s *Screen) Verdict(worst fault.Severity, verdict, reason string) {
 	s.block(colors[worst], verdict+" ", reason, 2)
 }
 
-// Line prints a formatted text.
+// Line prints formatted text.
 func (s *Screen) Line(format string, args ...any) { s.block("", "", fmt.Sprintf(format, args...), 2) }
 
-// Row prints a text with a heading. The heading is omitted if the previous row had the same heading.
+// Row prints text with a heading. Row omits the heading if the previous row had the same heading.
 func (s *Screen) Row(heading, format string, args ...any) {
 	shown := heading
 	if heading == s.heading {
@@ -56,8 +56,7 @@ func (s *Screen) Fault(f fault.Fault, about string) {
 	s.Fix(f.Fix)
 }
 
-// Fix prints a fix, unless the fix is "". The fix is never wrapped, because a command on several lines is hard to
-// copy.
+// Fix prints a fix, unless the fix is "". Fix never wraps lines, because a command on several lines is hard to copy.
 func (s *Screen) Fix(fix string) {
 	if fix != "" {
 		s.print(strings.Repeat(" ", 12) + "fix: " + CleanLine(fix))
@@ -65,15 +64,15 @@ func (s *Screen) Fix(fix string) {
 }
 
 const (
-	// maxColumn bounds the width of a column of a table. A longer cell shifts only the rest of its own line.
+	// maxColumn is the maximum width of a table column. A longer cell shifts only the rest of its own line.
 	maxColumn = 64
-	// minColumn is the width that a long text in the last column needs. If less is available, the text moves to the
-	// next line and is indented by ownIndent.
+	// minColumn is the minimum width for a long text in the last column. If less width is available, the text moves
+	// to the next line and is indented by ownIndent.
 	minColumn = 24
 	ownIndent = 4
 )
 
-// Table prints rows with aligned columns. The text of the last column is wrapped.
+// Table prints rows with aligned columns. Table wraps the text of the last column.
 func (s *Screen) Table(rows [][]string) {
 	last := len(rows[0]) - 1
 	widths, indent := make([]int, last+1), 0
@@ -102,12 +101,12 @@ func (s *Screen) Table(rows [][]string) {
 	}
 }
 
-// colors holds the colour parameter of the terminal's escape sequence for each severity: green, cyan, yellow and red.
+// colors holds the color of each severity, as a parameter of terminal escape sequences: green, cyan, yellow and red.
 var colors = [...]string{
 	fault.OK: "32", fault.Notice: "36", fault.Warning: "33", fault.Problem: "31", fault.Unhealthy: "31",
 }
 
-// block prints a text after a coloured lead. Lines after the first are indented.
+// block prints text after a colored lead. Lines after the first are indented.
 func (s *Screen) block(color, lead, text string, indent int) {
 	lead = CleanLine(lead)
 	for _, line := range s.wrapped(lead, CleanLine(text), indent) {
@@ -119,7 +118,7 @@ func (s *Screen) block(color, lead, text string, indent int) {
 	}
 }
 
-// wrapped breaks a lead and its text into lines, at spaces. A word that is wider than the screen stays whole.
+// wrapped breaks a lead and its text into lines at spaces. A word that is wider than the screen remains whole.
 func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 	if s.width == 0 || utf8.RuneCountInString(lead+text) <= s.width {
 		return []string{lead + text}

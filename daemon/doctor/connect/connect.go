@@ -18,34 +18,35 @@ import (
 // Check is the ID of the faults that this package reports.
 const Check = "connect"
 
-// Options select the connections to make.
+// Options selects the connections to make.
 type Options struct {
 	Plan *plan.Plan
 	// Only is "namespace/name", or "" for all Services.
 	Only string
-	// UDP includes UDP ports. Only a DNS server must answer a datagram; at any other port, only a refusal counts.
+	// UDP enables connections to UDP ports. Only DNS servers must respond to the datagram. On any other port, only a
+	// refusal counts as a failure.
 	UDP bool
-	// Unchecked is the setting that makes a daemon leave out endpoints that do not answer, or "" if the daemon
-	// already does.
+	// Unchecked is the setting that makes the daemon exclude endpoints that do not respond, or "" if the setting is
+	// already in effect.
 	Unchecked string
-	// Trace looks for the rule that drops a connection. Tracing needs root.
+	// Trace searches for the rule that drops a connection. Tracing requires root.
 	Trace bool
 }
 
 const (
-	// maxServices bounds the ServicePorts that are tried if Only is empty. maxEndpoints and maxFrontends bound the
-	// destinations that are tried for each ServicePort.
+	// maxServices limits the number of ServicePorts to try if Only is empty. maxEndpoints and maxFrontends limit the
+	// number of destinations to try for each ServicePort.
 	maxServices  = 200
 	maxEndpoints = 16
 	maxFrontends = 8
-	// atOnce is the number of simultaneous connections.
+	// atOnce is the maximum number of simultaneous connections.
 	atOnce = 32
-	// timeBound bounds the time for all connections. Traces run afterwards.
+	// timeBound limits the time for all connections. Traces run afterwards.
 	timeBound = 3 * time.Minute
 	// tries is the number of connections to a frontend with dead endpoints, because each connection may reach another
 	// endpoint.
 	tries = 8
-	// maxTraces bounds the traces, which run one after another.
+	// maxTraces is the maximum number of traces, which run one after another.
 	maxTraces = 3
 )
 
@@ -88,14 +89,14 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
-	// sent holds the outcome for each destination. mu guards sent while connections run. cut reports whether the time
-	// ran out before all outcomes were known.
+	// sent holds the outcome for each destination. mu guards sent while connections are in progress. cut reports
+	// whether the time ran out before all outcomes were known.
 	mu   sync.Mutex
 	sent map[netip.AddrPort]outcome
 	cut  bool
 }
 
-// services returns the ServicePorts to try. left is the number of ServicePorts that exceed the limit.
+// services returns the ServicePorts to try. left is the number of ServicePorts beyond the limit.
 func (o Options) services() (out []*service, left int) {
 	for _, svc := range o.Plan.Services {
 		name := svc.Name.Namespace + "/" + svc.Name.Name
@@ -115,7 +116,7 @@ func (o Options) services() (out []*service, left int) {
 	return out, left
 }
 
-// newService returns a service with the frontends that forward connections of this host, and with their endpoints.
+// newService returns a service with the frontends that accept connections from this host, and with their endpoints.
 func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	s := &service{ServicePort: svc, sent: map[netip.AddrPort]outcome{}}
 	for i := range svc.Frontends {
@@ -135,8 +136,8 @@ func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	return s
 }
 
-// add adds the addresses of the ServicePort's family as frontends if the pool has an endpoint, and adds the endpoints
-// of the pool.
+// add adds the endpoints of the pool. If the pool has an endpoint, add also adds the addresses of the ServicePort's
+// family as frontends.
 func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	for _, a := range addrs {
 		if plan.FamilyOf(a) == s.Family && len(s.frontends) < maxFrontends && len(s.Pools[pool]) > 0 {
@@ -160,7 +161,7 @@ func (s *service) try(ctx context.Context, slots chan struct{}) {
 	s.each(ctx, slots, s.frontends, n)
 }
 
-// each connects to all destinations in parallel, up to n times each.
+// each connects to all destinations in parallel, and tries each destination up to n times.
 func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.AddrPort, n int) {
 	var all sync.WaitGroup
 	for _, to := range list {
@@ -182,8 +183,8 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 	all.Wait()
 }
 
-// owed treats silence over UDP as an answer unless the destination is a DNS server, because other servers need not
-// answer.
+// owed counts a missing UDP response as success, unless the destination is a DNS server, because other servers need
+// not respond.
 func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers
@@ -191,7 +192,7 @@ func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// which returns the destinations that answer, or the destinations that do not.
+// which returns the destinations that responded if answering is set, and otherwise the destinations that did not.
 func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// listening returns the address of a server that listens until the test ends.
+// listening returns the address of a server that listens until the test is done.
 func listening(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,7 +23,7 @@ func listening(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// closed returns an address that refuses connections, because no program listens there on a port below 1024.
+// closed returns an address that refuses connections, because no program listens on its port.
 func closed(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("127.0.97.%d:9", n)) }
 
 func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...netip.AddrPort) *plan.ServicePort {
@@ -90,7 +90,7 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 	}
 }
 
-// An endpoint that was not tried because the time ran out is not reported as dead.
+// If time runs out before the doctor tries an endpoint, the doctor does not report the endpoint as dead.
 func TestWhenTheTimeIsUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -101,7 +101,7 @@ func TestWhenTheTimeIsUp(t *testing.T) {
 	}
 }
 
-// A silent server and a server that refuses connections have different outcomes.
+// A server that does not respond and a server that refuses connections have different outcomes.
 func TestSilence(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -20,11 +20,11 @@ type outcome uint8
 
 const (
 	answers outcome = iota
-	silent          // no answer arrived
+	silent          // no response arrived
 	refused
 	unreachable // the kernel has no route, or a router sent an error
-	forbidden   // an output rule of this host refused the connection
-	failed      // anything else
+	forbidden   // an output rule of this host rejected the connection
+	failed      // any other error
 )
 
 // String returns the predicate of a sentence about a server, as in "10.244.1.11:8080 does not answer".
@@ -35,7 +35,7 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// wait is the time that a server has to answer. TCP repeats the first packet after one second.
+// wait is the time limit for a server's response. TCP retransmits the first packet after one second.
 const wait = 2500 * time.Millisecond
 
 // dial makes one connection. The source port is from, unless from is 0.
@@ -56,8 +56,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server answers, and
-// otherwise describes one of the failures, as in "10.244.1.11:8080 does not answer".
+// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server responds, and
+// otherwise a description of one failure, as in "10.244.1.11:8080 does not answer".
 func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -81,13 +81,14 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	return failure
 }
 
-// dnsPort is the only UDP port where a server must answer.
+// dnsPort is the only UDP port where a server must respond.
 const dnsPort = 53
 
-// dnsQuestion asks for the root name servers. Every DNS server answers this question, even if only with a refusal.
+// dnsQuestion asks for the root name servers. Every DNS server responds to this question, even if the response is a
+// refusal.
 var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
-// ask sends a datagram. Only a DNS server must answer, so silence of any other server means nothing.
+// ask sends a datagram. Only a DNS server must respond, so a missing response from any other server is not an error.
 func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 	var d net.Dialer
 	if from != 0 {
@@ -110,7 +111,7 @@ func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 		return classify(err)
 	}
 	_, err = conn.Read(make([]byte, 1500))
-	if errors.Is(err, io.EOF) { // the answer is an empty datagram
+	if errors.Is(err, io.EOF) { // the response is an empty datagram
 		err = nil
 	}
 	return classify(err)
@@ -134,7 +135,7 @@ func classify(err error) outcome {
 	return failed
 }
 
-// freePort returns a port that no program uses at the moment.
+// freePort returns a port that no program is using.
 func freePort(p plan.Protocol) (uint16, error) {
 	if p == plan.UDP {
 		conn, err := net.ListenUDP("udp", nil)

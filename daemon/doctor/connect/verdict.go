@@ -20,8 +20,8 @@ type claim struct {
 	about []netip.AddrPort
 }
 
-// findings returns faults that say whether the endpoints or this host are the cause. If the trace found the rule that
-// drops a connection, the fault of the trace replaces the claim about this connection.
+// findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
+// that drops a connection, the fault from the trace replaces the claim about the connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.claims(o)
 	if len(claims) == 0 {
@@ -49,7 +49,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 }
 
 // claims returns the faults that follow from the connections alone, without a trace. If the Service works, its
-// endpoints need not answer directly, because a rule may accept only translated connections.
+// endpoints need not respond to direct connections, because a rule may accept only translated connections.
 func (s *service) claims(o Options) (out []claim) {
 	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
@@ -77,8 +77,8 @@ func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces the failed connections one by one until a trace finds something. traceOne returns the fault and the
-// destination of that connection. The same rule probably drops the other connections, too.
+// traceOne traces the failed connections one by one until a trace finds a fault. traceOne returns the fault and the
+// destination of the traced connection. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
 		if *traces == 0 || !hasRoute(to) {
@@ -92,7 +92,7 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// after returns the text with a separator before it, or "" if the text is empty.
+// after returns the text preceded by the separator, or "" if the text is empty.
 func after(separator, text string) string {
 	if text == "" {
 		return ""
@@ -100,7 +100,7 @@ func after(separator, text string) string {
 	return separator + text
 }
 
-// list returns the first few destinations with the outcome of each connection, and the number of the other
+// list returns the first few destinations, each with the outcome of its connection, and the number of the other
 // destinations.
 func (s *service) list(of []netip.AddrPort) string {
 	const most = 3
@@ -114,7 +114,7 @@ func (s *service) list(of []netip.AddrPort) string {
 	return strings.Join(out, ", ")
 }
 
-// fixEndpoint returns the fix for an endpoint, which depends on how the connection to the endpoint failed.
+// fixEndpoint returns the fix for an endpoint. The fix depends on how the connection to the endpoint failed.
 func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
 	switch got := s.sent[to]; {
 	case got == refused && o.Trace:
@@ -133,8 +133,8 @@ func hasRoute(to netip.AddrPort) bool {
 	return err == nil
 }
 
-// trace traces a connection and returns a fault that says what happened to the packets. found is false if nothing
-// listens at the endpoint.
+// trace traces a connection and returns a fault that describes what happened to the packets. found is false if no
+// program listens at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
@@ -156,7 +156,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, 
 	return fault.New("trace", fault.Warning, fix, "%s%s", what, message), true
 }
 
-// dropped returns the fault of the rule that drops a connection or its answer.
+// dropped returns the fault of a rule that drops packets of a connection or its reply packets.
 func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
 	if v.Reply {
 		what = "the answer to " + what
@@ -168,7 +168,7 @@ func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault
 	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
 }
 
-// passed explains why a connection can fail although no nftables rule drops it.
+// passed explains why a connection can fail although no nftables rule drops its packets.
 func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	to := v.To.Addr()
 	way, err := nodeinfo.WayTo(to)

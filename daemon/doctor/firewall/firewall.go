@@ -1,10 +1,10 @@
 // Package firewall finds rules of other programs that drop connections to Services.
 //
 // In nftables every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
-// override the table of another program. The check determines what each base chain of another table does to the
-// connections that the plan needs, and to their answers. The check understands verdicts, jumps and a few conditions,
-// including the conditions of the rules that it suggests. Any other condition may or may not match. The check has
-// three outcomes:
+// override the table of another program. For each base chain of another table, the check determines the verdict on
+// the connections that the plan needs, and on their reply packets. The check understands verdicts, jumps and a few
+// conditions, including the conditions of the rules that it suggests. Any other condition may or may not match. The
+// check has three outcomes:
 //
 //   - If the chain accepts the connections, the finding is ok.
 //   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
@@ -31,14 +31,14 @@ import (
 // Check is the ID of the faults that this package reports.
 const Check = "firewall"
 
-// Checker checks the rules of other programs and reads the tables of nftables only after a change. A Checker is not
-// safe for concurrent use.
+// Checker checks the rules of other programs. A Checker reads the nftables tables again only after a change. A
+// Checker is not safe for concurrent use.
 type Checker struct {
 	reader reader
 	// needs holds the needs of plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
-	// links are the interfaces to endpoints, or nil if they are not known yet.
+	// links are the interfaces to endpoints, or nil if the interfaces are not known yet.
 	links []string
 }
 
@@ -48,14 +48,14 @@ func New() *Checker { return &Checker{reader: reader{tooBig: map[source]time.Tim
 // Question specifies the connections that the rules must accept.
 type Question struct {
 	Plan *plan.Plan
-	// Forwarded names a frontend whose connections this host must forward (needed), or a frontend whose connections
-	// it must forward only if other hosts route them through this host (useful).
+	// Forwarded returns the names of two frontends. This host must forward the connections of needed in any case, and
+	// the connections of useful only if other hosts route these connections through this host.
 	Forwarded func(plan.Family) (needed, useful string)
 	// Links returns the interfaces to endpoints that are not on this host.
 	Links func() []string
 }
 
-// Look returns the places that drop, or may drop, connections to the plan's Services.
+// Look returns a finding for each rule or policy that drops, or may drop, connections to the plan's Services.
 func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
@@ -87,8 +87,8 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	return out
 }
 
-// maxFindings bounds the findings, each of which is a condition of the daemon. The other findings appear after the
-// first ones are fixed.
+// maxFindings is the maximum number of findings, because each finding is a condition of the daemon. The remaining
+// findings appear after the operator has fixed the first findings.
 const maxFindings = 20
 
 // unread returns the finding for a table that could not be read.
@@ -108,9 +108,9 @@ type need struct {
 	hooks  []string
 	// service is an example Service for the trace command.
 	service plan.ServicePortName
-	// answer reports whether the packets are answers.
+	// answer reports whether the packets are reply packets.
 	answer bool
-	// optional reports whether clients need a route through this host, which they may not have.
+	// optional reports whether the packets must pass only for clients that have a route through this host.
 	optional bool
 	// leaves reports whether the packets leave through an interface to endpoints.
 	leaves bool
@@ -120,7 +120,7 @@ type need struct {
 	clients fault.Clients
 }
 
-// needsOf returns the packets that the rules must accept for a plan.
+// needsOf returns the packets that the rules must accept for the Services in a plan.
 func needsOf(q Question) (needs []need) {
 	in, out := []string{"prerouting", "input"}, []string{"output", "postrouting"}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -154,8 +154,8 @@ func needsOf(q Question) (needs []need) {
 	return needs
 }
 
-// endpointsOf returns a ServicePort of the family with an endpoint on this host, and a ServicePort with an endpoint
-// elsewhere. A result is nil if the plan has no such ServicePort.
+// endpointsOf returns two ServicePorts of the family. local has an endpoint on this host, and remote has an endpoint
+// on another host. A result is nil if the plan has no such ServicePort.
 func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
@@ -176,7 +176,7 @@ func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) 
 	return local, remote
 }
 
-// hit is a place that drops, or may drop, the packets of a need.
+// hit is a rule or policy that drops, or may drop, the packets of a need.
 type hit struct {
 	at   place
 	need *need
@@ -185,8 +185,8 @@ type hit struct {
 	links []string
 }
 
-// ask adds to hits the places of a base chain that drop packets. Each place is added once, with the need of the
-// greatest weight.
+// ask adds to hits the rules and policies of a base chain that drop packets. ask adds each rule or policy once, with
+// the need of the greatest weight.
 func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
@@ -215,8 +215,8 @@ func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	return hits
 }
 
-// early reports whether the chain sees packets before their destination is translated at priority -100. At this
-// point, no condition can match the connections of all Services.
+// early reports whether packets pass the chain before their destination is translated at priority -100. In such a
+// chain, no condition can match the connections of all Services.
 func (c *chain) early() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 
 var nodeAddr = netip.MustParseAddr("192.0.2.10")
 
-// testPlan returns a plan with one Service that has a NodePort and the endpoints.
+// testPlan returns a plan with one Service that has a NodePort and the given endpoints.
 func testPlan(endpoints ...string) *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
 		Name: "edge", HostAddrs: []netip.Addr{nodeAddr}, NodePortAddrs: []netip.Addr{nodeAddr},
@@ -36,13 +36,13 @@ func testPlan(endpoints ...string) *plan.Plan {
 	return p
 }
 
-// remote is an endpoint behind eth1, and local is an endpoint on the host.
+// remote is an endpoint behind eth1, and local is an endpoint on this host.
 const (
 	remote = "10.244.1.11:8080"
 	local  = "192.0.2.10:9100"
 )
 
-// rulesHost is a network namespace whose rules a Checker checks.
+// rulesHost is a network namespace with rules that a Checker checks.
 type rulesHost struct {
 	*testing.T
 	node *netlab.Host
@@ -69,7 +69,7 @@ func (h *rulesHost) sh(commands string) string {
 	return string(out)
 }
 
-// load passes a file of rules from testdata to a program.
+// load passes a file of rules in testdata to a program.
 func (h *rulesHost) load(name string, edit *strings.Replacer, program ...string) {
 	h.Helper()
 	raw, err := os.ReadFile("testdata/" + name)
@@ -99,8 +99,8 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// finds requires exactly one finding of the severity, whose message contains names, and returns the fix of this
-// finding.
+// finds fails the test unless the check returns exactly one finding, with the given severity and with names in its
+// message. finds returns the fix of the finding.
 func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()
@@ -115,7 +115,7 @@ func (h *rulesHost) well() {
 	h.finds(fault.OK, "")
 }
 
-// obey runs the printed fixes.
+// obey runs the suggested fixes.
 func (h *rulesHost) obey() {
 	h.Helper()
 	for _, f := range h.look() {

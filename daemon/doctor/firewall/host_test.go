@@ -11,16 +11,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// base returns the command that adds a base chain c with the rules to the table inet foo.
+// base returns the command that adds a base chain c with the given rules to the table inet foo.
 func base(hook, policy string, rules ...string) string {
 	return fmt.Sprintf("nft -f - <<'E'\ntable inet foo {\nchain other { }\nchain last { counter reject; }\nchain c {\ntype filter hook %s; policy %s;\n%s\n}\n}\nE",
 		hook, policy, strings.Join(rules, "\n"))
 }
 
-// forward is the hook and priority of most cases.
+// forward is the hook and priority in most cases.
 const forward = "forward priority 0"
 
-// The check reports each outcome for rules in a real kernel. The printed fix removes a problem.
+// For rules in a real kernel, the check reports each outcome. The suggested fix removes a problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {
@@ -89,8 +89,8 @@ func kubeProxy(iptables string) string {
 %[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
 }
 
-// Connections to endpoints on this host, and to its health checks, must pass the input hook. Connections to health
-// checks are not translated.
+// Connections to endpoints on this host and to the health checks of these endpoints must pass the input hook.
+// Connections to health checks are not translated.
 func TestEndpointsOnThisHost(t *testing.T) {
 	for _, plant := range []string{
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),
@@ -111,8 +111,8 @@ func TestEndpointsOnThisHost(t *testing.T) {
 	}
 }
 
-// A rule causes only a warning if it drops connections that arrive only if other hosts have a route through this
-// host. A rule that drops no connection to a Service causes no finding.
+// A rule that drops only connections that other hosts route through this host causes a warning. A rule that drops no
+// connection to a Service causes no finding.
 func TestWhatIsNotNeeded(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
@@ -140,7 +140,7 @@ func TestOwnTables(t *testing.T) {
 	}
 }
 
-// A table that is too big causes a warning and is not read again on each look.
+// A table that is too large causes a warning, and the next runs of the check do not read the table again.
 func TestTooManyRules(t *testing.T) {
 	var rules []string
 	for i := range 18_000 {
@@ -161,7 +161,7 @@ func TestTooManyRules(t *testing.T) {
 	}
 }
 
-// A look reads the tables only if they changed since the previous look, and detects every change.
+// The Checker reads the tables only if they changed since the previous run, and detects every change.
 func TestOnlyChangesAreRead(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "accept"))

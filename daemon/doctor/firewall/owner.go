@@ -14,10 +14,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// owner is a program that writes rules. The names of its tables and chains identify the program.
+// owner is a program that writes rules. The names of tables and chains identify the owner.
 type owner string
 
-// The owners whose own commands are the fix.
+// The owners whose own commands can be the fix.
 const (
 	docker    owner = "Docker"
 	ufw       owner = "ufw"
@@ -27,7 +27,7 @@ const (
 // dockerUser is the chain that Docker reserves for rules of other programs.
 const dockerUser = "DOCKER-USER"
 
-// prefix is the beginning of the names that an owner uses.
+// prefix is the prefix of the names that an owner uses.
 type prefix struct {
 	text  string
 	owner owner
@@ -65,8 +65,8 @@ func ownerOf(name string, list []prefix) owner {
 	return ""
 }
 
-// owner returns the owner of the chain or of the table. The policy of an iptables chain belongs to ufw, or else to
-// Docker, if the chain leads to the chains of that program.
+// owner returns the owner of the chain or of the table. The owner of an iptables policy is ufw or else Docker, if the
+// chain leads to chains of that program.
 func (p place) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
@@ -80,7 +80,7 @@ func (p place) owner() owner {
 	return ""
 }
 
-// String names the place, as in "Docker's policy drop of chain FORWARD (table filter of iptables)".
+// String returns a description such as "Docker's policy drop of chain FORWARD (table filter of iptables)".
 func (p place) String() string {
 	whose := "the "
 	if o := p.owner(); o != "" {
@@ -101,10 +101,10 @@ func (t *table) String() string {
 	return fmt.Sprintf("(%s table %s)", t.family, t.name)
 }
 
-// word matches a name that a shell, nft and the options of a program read as one word.
+// word matches a name that a shell, nft and command-line options read as one word.
 var word = regexp.MustCompile(`^([\w?][\w./-]*)?$`)
 
-// list returns the command that shows the rules.
+// list returns the command that lists the rules.
 func (t *table) list() string {
 	switch {
 	case t.program != "":
@@ -115,13 +115,13 @@ func (t *table) list() string {
 	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
-// firewalldFix makes firewalld accept translated connections, which is its default. With StrictForwardPorts=yes
-// (firewalld 2.3.0 and newer), firewalld rejects connections that another program translated, and does so before it
-// evaluates zones and policies.
+// firewalldFix makes firewalld accept translated connections, which is firewalld's default. With
+// StrictForwardPorts=yes (firewalld 2.3.0 and newer), firewalld rejects connections that another program translated,
+// before evaluating zones and policies.
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
-// fix returns a command that makes the place accept the packets.
+// fix returns a command that makes the rule or policy accept the packets.
 func (h *hit) fix() string {
 	t, base := h.at.base.table, h.at.base
 	for _, name := range append([]string{t.name, base.name}, h.links...) {
@@ -145,7 +145,7 @@ func (h *hit) fix() string {
 	return fmt.Sprintf("%s -t %s -I %s %s -j ACCEPT", t.program, t.name, base.name, iptables)
 }
 
-// ownersFix returns a fix that uses the owner's own command or chain, or "" if the owner has neither.
+// ownersFix returns a fix that uses the owner's own command or chain, or "" if the owner provides neither.
 func (h *hit) ownersFix(iptables string) string {
 	t, port, forward := h.at.base.table, h.need.port, h.at.base.hook == "forward"
 	switch o := h.at.owner(); {
@@ -163,17 +163,18 @@ func (h *hit) ownersFix(iptables string) string {
 	return ""
 }
 
-// kubeServices is the iptables chain that leads to the rules of kube-proxy or of the backend iptables.
+// kubeServices is the iptables chain that leads to the rules of kube-proxy or of the iptables backend.
 const kubeServices = "KUBE-SERVICES"
 
-// hasEdgeway reports whether a chain leads to rules of the backend iptables, which that backend marks with a comment.
+// hasEdgeway reports whether a chain leads to rules of the iptables backend, which that backend marks with a comment.
 func (t *table) hasEdgeway() bool {
 	return slices.ContainsFunc(t.bases, func(c *chain) bool {
 		return slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.text, `"edgeway: `) })
 	})
 }
 
-// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table has none.
+// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table contains no such
+// rules.
 func (t *table) kubeProxy() string {
 	const comment = "  # after kube-proxy was stopped on this host, or it writes them again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
@@ -189,21 +190,21 @@ func (t *table) kubeProxy() string {
 	return ""
 }
 
-// Drop is a place where a trace saw a packet dropped.
+// Drop is a rule or policy that dropped a packet during a trace.
 type Drop struct {
 	Family, Table, Chain string
 	// Handle and Rule are the handle and the text of the rule. Handle is 0 for the chain's policy.
 	Handle uint64
 	Rule   string
-	// Reply reports whether the packet is an answer.
+	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the destination of the packet. Direct reports whether no rule translates this destination.
+	// To is the destination of the packet. Direct reports whether no rule translates the destination.
 	To     netip.AddrPort
 	Direct bool
 }
 
-// place returns the place of the drop, in a table that contains only the chain of the drop.
+// place converts the Drop to a place in a table that contains only the chain of the Drop.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
 	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
@@ -217,10 +218,10 @@ func (d Drop) place() place {
 	return p
 }
 
-// String names the place and its owner.
+// String describes the rule or policy and its owner.
 func (d Drop) String() string { return d.place().String() }
 
-// Fix returns a command that makes the place accept packets like the dropped one.
+// Fix returns a command that makes the rule or policy accept packets like the dropped packet.
 func (d Drop) Fix() string {
 	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.OwnTable(d.Family, d.Table) {

@@ -13,7 +13,7 @@ import (
 
 var asInstalled = strings.NewReplacer()
 
-// restores lists the programs that load a file of iptables rules.
+// restores lists the programs that load iptables rules from a file.
 var restores = []string{"iptables-nft-restore", "iptables-legacy-restore"}
 
 // Docker sets the policy DROP, and its chain DOCKER-USER runs first.
@@ -32,7 +32,7 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// ufw need not be installed, because the test adds the rule that the ufw command would add.
+// The test adds the rule that the ufw command would add, so ufw need not be installed.
 func TestUFW(t *testing.T) {
 	for _, restore := range restores {
 		h := newRulesHost(t)
@@ -68,7 +68,7 @@ func TestFirewalld(t *testing.T) {
 	}
 }
 
-// libvirt's rules concern only its own bridges, so they cause no finding.
+// libvirt's rules affect only its own bridges, so the rules cause no finding.
 func TestLibvirt(t *testing.T) {
 	h := newRulesHost(t)
 	h.load("libvirt.nft", asInstalled, "nft", "-f", "-")
@@ -76,7 +76,7 @@ func TestLibvirt(t *testing.T) {
 }
 
 // A program that configures the network can choose names of tables and interfaces that a shell or nft would read as
-// commands. A fix must not contain these names.
+// commands. A fix must not contain such names.
 func TestNamesThatAreNoWords(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {
@@ -90,7 +90,7 @@ func TestNamesThatAreNoWords(t *testing.T) {
 	}
 }
 
-// A trace reports the chain and the rule that dropped a packet, but not the chains that lead there.
+// A trace reports the chain and the rule that dropped a packet, but not the chains that jumped to that chain.
 func TestDrop(t *testing.T) {
 	endpoint := netip.MustParseAddrPort("10.244.1.11:8080")
 	iptables := command("ip", xtables.NFT)
@@ -125,7 +125,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// FuzzRules passes arbitrary text to the readers. The readers must not find a drop in text that contains neither
+// FuzzRules passes arbitrary text to the parsers. The parsers must not find a drop in text that contains neither
 // "drop" nor "reject".
 func FuzzRules(f *testing.F) {
 	for _, name := range []string{"docker.save", "ufw.save", "firewalld.nft", "libvirt.nft"} {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxTable bounds the text of a table to the size of some 20,000 rules.
+	// maxTable limits the text of a table to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound bounds one look, and tableBound bounds the reading of one table, which takes some 10 ms, or seconds
-	// on a busy board.
+	// timeBound limits the time of one run of the check, and tableBound limits the time to read one table. Reading a
+	// table takes about 10 ms, or seconds on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
-	// again is the time between two attempts to read a table that is too big, because each attempt costs as much as
-	// reading a whole table.
+	// again is the delay before a second attempt to read a table that is too large, because each attempt costs as
+	// much as reading a whole table.
 	again = 10 * time.Minute
 )
 
@@ -33,14 +33,14 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d Mi
 
 // reader reads the tables of other programs.
 type reader struct {
-	// known holds the nftables tables of one generation of rules, or nil if they must be read again.
+	// known holds the nftables tables of one generation of rules, or nil if the tables must be read again.
 	known      []*table
 	generation uint16
-	// tooBig holds the time until which a table that was too big is not read again.
+	// tooBig maps each table that was too large to the time of the next attempt to read the table.
 	tooBig map[source]time.Time
 }
 
-// source is a table to read. If the table belongs to iptables, Variant is the variant of iptables that reads it.
+// source is a table to read. If the table belongs to iptables, Variant is the iptables variant that reads the table.
 type source struct {
 	nft.Table
 	xtables.Variant
@@ -70,11 +70,11 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	return out
 }
 
-// families maps the address families to nft's names for them.
+// families maps the address families to their names in nft.
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
 // tables reads the tables one by one, and the iptables tables named nat last. A nat table matters only if another
-// program translates connections, and it may be huge if Edgeway translates connections.
+// program translates connections. The table may be huge if Edgeway translates connections.
 func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
 	for _, l := range listed {
@@ -95,7 +95,7 @@ func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Varia
 	return out
 }
 
-// concerns reports whether the table belongs to another program and packets of Services may pass it.
+// concerns reports whether the table belongs to another program and packets of Services may pass through the table.
 func concerns(t nft.Table) bool {
 	return slices.Contains([]string{"ip", "ip6", "inet"}, t.Family) && !proxiers.OwnTable(t.Family, t.Name)
 }
@@ -109,7 +109,7 @@ func ofIPTables(t nft.Table) bool {
 	return known && (t.Family == "ip" || t.Family == "ip6")
 }
 
-// table reads a table unless the table was recently too big.
+// table reads a table, unless the table was recently too large.
 func (r *reader) table(ctx context.Context, s source) *table {
 	failed := newTable(s.Family, s.Name)
 	if failed.err = errTooBig; time.Now().Before(r.tooBig[s]) {
@@ -129,7 +129,7 @@ func (r *reader) table(ctx context.Context, s source) *table {
 	return failed
 }
 
-// readTable reads a table of iptables with iptables-save, because nft cannot always show iptables matches. readTable
+// readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. readTable
 // reads any other table with nft, even if that table has the name of an iptables table.
 func readTable(ctx context.Context, s source) (*table, error) {
 	if ofIPTables(s.Table) {
@@ -181,7 +181,7 @@ func (t *table) readSave(text string) bool {
 }
 
 // readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". readNFT
-// ignores the hook of a chain of type nat, because such a chain only translates.
+// ignores the hooks of nat chains, because these chains only translate.
 func (t *table) readNFT(text string) {
 	var c *chain
 	for line := range strings.Lines(text) {
@@ -208,7 +208,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain with the given name. chain adds the chain if the table has none.
+// chain returns the chain with the given name. If the table does not contain the chain, chain adds it.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {
@@ -224,7 +224,8 @@ func (c *chain) setHook(hook string) {
 	}
 }
 
-// command returns the iptables program that changes the rules, by its long name if that name exists.
+// command returns the iptables program that changes the rules. command uses the program's long name if that name
+// exists.
 func command(family string, v xtables.Variant) string {
 	plain := family + "tables"
 	if long := plain + "-" + string(v); exec.Command(long).Err == nil {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// table is a table of nftables or of iptables.
+// table is a table of nftables or iptables.
 type table struct {
 	family string // "ip", "ip6" or "inet"
 	name   string
-	// program is the iptables program that changes the table, or "" if nft does.
+	// program is the iptables program that changes the table, or "" if nft changes the table.
 	program string
 	chains  map[string]*chain
 	bases   []*chain
@@ -33,15 +33,14 @@ type chain struct {
 type rule struct {
 	text    string
 	verdict verdict
-	target  string // the chain that jump and jumpAway lead to
-	// fresh says whether the rule matches a new connection to a Service. answers says whether the rule matches the
-	// answers.
+	target  string // the destination of jump and jumpAway
+	// fresh is the result of matching a new connection to a Service. answers is the result of matching reply packets.
 	fresh, answers answer
 	// translated reports whether the rule matches a connection because the connection is translated.
 	translated bool
-	// out is the only interface through which matching packets leave, or "" if the rule names none.
+	// out is the only interface through which matching packets leave, or "" if the rule names no interface.
 	out string
-	// ports holds the only destination ports that match, or nil if the rule names none.
+	// ports holds the only destination ports that match, or nil if the rule names no ports.
 	ports []string
 }
 
@@ -56,7 +55,7 @@ const (
 	jumpAway // goto
 )
 
-// answer says whether a rule matches a packet.
+// answer is the result of matching a rule with a packet.
 type answer uint8
 
 const (
@@ -71,15 +70,16 @@ var verdicts = map[string]verdict{
 }
 
 var (
-	// noise matches the parts of a rule that are no conditions: comments, counters and log statements.
+	// noise matches the text of a rule that is not a condition: comments, counters and log statements.
 	noise = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
 		`log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
-	// nftVerdict and saveVerdict divide a rule into conditions, verdict and target.
+	// nftVerdict and saveVerdict split a rule into conditions, verdict and target.
 	nftVerdict  = regexp.MustCompile(`^(?:(.*?) )?(accept|queue|drop|reject|return|jump|goto)(?:$| (\S*))`)
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that no packet of a Service meets, because they require the interface lo or ICMP.
+	// never matches conditions that packets of Services never meet, because the conditions require the interface lo
+	// or ICMP.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -93,7 +93,7 @@ var (
 	ufwForward = regexp.MustCompile(`^ufw6?-user-forward$`)
 )
 
-// firstClientPort is the first port that needs no privilege.
+// firstClientPort is the first port that requires no privilege.
 const firstClientPort = 1024
 
 // condition returns an expression that matches a rule with one of the conditions, unless a "!" negates the condition.
@@ -101,18 +101,18 @@ func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
 
-// words splits "a,b" and "{ a, b }".
+// words splits a list such as "a,b" or "{ a, b }".
 func words(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
 }
 
-// add parses a line and adds its rule. A verdict map becomes one rule for each element.
+// add parses a line and adds its rule. add converts a verdict map to one rule for each element.
 func (c *chain) add(text string) {
 	plain := strings.Join(strings.Fields(noise.ReplaceAllString(text, " ")), " ")
 	if m := verdictMap.FindStringSubmatch(plain); m != nil {
 		for element := range strings.SplitSeq(m[2], ", ") {
 			value, verdict, ok := strings.Cut(element, " : ")
-			if !ok { // a named map
+			if !ok { // the text names a map
 				value, verdict = "@", "accept"
 			}
 			c.addRule(text, m[1]+" "+value+" "+verdict)
@@ -139,10 +139,10 @@ func (c *chain) addRule(text, plain string) {
 	c.rules = append(c.rules, r)
 }
 
-// classify decides which packets of Services meet the conditions.
+// classify determines which packets of Services meet the conditions.
 func (r *rule) classify(c *chain, conditions string) {
 	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
-		return // the rule compares several properties together
+		return // the rule compares several fields together
 	}
 	if m := outLink.FindStringSubmatch(conditions); m != nil {
 		r.out = strings.Replace(m[1], "+", "*", 1)
@@ -167,14 +167,15 @@ func (r *rule) classify(c *chain, conditions string) {
 	}
 }
 
-// canBeOfClient reports whether the kernel may choose the port as a client's source port, to which answers go.
+// canBeOfClient reports whether the kernel may choose the port as a client's source port, which is the destination
+// port of reply packets.
 func canBeOfClient(port string) bool {
 	n, err := strconv.Atoi(port)
 	return err != nil || n >= firstClientPort
 }
 
-// ofStates classifies a rule that matches connection states. surely reports whether the rule has no other condition.
-// iptables has a state for translated connections.
+// ofStates classifies a rule that matches connection states. surely is set if the rule has no other condition.
+// iptables has an extra state for translated connections.
 func (r *rule) ofStates(list []string, surely bool) {
 	match := maybe
 	if surely {
@@ -189,12 +190,12 @@ func (r *rule) ofStates(list []string, surely bool) {
 	}
 }
 
-// ofContainers reports whether a Docker rule matches only packets that come from containers.
+// ofContainers reports whether a Docker rule matches only packets from containers.
 func ofContainers(chain, conditions string) bool {
 	return ownerOf(chain, chainOwners) == docker && chain != dockerUser && strings.HasPrefix(conditions, "-i ")
 }
 
-// matches says whether the rule matches the packets of a need.
+// matches returns whether the rule matches the packets of a need.
 func (r *rule) matches(n *need, links []string) answer {
 	if n.port != 0 && slices.Contains(r.ports, strconv.Itoa(int(n.port))) {
 		return yes
@@ -220,21 +221,21 @@ type place struct {
 type fate struct {
 	// end is accept or drop, or goOn if the packet reaches the end of the chain.
 	end verdict
-	at  place // the place of the drop
+	at  place // the rule or policy that drops the packet
 	// may reports whether an earlier rule may accept the packet.
 	may bool
 }
 
-// walk follows the packets of a need through a base chain. Only a rule that surely matches drops them.
+// walk follows the packets of a need through a base chain. Only a rule that certainly matches drops the packets.
 type walk struct {
 	need  *need
 	base  *chain
 	links []string
-	// known holds the fates in the chains that the walk visited, because many rules may lead to one chain.
+	// known holds the results for the chains that the walk has visited, because many rules may lead to one chain.
 	known map[*chain]fate
 }
 
-// fateIn returns the fate of the packets of a need in a base chain.
+// fateIn returns the fate of a need's packets in a base chain.
 func fateIn(base *chain, n *need, links []string) fate {
 	w := walk{need: n, base: base, links: links, known: map[*chain]fate{}}
 	f := w.in(base)
@@ -248,7 +249,7 @@ func (w *walk) in(c *chain) (f fate) {
 	if f, ok := w.known[c]; ok {
 		return f
 	}
-	w.known[c] = fate{} // the kernel allows no loops
+	w.known[c] = fate{} // the kernel rejects loops
 	defer func() { w.known[c] = f }()
 	left := false // whether the packet may already have left the chain
 	for i := range c.rules {
@@ -273,7 +274,7 @@ func (w *walk) in(c *chain) (f fate) {
 	return f
 }
 
-// ends reports whether a packet that the rule matches goes no further in its chain.
+// ends reports whether a packet that matches the rule does not reach the next rule of the chain.
 func (r *rule) ends(f fate) bool { return f.end != goOn || r.verdict == back || r.verdict == jumpAway }
 
 // apply returns the fate of a packet that matches a rule.

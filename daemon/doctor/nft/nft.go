@@ -1,4 +1,4 @@
-// Package nft lists the tables of nftables, and runs nft and iptables-save within bounds of time and output.
+// Package nft lists the nftables tables, and runs nft and iptables-save with limits on time and output.
 package nft
 
 import (
@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// waitDelay is the time to wait for the rest of the output after a program has ended or was killed.
+// waitDelay is the time to wait for the remaining output after a program has exited or was killed.
 const waitDelay = 2 * time.Second
 
 const (
-	// maxMessage bounds the part of an error message that is kept, because nft quotes its input.
+	// maxMessage is the maximum length of an error message, because nft quotes its input.
 	maxMessage = 200
-	// maxRule bounds the text of a rule, and maxChain bounds the text of a chain.
+	// maxRule limits the text of a rule, and maxChain limits the text of a chain.
 	maxRule  = 200
 	maxChain = 4 << 20
 )
 
-// ErrTooMuch reports that the output exceeds the limit.
+// ErrTooMuch means that the output exceeds the limit.
 var ErrTooMuch = errors.New("the answer is too long")
 
-// word matches an argument that nft reads as one word. nft joins its arguments, and a table may have the name "a;
+// word matches an argument that nft reads as one word. nft joins its arguments, and a table could have the name "a;
 // flush ruleset".
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
@@ -36,7 +36,7 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 	return Program(ctx, limit, input, "nft", args...)
 }
 
-// Program runs a program in the network namespace of the calling thread and returns its output, at most limit bytes.
+// Program runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
 // The program reads input from its standard input. Each argument must be a single word. If the error is ErrTooMuch,
 // the output is truncated.
 func Program(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
@@ -55,7 +55,7 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), out, &messages
 	if err = cmd.Start(); err == nil {
-		// If memory runs out, the kernel ends this program rather than the daemon.
+		// If memory runs out, the kernel kills this program rather than the daemon.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("500"), 0)
 		err = cmd.Wait()
 	}
@@ -83,10 +83,10 @@ func failure(name string, err error, messages string) error {
 	return fmt.Errorf("%s: %s (%w)", name, text[:min(len(text), maxMessage)], err)
 }
 
-// Rule returns the text of a rule, or its handle if the rule is gone.
+// Rule returns the text of a rule, or its handle if the rule no longer exists.
 func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
 	mark := fmt.Sprintf(" # handle %d", handle)
-	// The error does not matter, because the output of a failed run has no line with the mark.
+	// The error does not matter, because the output of a failed command contains no line with the mark.
 	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain)
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {
@@ -96,7 +96,7 @@ func Rule(ctx context.Context, family, table, chain string, handle uint64) strin
 	return mark[len(" # "):]
 }
 
-// bounded is a writer that keeps data up to a limit. A write beyond the limit fails, which ends the program.
+// bounded is a writer that stores data up to a limit. A write beyond the limit fails, which terminates the program.
 type bounded struct {
 	buf  bytes.Buffer
 	left int

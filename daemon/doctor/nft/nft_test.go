@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Run refuses a table name that nft would read as a command.
+// Run rejects a table name that nft would read as a command.
 func TestArgumentsAreWords(t *testing.T) {
 	for _, name := range []string{"a; list tables", "a\nlist tables", "{", ""} {
 		if out, err := Run(t.Context(), 1000, "", "list", "table", "inet", name); err == nil || !strings.Contains(err.Error(), "is no name") {

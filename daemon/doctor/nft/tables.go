@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is a table in the kernel.
+// Table is the name of a table in the kernel.
 type Table struct{ Family, Name string }
 
-// Family returns nft's name for an NFPROTO number, or "" if there is none.
+// Family returns nft's name for an NFPROTO number, or "" if the number is unknown.
 func Family(number uint8) string {
 	return map[uint8]string{
 		unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
@@ -21,9 +21,9 @@ func Family(number uint8) string {
 }
 
 // Tables lists the tables in the network namespace of the calling thread, or none if the kernel lacks nf_tables.
-// Tables asks the kernel, because "nft list tables" (nft 1.0.6) reads all elements of all sets, which takes a second
-// for 200,000 elements. generation is the last 16 bits of the kernel's generation number, which changes with every
-// change of rules.
+// Tables queries the kernel, because "nft list tables" (nft 1.0.6) reads all elements of all sets. Reading 200,000
+// elements takes a second. generation is the last 16 bits of the kernel's generation number, which changes whenever
+// the rules change.
 func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

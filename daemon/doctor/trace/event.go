@@ -11,16 +11,16 @@ import (
 	"edgeway/daemon/doctor/nft"
 )
 
-// event is a message of the kernel about a packet that met a rule or the end of a base chain.
+// event is a kernel message about a packet that matched a rule or reached the end of a base chain.
 type event struct {
 	packet               uint32 // the kernel's ID of the packet
 	family, table, chain string
 	handle               uint64 // the handle of the rule, or 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // invalid if an earlier event of the packet has it
+	to                   netip.AddrPort // invalid if an earlier event contains the address
 }
 
-// The kernel's NF_DROP, and the attribute that holds the code of a verdict.
+// The kernel's NF_DROP, and the attribute that holds the verdict code.
 const (
 	nfDrop      = 0
 	verdictCode = unix.NFTA_VERDICT_CODE
@@ -75,18 +75,18 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 	}
 }
 
-// destination returns the destination address in a header of IPv4 (RFC 791) or of IPv6 (RFC 8200).
+// destination returns the destination address in an IPv4 header (RFC 791) or IPv6 header (RFC 8200).
 func destination(header []byte) netip.Addr {
 	at, end := 16, 20
 	if len(header) > 0 && header[0]>>4 == 6 {
 		at, end = 24, 40
 	}
-	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid if the header is cut off
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid for a short header
 	return a
 }
 
-// judge finds the first drop of a packet that met a rule of our table, because other programs may trace other
-// packets. A packet gets another ID when it passes the loopback interface, and the kernel reuses IDs.
+// judge finds the first drop of a packet that matched a rule of our table, because other programs may trace other
+// packets. A packet gets another ID when the packet passes through the loopback interface, and the kernel reuses IDs.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// message returns a kernel message about a rule, or about a policy if the handle is 0.
+// message returns a kernel message about a rule or, if the handle is 0, about a policy.
 func message(t testing.TB, e event) netlink.Message {
 	t.Helper()
 	const accept = 1
@@ -99,7 +99,8 @@ func TestRulesAreOfOneConnection(t *testing.T) {
 	}
 }
 
-// FuzzParse passes arbitrary messages to parse. An accepted message names a family, a table and a chain.
+// FuzzParse passes arbitrary messages to parse. A message that parse accepts must contain a family, a table and a
+// chain.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, event{packet: 1, family: "ip", table: "filter", chain: "INPUT", dropped: true}).Data)
 	f.Add(message(f, event{packet: 1, family: "inet", table: "t", chain: "c", handle: 1}).Data)

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A packet to this host itself gets another ID when it passes the loopback interface, and its answer starts on this
-// host.
+// A packet to this host itself gets another ID when it passes through the loopback interface, and this host sends the
+// reply.
 func TestConnectionsToThisHost(t *testing.T) {
 	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node
@@ -40,7 +40,7 @@ func TestConnectionsToThisHost(t *testing.T) {
 		if out, err := nft.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		from++ // the previous port may be in use for a minute
+		from++ // the previous port may remain in use for a minute
 		var got Verdict
 		err := node.Do(func() (err error) {
 			got, err = Run(t.Context(), Flow{Protocol: plan.TCP, To: to, From: from}, func(ctx context.Context) {

@@ -1,9 +1,10 @@
-// Package trace finds the nftables rule, ours or another program's, that drops the packets of a connection.
+// Package trace finds the nftables rule that drops the packets of a connection. The rule may belong to Edgeway or to
+// another program.
 //
-// A table of our own marks the packets of that one connection for tracing (nft(8), "meta nftrace"), and the kernel
-// reports each rule that these packets meet. The table is removed afterwards. If this process is killed, the table
-// stays behind, but it only traces a connection that no longer exists; the next trace or Cleanup removes it. Rules of
-// iptables-legacy are not traced, because they are not part of nftables.
+// The package adds a table that marks the packets of a connection for tracing (nft(8), "meta nftrace"). The kernel
+// then reports each rule that the packets match. The package removes the table afterwards. If this process is killed,
+// the table remains until the next trace or Cleanup, but traces only a connection that no longer exists. The package
+// does not trace iptables-legacy rules, because these rules are not part of nftables.
 package trace
 
 import (
@@ -24,8 +25,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is the name of the table, which is in the inet family. The chains whose name begins with answers see the
-// answers. The chain leaving sees the packets that leave this host or go to this host itself.
+// table is the name of the trace table, which belongs to the inet family. The chains whose names begin with answers
+// process the reply packets. The chain leaving processes the packets that leave this host or are for this host.
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
@@ -33,14 +34,14 @@ const (
 )
 
 const (
-	// maxOutput bounds the output of nft, which prints nothing here, and maxMessages bounds the messages of the
-	// kernel.
+	// maxOutput limits the output of nft, which prints nothing here. maxMessages limits the number of kernel
+	// messages.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
-	// rest is the time to wait for another message of the kernel. The kernel has sent all messages when the packet has
-	// passed.
+	// rest is the time to wait for another kernel message. After processing the packet, the kernel sends no more
+	// messages.
 	rest = 200 * time.Millisecond
-	// removeTime bounds the removal of the table, which runs even if ctx is done.
+	// removeTime limits the time to remove the table. The removal runs even if ctx is done.
 	removeTime = 20 * time.Second
 	buffer     = 4 << 20
 )
@@ -57,18 +58,18 @@ type Flow struct {
 type Verdict struct {
 	// Dropped reports whether a packet was dropped. Otherwise, only Seen, Left, Answered and To are set.
 	Dropped bool
-	// Reply reports whether the dropped packet was an answer.
+	// Reply reports whether the dropped packet was a reply.
 	Reply bool
-	// To is the destination of the dropped packet, which may have been translated by then. If no packet was dropped, To
-	// is the last destination at which the trace saw a packet of the connection.
+	// To is the destination of the dropped packet, which may have been translated before the drop. If no packet was
+	// dropped, To is the last destination of a traced packet.
 	To netip.AddrPort
-	// Family, Table and Chain say where the packet was dropped. Handle is the handle of the rule, or 0 for the policy
-	// of the chain. Rule is the text of the rule.
+	// Family, Table and Chain identify the chain that dropped the packet. Handle is the handle of the rule, or 0 for
+	// the policy of the chain. Rule is the text of the rule.
 	Family, Table, Chain string
 	Handle               uint64
 	Rule                 string
-	// Seen reports whether the trace saw the packets, Left whether the packets left this host or went to this host
-	// itself, and Answered whether the trace saw an answer.
+	// Seen reports whether the kernel traced any packets. Left reports whether the packets left this host or were for
+	// this host. Answered reports whether a reply packet arrived.
 	Seen, Left, Answered bool
 }
 
@@ -79,11 +80,12 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 		return v, fmt.Errorf("netlink socket: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetReadBuffer(buffer) // if this fails, the smaller default buffer must suffice
+	_ = conn.SetReadBuffer(buffer) // after an error, the smaller default buffer must suffice
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return v, fmt.Errorf("traces of nftables (they need CAP_NET_ADMIN): %w", err)
 	}
-	// The table is removed even if the transaction was interrupted, because the transaction may be in force.
+	// The table must be removed even if the transaction was interrupted, because the kernel may have committed the
+	// transaction.
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	if _, err := nft.Run(ctx, maxOutput, flow.rules(), "-f", "-"); err != nil {
 		return v, fmt.Errorf("table for the trace: %w", err)
@@ -101,8 +103,8 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 }
 
 // rules returns the nft commands that recreate the table. The chain output runs before the chains of all other
-// programs. The other chains see packets whose address or port may have been translated, so they run after connection
-// tracking (-200). The chain leaving shows that the packets leave this host.
+// programs. The address or port of packets in the other chains may have been translated, so these chains run after
+// connection tracking (-200). The chain leaving shows that the packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {
@@ -136,7 +138,7 @@ table inet %[1]s {
 `, table, answers, ip, addr, proto, f.From, f.To.Port(), leaving)
 }
 
-// Cleanup removes the table that an interrupted trace left behind.
+// Cleanup removes the table of an interrupted trace.
 func Cleanup(ctx context.Context) error {
 	tables, _, err := nft.Tables()
 	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: table}) {
@@ -148,7 +150,7 @@ func Cleanup(ctx context.Context) error {
 func remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	// The table is declared first, because deleting a table that does not exist is an error.
+	// The input declares the table first, because deleting a table that does not exist is an error.
 	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", table)
 	if _, err := nft.Run(ctx, maxOutput, input, "-f", "-"); err != nil {
 		return fmt.Errorf("remove the trace table (fix: nft delete table inet %s): %w", table, err)
@@ -156,7 +158,7 @@ func remove(ctx context.Context) error {
 	return nil
 }
 
-// collect reads the messages of the kernel.
+// collect reads the kernel's messages.
 func collect(conn *netlink.Conn) (events []event, err error) {
 	for len(events) < maxMessages {
 		if err := conn.SetReadDeadline(time.Now().Add(rest)); err != nil {
@@ -166,7 +168,7 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return events, nil
-		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be enough
+		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be sufficient
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("traces of nftables: %w", err)

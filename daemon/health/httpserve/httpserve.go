@@ -1,5 +1,6 @@
-// Package httpserve runs the daemon's small HTTP servers, each at one address. If an address cannot be bound, the
-// server retries: a port in use, or an address that the host does not have yet, must not stop the daemon.
+// Package httpserve runs the daemon's small HTTP servers. Each server listens on one address. If an address cannot be
+// bound, the server retries, because a port in use, or an address that the host does not have yet, must not stop the
+// daemon.
 package httpserve
 
 import (
@@ -14,10 +15,10 @@ import (
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
-// RetryAfter is the time between two attempts to bind, the same as in kube-proxy.
+// RetryAfter is the delay between two attempts to bind the address, as in kube-proxy.
 const RetryAfter = 5 * time.Second
 
-// maxConns limits the connections of a server. The limit allows some hundred clients, which use 8 MB.
+// maxConns limits the connections of a server. The limit allows a few hundred clients, which use 8 MB of memory.
 const maxConns = 256
 
 // Server describes an HTTP server that Run serves.
@@ -27,15 +28,17 @@ type Server struct {
 	// Addr is "address:port", or ":port" for all addresses of both families.
 	Addr    string
 	Handler http.Handler
-	// WebConfig is the path of a web configuration file of the Prometheus exporters, for TLS and passwords. The file
-	// is read again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
+	// WebConfig is the path of a web configuration file of the Prometheus exporters, for TLS and passwords. The
+	// server reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without
+	// passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// Down is called with the reason when the server stops serving, and with nil when it serves. Down may be nil.
+	// Down is called with the reason when the server stops serving, and with nil when the server starts to serve.
+	// Down may be nil.
 	Down func(error)
 }
 
-// Run serves requests until ctx ends.
+// Run serves requests until ctx is done.
 func (s Server) Run(ctx context.Context) {
 	log := s.Logger.With("server", s.Name, "address", s.Addr)
 	failed := false

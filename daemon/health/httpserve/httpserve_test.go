@@ -60,7 +60,8 @@ func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
 	}
 }
 
-// The server answers and disconnects a client that never sends its body. Package httpbound tests other slow clients.
+// The server responds to a client that never sends its body, and closes the connection. Package httpbound tests other
+// slow clients.
 func TestAClientCannotHoldOn(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

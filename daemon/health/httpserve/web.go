@@ -18,7 +18,7 @@ func CheckWebConfig(path string) error {
 	if path == "" {
 		return nil
 	}
-	if _, err := files.Read(path, files.Small); err != nil { // a device or a pipe would block the start
+	if _, err := files.Read(path, files.Small); err != nil { // opening a device or a pipe would block the start
 		return err
 	}
 	if err := web.Validate(path); err != nil {

@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// Manager is the receiving end of the socket that NOTIFY_SOCKET names.
+// Manager receives the notifications that are sent to NOTIFY_SOCKET.
 type Manager struct {
 	t    testing.TB
 	conn *net.UnixConn
 }
 
-// Datagram is one notification with its assignments and file descriptors. The descriptors are closed at the end of
+// Datagram is one notification with its assignments and file descriptors. sdtest closes the descriptors at the end of
 // the test.
 type Datagram struct {
 	Lines []string
@@ -27,7 +27,7 @@ type Datagram struct {
 // Has reports whether the datagram contains an assignment, such as "READY=1".
 func (d Datagram) Has(line string) bool { return slices.Contains(d.Lines, line) }
 
-// Value returns the text after "NAME=", or "" if the datagram has no such assignment.
+// Value returns the text after "NAME=", or "" if the datagram has no assignment to NAME.
 func (d Datagram) Value(name string) string {
 	for _, line := range d.Lines {
 		if v, ok := strings.CutPrefix(line, name+"="); ok {
@@ -50,8 +50,8 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Received returns the datagrams since the last call. Received does not block, so the clock of a synctest bubble does
-// not advance.
+// Received returns the datagrams that arrived after the previous call. Received does not block, so the clock of a
+// synctest bubble does not advance.
 func (m *Manager) Received() []Datagram {
 	m.t.Helper()
 	raw, err := m.conn.SyscallConn()
