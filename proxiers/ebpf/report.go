@@ -32,7 +32,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary implements proxiers.Explainer: the share of connections on the shortcut, and why other connections are not.
+// Summary implements proxiers.Explainer. The lines show how many connections took the shortcut, and why others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -111,7 +111,7 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar returns the number of a ServicePort's connections that the programs served, or "" if it is unknown.
+// soFar returns the number of a ServicePort's connections that the programs served, or "" if the number is unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""

@@ -13,7 +13,8 @@ const perBatch = 4096
 // table is a BPF map with elements of known types.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
-// each reads the whole map. Elements written during the read may be missed or visited twice; only the daemon writes.
+// each calls visit for every element. Elements that are written during the read may be missed or visited twice, but the
+// daemon is the only writer of the maps that follow from the plan.
 func (t table[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, perBatch), make([]V, perBatch)
 	var cursor ebpf.MapBatchCursor
@@ -31,7 +32,7 @@ func (t table[K, V]) each(visit func(K, V)) error {
 	}
 }
 
-// elements holds keys, each with its value.
+// elements holds the elements of a map as parallel slices of keys and values.
 type elements[K, V any] struct {
 	keys   []K
 	values []V
@@ -79,7 +80,7 @@ func tablesOf(o *objects) tables {
 	}
 }
 
-// held is the content of the tables.
+// held is the content that was read from the tables.
 type held struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint
