@@ -10,7 +10,8 @@ type Scope struct {
 	// ServicePort is namespace/name:port/protocol, or "" for all ServicePorts.
 	ServicePort string
 	Clients     Clients
-	// To contains the destination or an endpoint of each connection. The zero Prefix contains all addresses.
+	// To selects connections whose destination or one of whose endpoints is in this prefix. The zero Prefix selects all
+	// connections.
 	To netip.Prefix
 }
 
