@@ -55,7 +55,7 @@ type usage struct {
 	files  *token.FileSet
 	consts map[string]string // by "folder name"
 	ids    map[string]bool
-	// unknown lists the places of IDs that are not constants and do not come from another fault or check.
+	// unknown lists the positions of IDs that are not constants and do not come from another fault or check.
 	unknown []string
 }
 
@@ -166,7 +166,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note records an ID. The doctor sets empty IDs, and the IDs "source-" + name are checked where the names are defined.
+// note records an ID. The doctor fills in empty IDs, and the package that defines the names tests the IDs "source-" +
+// name.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

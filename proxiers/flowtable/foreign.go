@@ -28,8 +28,8 @@ type touched struct {
 // maxTouched limits the names that are kept for each table, and the number of tables.
 const maxTouched = 100
 
-// concerns describes the part of the follower's table that a notice is about, or returns "" for a notice about another
-// table. concerns also records changes by other programs. The watcher calls concerns with the watcher's lock held.
+// concerns returns "the table" for a notice about the follower's table. Otherwise, concerns records the change if the
+// notice is relevant, and returns "". The watcher calls concerns with the watcher's lock held.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {

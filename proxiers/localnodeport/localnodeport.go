@@ -127,7 +127,7 @@ func (p *Proxier) Shutdown(ctx context.Context) {
 	}
 }
 
-// end stops accepting, and returns the relay, or nil if Apply never created a relay.
+// end stops accepting, and returns the relay, or nil if no relay was created.
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,8 @@ type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }
 
-// newHost moves the test's goroutine into a new network namespace, which ends with the test's thread.
+// newHost moves the test's goroutine into a new network namespace. The kernel removes the namespace when the test's
+// thread ends.
 func newHost(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
