@@ -96,7 +96,7 @@ func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	return p.stop()
 }
 
-// residentMemory measures the memory of a program after all other measures.
+// residentMemory measures the memory of a program after the changes.
 func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	// Edgeway returns memory to the kernel a few seconds after a full sync.
 	if err := p.cg.Settle(ctx, 5*time.Second); err != nil {
