@@ -46,8 +46,9 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the plan after which the table was last known to be clean. A full sync needs done to find the frontends
-	// that were removed since then. After a restart of the daemon, the follower does not know these frontends.
+	// done is the plan that was in force when the table was last known to be clean. A full sync needs done to find the
+	// frontends that were removed since then. After a restart of the daemon, the follower does not know these
+	// frontends.
 	done *plan.Plan
 	// table is opened at the first check, and is nil if a response was not read completely. Closing a netfilter socket
 	// blocks until the kernel (6.18) has freed the objects that nftables transactions deleted, 16 ms after a
@@ -87,7 +88,7 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// AfterFunc runs with a short delay, even if ctx has already ended.
+	// context.AfterFunc calls its function after a short delay, even if ctx is already done.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("open connection tracking: %w", err)
 	}

@@ -88,7 +88,8 @@ func suspectsOf(c proxiers.Change) suspects {
 	return s
 }
 
-// compare adds the suspects of one ServicePort. before is nil for a new ServicePort, after is nil for a removed one.
+// compare adds the suspects of one ServicePort. before is nil for a new ServicePort, and after is nil for a removed
+// ServicePort.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {

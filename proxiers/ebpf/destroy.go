@@ -131,7 +131,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 			continue
 		}
 		delete(unlisted, r.cookie())
-		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to something else
+		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to another address
 			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket has closed
 				failed = append(failed, err)
 				continue

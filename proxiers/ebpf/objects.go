@@ -42,13 +42,13 @@ func sizeOf(settings map[string]any) size {
 	return sizes()["normal"]
 }
 
-// tcOf returns the value of the setting tc.
+// tcOf returns the value of the tc setting.
 func tcOf(settings map[string]any) bool {
 	on, _ := settings["tc"].(bool)
 	return on
 }
 
-// objects are the open maps and programs.
+// objects holds the open maps and programs.
 type objects struct {
 	socketsMaps
 	socketsPrograms
@@ -105,7 +105,8 @@ func programsDir(dir string) string {
 }
 
 // openPinned opens the pinned maps and programs. With tc, openPinned also opens the pinned tc program and its maps. The
-// error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
+// error wraps fs.ErrNotExist if any other object is missing, or if a map has another size. The zero size matches any
+// size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -296,7 +297,8 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther removes the pin of a map whose size is not n. Attached programs use that map until they are replaced.
+// unpinOther removes the pin of a map whose size is not n. Attached programs use the old map until the programs are
+// replaced.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the devices on which connections arrive from elsewhere. The program is not
-// attached to bridge ports, bond members or VRF members, because the bridge, bond or VRF device has the program. The
-// routes of a VRF also differ from the routes that the program would find.
+// packets keeps the tc program attached to the network devices on which connections arrive. The program is not attached
+// to bridge ports, bond members or VRF members, because the bridge, bond or VRF device has the program. The routes of a
+// VRF also differ from the routes that the program would find.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links

@@ -109,7 +109,7 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends calls add for each frontend of a ServicePort. The map includes the frontends that nftables serves, because
+// frontends calls add for each frontend of a ServicePort. frontends also adds frontends that nftables serves, because
 // the programs would otherwise look up a NodePort for their addresses.
 func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
@@ -186,7 +186,7 @@ func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	return out
 }
 
-// counter is the index of a counter in the map of the programs.
+// counter is the index of a counter in the programs' map of counters.
 type counter uint8
 
 const (

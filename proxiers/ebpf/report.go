@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// downFault is the ID of faults that make connections take the rules instead of the shortcut.
+// downFault is the ID of faults that disable the shortcut.
 const downFault = "shortcut"
 
 // Faults implements proxiers.Reporter.
@@ -63,7 +63,7 @@ func (p *proxier) Explain(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: p.shortcut(d, bound)}, nil
 }
 
-// shortcut explains which part of the backend serves a connection, and why.
+// shortcut explains whether nftables or a BPF program serves a connection, and why.
 func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
@@ -96,7 +96,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
 
-// whyNotByTC returns why the tc program does not serve a connection from elsewhere, or "" if it does.
+// whyNotByTC returns the reason why the tc program does not serve a connection, or "" if the tc program serves it.
 func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	switch {
 	case !s.tc:

@@ -133,7 +133,7 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	return s.book.full(have, change.Next), nil
 }
 
-// open opens the pinned maps and programs, and loads missing ones if the daemon has the privileges.
+// open opens the pinned maps and programs, and loads missing maps and programs if the daemon has the privileges.
 func (s *shortcuts) open() error {
 	if s.links == nil {
 		root, err := findRoot("/proc/self/mountinfo")

@@ -39,7 +39,7 @@ type book struct {
 	records map[portKey]record
 	// service and set are the last numbers that were assigned.
 	service, set uint32
-	// frontends, slots and members count elements, including those that are waiting to be deleted.
+	// frontends, slots and members count elements, including elements that are waiting to be deleted.
 	frontends, slots, members int
 	// left counts the ServicePorts that do not fit into the maps.
 	left int
@@ -104,7 +104,7 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter adds the elements of a ServicePort and completes its record, with new sets for the pools that have none.
+// enter adds the elements of a ServicePort, assigns new sets to pools without a set, and completes the record.
 func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++

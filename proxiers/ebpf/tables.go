@@ -10,7 +10,7 @@ import (
 // perBatch is the number of elements in one system call.
 const perBatch = 4096
 
-// table is a BPF map with elements of known types.
+// table is a BPF map with typed keys and values.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
 // each calls visit for every element. Elements that are written during the read may be missed or visited twice, but the
@@ -40,7 +40,7 @@ type elements[K, V any] struct {
 
 func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
 
-// put writes elements and overwrites existing ones.
+// put writes elements and overwrites existing elements.
 func (t table[K, V]) put(e elements[K, V]) error {
 	for i := 0; i < len(e.keys); i += perBatch {
 		end := min(i+perBatch, len(e.keys))
@@ -51,7 +51,7 @@ func (t table[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements and ignores missing ones. A batch deletion would stop at the first missing element.
+// remove deletes elements and ignores missing elements. A batch deletion would stop at the first missing element.
 func (t table[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -61,7 +61,7 @@ func (t table[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// tables are the maps whose contents follow from the plan.
+// tables holds the maps whose contents follow from the plan.
 type tables struct {
 	frontends table[socketsFrontendKey, socketsFrontend]
 	slots     table[socketsSlotKey, socketsEndpoint]

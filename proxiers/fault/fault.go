@@ -14,13 +14,14 @@ import (
 // Severity describes the effect of a fault on the host.
 type Severity uint8
 
-// The severities, mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
+// These are the severities, from the mildest to the worst. OK is not a fault: edgeway doctor uses it for a check that
+// found nothing wrong.
 const (
 	OK        Severity = iota
 	Notice             // everything works, but the fault is worth knowing
 	Warning            // the host works, with restrictions or with old data
 	Problem            // connections of this host or to some Services fail
-	Unhealthy          // the kernel does not hold the plan
+	Unhealthy          // the kernel does not implement the plan
 )
 
 var names = []string{"ok", "notice", "warning", "problem", "unhealthy"}

@@ -18,7 +18,7 @@ type Scope struct {
 // Clients selects the clients that a fault concerns.
 type Clients uint8
 
-// The groups of clients.
+// These are the groups of clients.
 const (
 	Anybody   Clients = iota
 	Host              // this host itself

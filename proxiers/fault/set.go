@@ -37,7 +37,7 @@ func (s *Set) All() (out []Fault) {
 const maxAlike = 10
 
 // Bounded returns the first ten faults of each ID and severity. If there are more faults, the message of the tenth
-// states how many.
+// fault states their number.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string

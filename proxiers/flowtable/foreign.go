@@ -20,12 +20,12 @@ type tableID struct {
 
 // touched holds the changes that other programs have made to a table.
 type touched struct {
-	// all reports that anything in the table may have changed.
+	// all is set if any object in the table may have changed.
 	all          bool
 	chains, sets map[string]bool
 }
 
-// maxTouched limits the names that are kept for each table, and the number of tables.
+// maxTouched limits the number of recorded names for each table, and the number of recorded tables.
 const maxTouched = 100
 
 // concerns returns "the table" for a notice about the follower's table. Otherwise, concerns records the change if the

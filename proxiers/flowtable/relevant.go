@@ -48,8 +48,8 @@ type reach struct {
 	// met reports for each chain whether forwarded packets of established connections may reach the chain.
 	met  map[string]bool
 	sets map[string]bool
-	// next holds the chains whose rules are not read yet. byMap is set if a rule looks up its target in a map, and any
-	// chain may be the target.
+	// next holds the chains whose rules are not read yet. byMap is set if a rule looks up its target in a map, so that
+	// any chain may be the target.
 	next  []string
 	byMap bool
 }

@@ -26,7 +26,7 @@ type port struct {
 	due     time.Time
 }
 
-// serve makes a port forward to b, and starts to listen if the port is new.
+// serve makes a port forward connections to b, and starts to listen if the port is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	if p.relay == nil {
 		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain, Panicked: p.panicked})

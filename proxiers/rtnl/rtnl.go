@@ -33,7 +33,7 @@ const (
 // Topic is a set of kinds of notices. Topics can be combined.
 type Topic uint
 
-// The topics.
+// These are the topics.
 const (
 	Links Topic = 1 << iota
 	Addresses
@@ -65,7 +65,7 @@ type Socket interface {
 	Close()
 }
 
-// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another.
+// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another goroutine.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
@@ -114,7 +114,7 @@ func (w *Watcher) Open() error {
 	return nil
 }
 
-// Close closes the socket of a Watcher that does not run.
+// Close closes the socket of a Watcher that is not running.
 func (w *Watcher) Close() {
 	if w.socket != nil {
 		w.socket.Close()

@@ -204,7 +204,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 	return out, nil
 }
 
-// linksAreUp reports whether all uplinks are up, because the kernel removes the routes of a link that is down.
+// linksAreUp reports whether all uplinks are up. If a link is down, the kernel itself may have removed the routes.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
 		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {

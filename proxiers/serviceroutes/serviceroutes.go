@@ -7,8 +7,9 @@
 //
 // The routes are in the main routing table. Edgeway recognizes its routes by their routing protocol number. Their
 // metric is so high that any other route to the same destination takes precedence. The routes lead to an interface that
-// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject), TCP would announce
-// segments of 65,495 bytes, and a forwarded packet that no rule translates would loop until its hop limit is used up.
+// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject). TCP would announce
+// segments of 65,495 bytes on lo. A forwarded packet that no rule translates would loop on lo until its hop limit is
+// used up.
 package serviceroutes
 
 import (
@@ -62,7 +63,7 @@ type follower struct {
 	mu      sync.Mutex
 	uplinks []plan.Uplink
 	places  *places
-	// have holds the wanted routes that the kernel has.
+	// have holds the wanted routes that exist in the kernel.
 	have map[netip.Prefix]route
 	// looked is the time of the last check of all routes, and due is the time of the next check. lost is the
 	// destination of a removed route.

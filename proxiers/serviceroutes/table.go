@@ -55,6 +55,6 @@ func (t *table) leads(to netip.Prefix) bool {
 	return false
 }
 
-// leads reports whether a route forwards. Other routes reject packets (unreachable, blackhole, prohibit) or end the
-// lookup in the table (throw).
+// leads reports whether a route forwards packets. Other routes reject packets (unreachable, blackhole, prohibit) or end
+// the lookup in the table (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }

@@ -21,7 +21,7 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit that allows most connections.
+// NewLimit returns a Limit for the given number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
 // Listener wraps a listener, whose connections then count towards the limit.

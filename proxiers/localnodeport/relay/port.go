@@ -11,7 +11,7 @@ import (
 // Port is a listening socket from which a Relay accepts connections.
 type Port struct {
 	relay     *Relay
-	listener  *net.TCPListener // of a duplicate descriptor
+	listener  *net.TCPListener // uses a duplicate of the descriptor
 	target    atomic.Pointer[Target]
 	stopped   chan struct{}
 	accepting sync.WaitGroup
