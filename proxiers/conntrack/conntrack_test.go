@@ -91,7 +91,7 @@ func TestClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
 	moved.wantAnswer(first)
 	translate(t, toSecond)
 	other.wantAnswer(second)
-	moved.wantAnswer(first) // the entry decides, not the rule
+	moved.wantAnswer(first) // the old entry still applies, not the new rule
 
 	s.to(planOf(service(udp4, "dns", []string{vip}, second)), 1)
 	moved.wantAnswer(second)
@@ -123,7 +123,7 @@ func TestFlowsThatBeganBeforeTheServiceReachIt(t *testing.T) {
 	early := dial(t, vip)
 	early.wantAnswer("")
 	translate(t, toFirst)
-	early.wantAnswer("") // the entry without translation decides
+	early.wantAnswer("") // the entry without translation still applies
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	early.wantAnswer(first)
 }

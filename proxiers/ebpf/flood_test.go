@@ -139,7 +139,7 @@ func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	return n
 }
 
-// syn returns the n-th SYN of a flood, without the IPv4 header checksum, which the kernel adds.
+// syn returns the n-th SYN of a flood. The kernel adds the IPv4 header checksum.
 func syn(n int, to [4]byte, port uint16) []byte {
 	from := [4]byte{198, 18, byte(n >> 8), byte(n)}
 	b := []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}

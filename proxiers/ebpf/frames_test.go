@@ -38,7 +38,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := make([]byte, 192) // struct __sk_buff, with the field ingress_ifindex
+	device := make([]byte, 192) // a struct __sk_buff in which ingress_ifindex is set
 	binary.NativeEndian.PutUint32(device[36:], uint32(l.Attrs().Index))
 
 	seed := rand.Uint64()

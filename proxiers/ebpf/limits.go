@@ -15,8 +15,8 @@ import (
 // such entries per processor. nftables serves the connections above the limit.
 const tcRate = 200
 
-// limitPackets updates the flags of the tc program. After a failure, the tc program stops until damage starts the
-// program again.
+// limitPackets updates the flags of the tc program. If limitPackets fails, the tc program stops, and a later call of
+// damage starts the program again.
 func (s *shortcuts) limitPackets() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {

@@ -56,7 +56,8 @@ func (w *world) secondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// rule adds a routing rule for table 77, in both families, until the test ends or the returned function is called.
+// rule adds a routing rule for routing table 77, in both families, until the test ends or the returned function is
+// called.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -96,7 +97,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service with one endpoint, for which all clients are masqueraded.
+// masquerading returns the first Service with one endpoint. Edgeway masquerades all clients of this Service.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {

@@ -97,7 +97,7 @@ func (w *world) mended() {
 	}
 	w.Log(earlyDemux, "is 0, as the doctor says for this kernel: without, some connections over IPv6 fail")
 	w.setEarlyDemux("0")
-	w.Cleanup(func() { w.setEarlyDemux("1") }) // the host may be the whole machine
+	w.Cleanup(func() { w.setEarlyDemux("1") }) // restore the setting, which may affect the whole machine
 }
 
 func (w *world) setEarlyDemux(value string) {

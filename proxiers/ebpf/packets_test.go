@@ -57,7 +57,7 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host, and returns the server that answered and the client address that the server saw.
+// askFrom connects from another host, and returns the server that responded and the client address that the server saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)
@@ -211,7 +211,7 @@ func TestPacketsOfPods(t *testing.T) {
 			list := w.service(1, w.endpoints...)
 			for _, svc := range list {
 				svc.Pools[1] = svc.Pools[0][:1]
-				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // pods get one of the endpoints
+				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // only one of the endpoints serves pods
 			}
 			w.apply(list)
 			w.needsPackets()

@@ -143,7 +143,7 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.shortcuts.raise(); err != nil { // again, over the attached programs
+		if err := w.proxier.shortcuts.raise(); err != nil { // again, while the programs are attached
 			t.Error(err)
 		}
 		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {

@@ -153,7 +153,7 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// A connected UDP socket gets an error when its endpoint is removed. The removal does not affect TCP sockets, and UDP
+// A connected UDP socket gets an error when its endpoint is removed. The removal does not affect TCP sockets or UDP
 // sockets that are not connected to a Service.
 func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
 	w := newWorld(t)

@@ -25,7 +25,7 @@ type way struct {
 	settings socketsSettings
 }
 
-// measurement is a way to measure the time of a connection with one question to the endpoints' port.
+// measurement describes how to measure the time of a connection with one question to the endpoints' port.
 type measurement struct {
 	name string
 	port uint16

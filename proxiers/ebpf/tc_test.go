@@ -27,7 +27,7 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices returns the number of devices that have the backend's tc program.
+// atDevices returns how many times the backend's tc program is attached to a device.
 func (w *world) atDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()

@@ -31,7 +31,8 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host with the backend, two endpoints that are pods of another host, and a client that is neither.
+// world is a host that runs the backend, with two endpoints and a client. Only the endpoints are pods, and run on
+// another host.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -203,7 +204,7 @@ func (w *world) wantSent(n uint64, what string, do func()) {
 	}
 }
 
-// ask connects to a Service from the host, and returns the name of the server that answered.
+// ask connects to a Service from the host, and returns the name of the server that responded.
 func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	w.Helper()
 	c, err := net.DialTimeout(network, to.String(), patience)

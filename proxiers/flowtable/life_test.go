@@ -122,7 +122,7 @@ func TestForeignTraffic(t *testing.T) {
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
-			continue // an alias
+			continue // an alias of another backend
 		}
 		t.Run(backend.Name, func(t *testing.T) {
 			if err := backend.Probe(t.Context()); err != nil {
@@ -159,8 +159,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Mark bits of other programs do not prevent offloading, and stay set. The test sets all high bits, and Kubernetes'
-// default masquerade bit while another bit is configured.
+// Mark bits of other programs do not prevent offloading, and stay set. The test sets the 16 highest bits, and
+// Kubernetes' default masquerade bit while another bit is configured.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// pairs is the number of pairs of runs: one run with the fast path and one run without.
+	// pairs is the number of pairs of runs. Each pair has a run with and a run without the fast path.
 	pairs = 10
 	// runTime is the duration of a run by the machine's clock, which counts instructions (vm.Job.Counted).
 	runTime = time.Second

@@ -77,7 +77,7 @@ func newWorld(t *testing.T, backend proxiers.Component) *world {
 	w.env = proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
-		Settings: map[string]any{"tc": true}, // for ebpf
+		Settings: map[string]any{"tc": true}, // for the ebpf backend
 	}
 	// Entries of the previous test's connections have the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
@@ -212,7 +212,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web returns the Service in both families and protocols, opted in, with the first endpoints.
+// web returns an opted-in Service in both families and protocols, with the given number of endpoints.
 func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {

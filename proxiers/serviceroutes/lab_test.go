@@ -56,7 +56,7 @@ func newLab(t *testing.T, always bool, setup ...string) *lab {
 	for _, s := range slices.Concat(twoLinks, setup) {
 		l.ip(s)
 	}
-	// Linux 6.18 adds the local route of an IPv6 address later, in a worker.
+	// Linux 6.18 adds the local route of an IPv6 address asynchronously.
 	for _, a := range []string{"2001:db8:2::10", "2001:db8:51::10"} {
 		for deadline := time.Now().Add(patience); !strings.Contains(l.ip("-6 route show table local"), "local "+a+" "); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -162,7 +162,7 @@ func (l *lab) work(over <-chan time.Time) bool {
 	return true
 }
 
-// Edgeway's routes to the ranges and to the two external IPs of testPlan.
+// These are Edgeway's routes to the ranges and to the two external IPs of testPlan.
 const (
 	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
 	external4 = "203.0.113.7 dev v0 src 192.0.2.10"

@@ -187,7 +187,7 @@ func TestRestartAndCleanup(t *testing.T) {
 	if got := l.routes(); !slices.Equal(got, allOfThem) {
 		t.Errorf("after Close there is %q", got)
 	}
-	for range 2 { // twice, because having nothing to remove is not an error
+	for range 2 { // the second cleanup has nothing to remove, which is not an error
 		if err := Component(false, nil).Cleanup(t.Context(), l.env()); err != nil {
 			t.Fatal(err)
 		}

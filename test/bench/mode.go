@@ -15,7 +15,7 @@ type mode struct {
 	// syncPeriod is the interval between kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// whole adds restarts, bursts, starts without the API server, and the program floor.
+	// whole adds restarts, bursts, starts without the API server, and measurements of floor.
 	whole bool
 }
 

@@ -33,7 +33,7 @@ var shownRuns = []shown{
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
 }
 
-// load returns the figures of a run and the options that draw them.
+// load returns the figures of a run and the options for its plot.
 func (s shown) load(t *testing.T) (results, options) {
 	t.Helper()
 	m, err := findMode(s.mode)

@@ -30,7 +30,7 @@ type Options struct {
 	InPlace bool
 }
 
-// Lab is a network of hosts. The end of the test removes the hosts.
+// Lab is a network of hosts. The lab removes its hosts at the end of the test.
 type Lab struct {
 	Node, Gateway *Host
 

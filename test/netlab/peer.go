@@ -126,7 +126,7 @@ type Question struct {
 	Flow
 	// Port is the source port of a bound socket.
 	Port uint16
-	// ID is the value of Reply.ID.
+	// ID is the ID from an earlier Reply.
 	ID     int
 	Server string
 	At     netip.AddrPort

@@ -69,7 +69,7 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends sends only this request. ends returns how long the server keeps the connection open, and the response.
+// ends sends one request. ends returns how long the server keeps the connection open, and the response.
 func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)
@@ -160,7 +160,7 @@ func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	return conns
 }
 
-// open returns the number of connections that the server has not closed, without waiting.
+// open returns, without waiting, the number of connections that the server has not closed.
 func open(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())

@@ -45,7 +45,7 @@ func TestNoEndpointLeft(t *testing.T) {
 	}
 }
 
-// fullListener returns an address that does not answer a SYN, because the queue of its socket is full.
+// fullListener returns an address that does not respond to a SYN, because the accept queue of its socket is full.
 func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

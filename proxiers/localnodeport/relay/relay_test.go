@@ -125,7 +125,7 @@ func newRelay(t testing.TB, opts Options) *Relay {
 	return r
 }
 
-// done returns a context that has ended.
+// done returns a cancelled context.
 func done() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

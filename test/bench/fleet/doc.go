@@ -5,9 +5,9 @@
 //	go run ./test/bench/fleet -hosts 200
 //
 // All hosts run in one process in its own network namespace. Each host runs only the daemon's source for the Kubernetes
-// API, and has its own connections, user agent, node name and service account. There are three runs. The hosts watch
-// all Services, then a tenth of the Services by a label selector, and then all Services with a priority level for the
-// hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten times a
+// API, and has its own connections, user agent, node name and service account. In three runs, the hosts watch all
+// Services, a tenth of the Services (by a label selector), and all Services with a priority level for the hosts
+// (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten times a
 // second. The column "nobody" shows the same run without hosts. The API server is real and has its default limits.
 //
 // The command counts requests in the API server's audit log, and bytes on the link between the two namespaces. The CPU

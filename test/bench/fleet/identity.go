@@ -83,7 +83,8 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel gives the hosts their own priority level in the API server, or the level of all service accounts.
+// setLevel assigns the hosts' requests to their own priority level in the API server, or to the level of all service
+// accounts.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
 		return l.kubectl(ctx, "apply", "-f", access)

@@ -48,7 +48,7 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard begins when the API server reports that it is ready.
+	// backHeard is the time since the API server reported that it was ready.
 	backHeard measure = "restart: until all hosts are in order"
 	// The next two measures are 99th percentiles of the response times of clients outside the fleet.
 	ofKubectl    measure = "p99 of kubectl"
