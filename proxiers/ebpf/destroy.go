@@ -21,8 +21,8 @@ type diagRequest struct {
 
 const (
 	diagIDSize  = 48
-	diagIDStart = 4 // in struct inet_diag_msg
-	// Offsets in struct inet_diag_sockid:
+	diagIDStart = 4 // offset in struct inet_diag_msg
+	// The next constants are offsets in struct inet_diag_sockid.
 	diagRemotePort = 2
 	diagRemote     = 20
 	diagCookie     = 40

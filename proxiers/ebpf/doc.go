@@ -6,7 +6,7 @@
 //
 //	connect, sendmsg          the Service's address ─► an endpoint
 //	recvmsg, getpeername      the endpoint ─► the Service's address
-//	release                   the socket is closed, forget its endpoint
+//	release                   a closed socket ─► its endpoint is forgotten
 //	tc: a first packet        the connection ─► an entry of connection tracking, with an endpoint
 //
 // The nft tables implement the whole plan and serve all connections that the BPF programs do not serve. If the BPF

@@ -262,7 +262,7 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// The committed object file does not depend on the kernel version, and contains its licence.
+// The committed object files contain their licence and a program for each hook.
 func TestObject(t *testing.T) {
 	spec, err := loadSockets()
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host that runs the backend, with two endpoints and a client. Only the endpoints are pods, and run on
-// another host.
+// world is a host that runs the backend, with two endpoints and a client. The endpoints are pods of another host. The
+// client is not a pod.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab

@@ -53,7 +53,7 @@ func TestIDsAreThoseThatTheProgramUses(t *testing.T) {
 // usage collects the IDs that Go files assign to faults.
 type usage struct {
 	files  *token.FileSet
-	consts map[string]string // by "folder name"
+	consts map[string]string // the key is "folder name"
 	ids    map[string]bool
 	// unknown lists the positions of IDs that are not constants and do not come from another fault or check.
 	unknown []string

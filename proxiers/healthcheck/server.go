@@ -50,7 +50,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	return s
 }
 
-// close closes the listener immediately, and waits up to closeTimeout for running requests.
+// close closes the listener immediately. Running requests have closeTimeout to finish.
 func (s *server) close() {
 	_ = s.listener.Close() // fails only if the listener is already closed
 	s.stopped(func() {

@@ -50,7 +50,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes with Edgeway's protocol number in all tables.
+// own returns the routes with Edgeway's protocol number in all routing tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
