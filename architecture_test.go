@@ -21,7 +21,7 @@ import (
 type listed struct {
 	ImportPath, Doc, Dir               string
 	GoFiles                            []string
-	Deps                               []string // direct and indirect dependencies, excluding those of tests
+	Deps                               []string // direct and indirect dependencies, without the dependencies of tests
 	Imports, TestImports, XTestImports []string
 }
 

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts holds the follower's metrics. Their names are those of kube-proxy v1.36.
+// counts holds the follower's metrics. The metrics have the same names as in kube-proxy v1.36.
 type counts struct {
 	took    *prometheus.HistogramVec
 	deleted *prometheus.CounterVec

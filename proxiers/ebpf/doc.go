@@ -12,7 +12,7 @@
 // The nft tables implement the whole plan and serve all connections that the BPF programs do not serve. If the BPF
 // programs fail or are removed, connections still work, but are slower.
 //
-// # What takes the shortcut
+// # Which connections take the shortcut
 //
 // The shortcut serves TCP and UDP from sockets of the host's own network namespace, to a frontend that forwards traffic
 // from the host and has neither source ranges nor session affinity. The shortcut does not serve the daemon's own

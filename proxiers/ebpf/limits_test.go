@@ -30,9 +30,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The main routing table leads
-// to the first host, and routing table 77 leads to the second host. secondPath returns the addresses with which the
-// node masquerades on each device.
+// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The routes in the main
+// routing table lead to the first host, and the routes in routing table 77 lead to the second host. secondPath returns
+// the addresses with which the node masquerades on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{

@@ -18,7 +18,7 @@ import (
 // Dir is the BPF file system in which the backend pins its programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. A change of any of these types needs a new version.
+// layout is the version of the types in bpf/maps.h. Every change of these types needs a new version.
 const layout = "v2"
 
 const programsPrefix = "programs-"

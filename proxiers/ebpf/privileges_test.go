@@ -19,7 +19,7 @@ import (
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"
-	// nobody is an unprivileged user.
+	// nobody is the ID of an unprivileged user.
 	nobody = "65534"
 )
 

@@ -241,7 +241,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets attaches the tc program if it is loaded. The socket programs work without the tc program.
+// raisePackets attaches the tc program if the program is loaded. The socket programs work without the tc program.
 func (s *shortcuts) raisePackets(n *plan.Node) {
 	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return

@@ -148,7 +148,8 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 	}
 }
 
-// full returns the step from the contents of the maps to the plan. An earlier process may have written the contents.
+// full returns the step that brings the maps from their current contents to the plan. An earlier process may have
+// written the contents.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,

@@ -51,7 +51,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed runs do and reports whether the changes that do makes count as changes by another program.
+// noticed runs do and reports whether the follower counts the resulting changes as changes by another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // reads all pending notices from the kernel
@@ -63,7 +63,7 @@ func (l listener) noticed(do func()) bool {
 	return !l.due.IsZero()
 }
 
-// foreign runs do and reports whether the changes that do makes cause a rewrite of the table.
+// foreign runs do and reports whether the resulting changes cause a rewrite of the table.
 func (l listener) foreign(do func()) bool {
 	l.Helper()
 	if !l.noticed(do) {

@@ -32,7 +32,7 @@ type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }
 
-// serve answers requests on the listener until close.
+// serve responds to requests on the listener until close is called.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)

@@ -25,7 +25,7 @@ type Options struct {
 	Sockets Sockets
 	// Contain runs the relay's accepting goroutines. Contain may be nil.
 	Contain proxiers.Contain
-	// Panicked receives the panic of a connection, which ends only that connection.
+	// The relay calls Panicked with the panic of a connection. The panic ends only that connection.
 	Panicked func(err error)
 }
 

@@ -42,7 +42,7 @@ func newTarget(b backing, logger *slog.Logger) *target {
 	return t
 }
 
-// update replaces the endpoints with those of a newer plan.
+// update replaces the endpoints with the endpoints of a newer plan.
 func (t *target) update(b backing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

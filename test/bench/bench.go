@@ -190,7 +190,8 @@ func (b *bench) turn(ctx context.Context, p *program) error {
 	return p.cg.Settle(ctx, time.Second)
 }
 
-// measured records the duration that do returns, and the CPU time that the program uses until it is idle again.
+// measured records the duration that do returns, and the CPU time that the program uses until the program is idle
+// again.
 func (b *bench) measured(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {

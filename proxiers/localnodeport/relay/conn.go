@@ -28,7 +28,7 @@ type conn struct {
 	over     bool         // the connection was reset or has ended
 }
 
-// run dials an endpoint and copies in both directions. A panic resets the connections to both sides.
+// run dials an endpoint and copies in both directions. A panic resets the connections to both peers.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -112,7 +112,8 @@ func (c *conn) wasReset(from *net.TCPConn) bool {
 	return err != nil || info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
-// copy copies the bytes of one direction and forwards the end of the stream. An error or a panic resets both sides.
+// copy copies the bytes of one direction and forwards the end of the stream. An error or a panic resets the connections
+// to both peers.
 func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	passed := false
 	defer func() {

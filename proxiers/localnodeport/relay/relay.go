@@ -75,8 +75,8 @@ type Options struct {
 	Paused func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// Panicked receives the panic of a connection, which ends only that connection. If Panicked is nil, a panic ends
-	// the process.
+	// The relay calls Panicked with the panic of a connection. The panic ends only that connection. If Panicked is nil,
+	// a panic ends the process.
 	Panicked func(err error)
 }
 

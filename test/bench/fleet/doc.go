@@ -10,8 +10,8 @@
 // (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten times a
 // second. The column "nobody" shows the same run without hosts. The API server is real and has its default limits.
 //
-// The command counts requests in the API server's audit log, and bytes on the link between the two namespaces. The CPU
-// time of the hosts is that of their control group.
+// The command counts requests in the API server's audit log, and bytes on the link between the two namespaces. The
+// hosts' CPU time is the CPU time of their control group.
 //
 // The command needs root, a mounted cgroup2, and the programs that scripts/controlplane builds.
 package main

@@ -18,7 +18,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is an API server in one network namespace, and a second namespace for the hosts.
+// lab holds an API server in one network namespace, and a second namespace for the hosts.
 type lab struct {
 	opts    options
 	dir     string

@@ -85,7 +85,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return figures.Save(o.json)
 }
 
-// print writes a column for each program, and the ratios of Edgeway's medians to those of the other relays.
+// print writes a column for each program, and the ratios of Edgeway's medians to the medians of the other relays.
 func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
 	fmt.Fprint(w, "| |")
 	for _, r := range l.relays {
