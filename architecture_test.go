@@ -1,5 +1,5 @@
-// Package edgeway_test checks rules that apply to the whole module. The linter (.golangci.yml) reports a forbidden
-// import while you write; these tests also reject indirect imports.
+// Package edgeway_test verifies rules for the whole module. The linter (.golangci.yml) reports only direct imports that
+// are forbidden. These tests also reject indirect imports.
 package edgeway_test
 
 import (
@@ -17,11 +17,11 @@ import (
 	"testing"
 )
 
-// listed holds the output of go list for one package.
+// listed is the output of go list for one package.
 type listed struct {
 	ImportPath, Doc, Dir               string
 	GoFiles                            []string
-	Deps                               []string // direct and indirect dependencies, excluding those of tests
+	Deps                               []string // direct and indirect dependencies, without the dependencies of tests
 	Imports, TestImports, XTestImports []string
 }
 
@@ -32,7 +32,7 @@ type rule struct {
 	forbidden []string
 }
 
-// rules allow imports only in the order cmd/edgeway, daemon, proxiers/*, proxiers, proxiers/plan.
+// rules allow imports only from left to right in the order cmd/edgeway, daemon, proxiers/*, proxiers, proxiers/plan.
 var rules = []rule{
 	{packages: "edgeway/cmd", forbidden: []string{"edgeway/test"}},
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},
@@ -54,7 +54,8 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
-// floors lists the daemon's folders in layers, from lowest to highest. A folder imports only folders of lower layers.
+// floors lists the layers of the daemon's folders, from lowest to highest. A folder may import only folders of lower
+// layers.
 var floors = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
@@ -65,7 +66,7 @@ var floors = [][]string{
 	{"control"},
 }
 
-// upward lists imports that still have to be removed: sdunit derives systemd's status text from the pipeline's state.
+// upward lists imports that are still to be removed. sdunit derives systemd's status text from the pipeline's state.
 var upward = []string{
 	"sdunit imports pipeline",
 }
@@ -172,9 +173,9 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 // backendNames holds the values of the key proxy.backend.
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
-// TestNobodyNamesABackend checks that only a backend's own folder names the backend. The exceptions are the daemon's
-// list of backends, the default in the configuration, and code that runs the iptables programs to read the rules of a
-// firewall.
+// TestNobodyNamesABackend verifies that a backend's name occurs only in the backend's own folder. The exceptions are
+// the daemon's list of backends, the default in the configuration, and code that runs the iptables programs to read the
+// rules of a firewall.
 func TestNobodyNamesABackend(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
@@ -198,7 +199,7 @@ func TestNobodyNamesABackend(t *testing.T) {
 	}
 }
 
-// mayName reports whether a file may contain text that names a backend.
+// mayName reports whether a file may contain text, which names a backend.
 func mayName(file, text string) bool {
 	switch file {
 	case "edgeway/daemon/backends.go":
@@ -243,7 +244,8 @@ func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library: its first element has no dot and is not "edgeway".
+// standard reports whether path is in the standard library. The first element of these paths has no dot and is not
+// "edgeway".
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

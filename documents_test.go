@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// documents returns the texts of the files whose names end with one of the suffixes.
+// documents returns the texts of the files whose names end with one of the suffixes, by path.
 func documents(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -74,7 +74,7 @@ func TestLinksOfDocumentsAreNotDead(t *testing.T) {
 	}
 }
 
-// Messages, manuals and comments refer to documents by file name.
+// Every document that a message, a manual or a comment refers to exists.
 func TestDocumentsThatAreNamedExist(t *testing.T) {
 	var known []string
 	for name := range documents(t, ".md") {
@@ -90,7 +90,7 @@ func TestDocumentsThatAreNamedExist(t *testing.T) {
 	}
 }
 
-// keys returns the configuration keys, such as "proxy.backend", and the sections. A test of daemon/config checks that
+// keys returns the configuration keys, such as "proxy.backend", and the sections. A test of daemon/config verifies that
 // edgeway.toml is complete.
 func keys(t *testing.T) map[string]bool {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// bare lists the files that start goroutines without containment, and the reason for each file.
+// bare lists the files that start goroutines without package contain, with the reason for each file.
 var bare = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
 	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",
@@ -28,7 +28,7 @@ var bare = map[string]string{
 	"edgeway/daemon/daemon.go":                       "its AfterFunc notifies the service manager",
 }
 
-// TestGoroutinesAreContained: a panic in a goroutine ends the process unless package contain runs the goroutine.
+// A panic in a goroutine ends the process unless package contain runs the goroutine.
 func TestGoroutinesAreContained(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
@@ -48,7 +48,7 @@ func TestGoroutinesAreContained(t *testing.T) {
 	}
 }
 
-// uncontained returns the positions of statements that start a goroutine and do not mention containment.
+// uncontained returns the positions of statements that start a goroutine without package contain.
 func uncontained(t *testing.T, path string, found *int) (places []token.Position) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -21,8 +21,8 @@ var readsForeignText = map[string]string{
 	"edgeway/proxiers/iptables/probe.go":        "iptables",
 }
 
-// The code that detects a fault creates a value for the fault. No code searches the text of a fault or of our own
-// errors to find out what is wrong.
+// No code searches the text of a fault or of one of Edgeway's errors to identify the fault. The code that detects a
+// fault creates a value for the fault.
 func TestNoCodeSearchesItsOwnText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
@@ -80,8 +80,8 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 	return lines
 }
 
-// searches reports whether a call searches a text with package strings or with a regular expression. Splitting a text
-// into lines does not count.
+// searches reports whether a call searches a text with package strings or with a regular expression. A call that splits
+// a text into lines does not count.
 func searches(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

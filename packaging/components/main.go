@@ -4,8 +4,8 @@
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
-// The output files are sbom.cdx.json and third-party-notices in the folder. The same program always results in the
-// same bytes; SOURCE_DATE_EPOCH sets the timestamp.
+// The output files are sbom.cdx.json and third-party-notices in the folder. The output is reproducible.
+// SOURCE_DATE_EPOCH sets the timestamp.
 package main
 
 import (
@@ -59,7 +59,7 @@ func write(program, version, folder string) error {
 	)
 }
 
-// bom and component hold the parts of CycloneDX that apply to a Go program.
+// bom and component contain the CycloneDX fields that apply to a Go program.
 type bom struct {
 	Format   string `json:"bomFormat"`
 	Spec     string `json:"specVersion"`
@@ -104,7 +104,7 @@ func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
 	return out
 }
 
-// module returns the component of a Go module. A purl writes a plus in the version as %2B.
+// module returns the component of a Go module. A package URL (purl) encodes a plus in the version as %2B.
 func module(kind, path, version string) component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
@@ -122,7 +122,8 @@ func modules(info *debug.BuildInfo) []*debug.Module {
 	return out
 }
 
-// noticeFile matches the names of files with a license, or with a notice that the license tells distributors to keep.
+// noticeFile matches the names of files that contain a license, or a notice that the license requires distributors to
+// include.
 var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
 // notices concatenates the license files of Go and of each module. A module without a license file is an error.

@@ -39,7 +39,7 @@ func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
 	}
 }
 
-// connecting starts a TCP connection.
+// connecting starts to open a TCP connection and does not wait.
 func connecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -1,20 +1,20 @@
 // Package conntrack deletes the connection-tracking entries that a change of Services made stale.
 //
-// The kernel translates the first packet of a flow by the rules and all later packets by the flow's entry in the
-// connection-tracking table. A UDP flow never ends as long as its client keeps sending. So a client of a removed
-// endpoint would never get an answer again, and a client that started before the Service existed would never reach it.
-// An SCTP association does end, but its clients commonly keep one source port (S1AP, NGAP, Diameter), so that a new
-// association matches the old entry.
+// The kernel translates the first packet of a flow according to the rules, and all later packets according to the
+// flow's entry in the connection-tracking table. A UDP flow never ends as long as its client keeps sending. So a client
+// of a removed endpoint would never get a response again. A client that started before the Service existed would never
+// reach the Service. An SCTP association does end, but SCTP clients commonly keep one source port (S1AP, NGAP,
+// Diameter), so that a new association matches the old entry.
 //
-// TCP connections are kept: the endpoint's kernel, or the router before it, ends the connection with a reset, and the
-// client's next attempt has another source port and so another entry. Deleting the entry of a draining connection would
-// cut the connection. The exception is a connection that a client opened while there were no rules, at boot or after
-// another program removed them: its SYN was not answered and left an entry that prevents the translation of
-// retransmissions for two minutes.
+// The follower keeps the entries of TCP connections. If the endpoint is gone, its kernel or a router resets the
+// connection, and the client's next attempt uses another source port and so another entry. Deleting the entry of a
+// draining connection would break the connection. The exception is a connection that a client opened while the kernel
+// had no rules, at boot or after another program removed the rules. Its unanswered SYN leaves an entry that prevents
+// the translation of retransmissions for two minutes.
 //
-// A flow is stale depending on its original destination and its real destination. The original destination must be a
-// frontend of the plan, address and port. The real destination is the source of the reply direction, and must be an
-// endpoint that still serves. No other flows are touched: a flow to the same port number elsewhere is not considered.
+// A flow's original destination and real destination decide whether the flow is stale. The original destination must
+// match the address and port of a frontend of the plan. The real destination is the source of the reply direction, and
+// must be an endpoint that still serves. The follower ignores flows to the same port of other addresses.
 package conntrack
 
 import (
@@ -32,7 +32,8 @@ import (
 const Name = "conntrack"
 
 // Component describes the follower that cleans up after each change of the plan. The follower must be applied after the
-// backend: an entry deleted before the rules change would be recreated stale. The Proxier is a prometheus.Collector.
+// backend: if an entry were deleted before the rules change, the next packet would create the stale entry again. The
+// Proxier is a prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -45,11 +46,13 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the plan after which the table was last known to be clean. A full sync needs this plan to find the
-	// frontends that were removed since; after a start these frontends are unknown.
+	// done is the plan that was in force when the table was last known to be clean. A full sync needs done to find the
+	// frontends that were removed since then. After a restart of the daemon, the follower does not know these
+	// frontends.
 	done *plan.Plan
-	// table is opened at the first check, and is nil if an answer was not read completely. Closing a netfilter socket
-	// waits until the kernel (6.18) has freed what nftables transactions have deleted, 16 ms after a transaction.
+	// table is opened at the first check, and is nil if a response was not read completely. Closing a netfilter socket
+	// blocks until the kernel (6.18) has freed the objects that nftables transactions deleted, 16 ms after a
+	// transaction.
 	table *netlink.Conntrack
 }
 
@@ -80,12 +83,12 @@ func (f *follower) Close() error {
 	return nil
 }
 
-// clean checks the flows to suspects, if there are any.
+// clean checks the flows to the suspects.
 func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// AfterFunc runs with a short delay, even if ctx has already ended.
+	// context.AfterFunc calls its function after a short delay, even if ctx is already done.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("open connection tracking: %w", err)
 	}

@@ -19,7 +19,7 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// to applies the change to next and fails the test unless this number of flows is deleted.
+// to applies the change to next, and fails the test unless the follower deletes this number of flows.
 func (s *step) to(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
@@ -91,7 +91,7 @@ func TestClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
 	moved.wantAnswer(first)
 	translate(t, toSecond)
 	other.wantAnswer(second)
-	moved.wantAnswer(first) // the entry decides, not the rule
+	moved.wantAnswer(first) // the old entry still applies, not the new rule
 
 	s.to(planOf(service(udp4, "dns", []string{vip}, second)), 1)
 	moved.wantAnswer(second)
@@ -123,7 +123,7 @@ func TestFlowsThatBeganBeforeTheServiceReachIt(t *testing.T) {
 	early := dial(t, vip)
 	early.wantAnswer("")
 	translate(t, toFirst)
-	early.wantAnswer("") // the entry without translation decides
+	early.wantAnswer("") // the entry without translation still applies
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	early.wantAnswer(first)
 }
@@ -138,7 +138,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	c.wantAnswer(first)
 	translate(t)
 	s.to(planOf(service(udp4, "dns", []string{vip})), 1)
-	c.wantAnswer("") // this backend does not reject: the flow leaves the host untranslated
+	c.wantAnswer("") // the rules of this test do not reject, so the flow leaves the host untranslated
 	translate(t, toFirst)
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	c.wantAnswer(first)
@@ -278,7 +278,7 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// sendInit sends the first packet of an association. The raw socket needs no SCTP support in the kernel.
+// sendInit sends the first packet of an association. A raw socket works without SCTP support in the kernel.
 func sendInit(t *testing.T, dst netip.AddrPort) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, int(plan.SCTP))
@@ -342,7 +342,7 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 	}
 }
 
-// The socket stays open between two checks, unless unread answers may remain in it.
+// The netlink socket stays open between two checks, unless it may contain unread responses.
 func TestTheSocketIsKept(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
@@ -359,7 +359,8 @@ func TestTheSocketIsKept(t *testing.T) {
 	s.to(one, 0)
 }
 
-// With an ended context every read of the kernel's table fails, so no error means that the table was not read.
+// With a cancelled context, every read of the kernel's table fails. If there is no error, the follower did not read the
+// table.
 func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts holds the follower's metrics, with kube-proxy's names (v1.36).
+// counts holds the follower's metrics. The metrics have the same names as in kube-proxy v1.36.
 type counts struct {
 	took    *prometheus.HistogramVec
 	deleted *prometheus.CounterVec
@@ -33,7 +33,7 @@ func newCounts(families []plan.Family) *counts {
 	return c
 }
 
-// note counts a check of the entries of one family.
+// note records a check of the entries of one family.
 func (c *counts) note(family plan.Family, deleted int, took time.Duration) {
 	c.took.WithLabelValues(family.String()).Observe(took.Seconds())
 	c.deleted.WithLabelValues(family.String()).Add(float64(deleted))

@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace moves the test to an unnamed network namespace, which ends with the test's thread, because the thread
-// is never unlocked. The namespace has the endpoints' addresses on lo and a route to a dead end, so that packets to
-// addresses that belong to no Service leave the host and create an entry in the table.
+// enterNamespace moves the test to an unnamed network namespace. The namespace ends with the test's thread, because the
+// thread is never unlocked. The namespace has the endpoints' addresses on lo. A route to a dead end makes packets to
+// other addresses leave the host and create an entry in the table.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,8 +59,8 @@ func enterNamespace(t testing.TB) {
 	awaitRoutes(t, "fd00::1", "fd00::2", "2001:db8::1")
 }
 
-// awaitRoutes waits until the host accepts packets to these IPv6 addresses: the kernel (6.18) creates the local route
-// of an address shortly after it has answered the request, even with "nodad".
+// awaitRoutes waits until the host accepts packets to these IPv6 addresses. The kernel (6.18) creates the local route
+// of an address shortly after it has acknowledged the request, even with "nodad".
 func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
@@ -76,7 +76,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces all rules with these rules in the output hook and a rule that makes the kernel track flows.
+// translate replaces all rules with these rules in the output hook, and a rule that enables connection tracking.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
 	run(t, `flush ruleset
@@ -102,7 +102,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo answers every datagram to addr with addr as text.
+// echo responds to every datagram to addr with addr as text.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -145,7 +145,7 @@ func (c *client) send() {
 	}
 }
 
-// ask sends a datagram and returns the endpoint that answered, or "" if there was no answer within this time.
+// ask sends a datagram and returns the endpoint that responded, or "" after the timeout.
 func (c *client) ask(within time.Duration) string {
 	c.t.Helper()
 	c.send()
@@ -163,7 +163,7 @@ func (c *client) ask(within time.Duration) string {
 func (c *client) wantAnswer(want string) {
 	c.t.Helper()
 	within := 10 * time.Second
-	if want == "" { // no answer is expected
+	if want == "" { // no response is expected
 		within = 150 * time.Millisecond
 	}
 	if got := c.ask(within); got != want {
@@ -171,7 +171,7 @@ func (c *client) wantAnswer(want string) {
 	}
 }
 
-// flows returns all flows of the scope in the table of the test's namespace.
+// flows returns all flows of the scope from the connection-tracking table of the test's namespace.
 func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	t.Helper()
 	tab, err := netlink.OpenConntrack()
@@ -217,7 +217,7 @@ func fill(t testing.TB, n int) {
 	}
 }
 
-// step is a follower with the plan that it last applied.
+// step holds a follower and the last applied plan.
 type step struct {
 	t        *testing.T
 	follower *follower
@@ -236,7 +236,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// counted returns the follower's metrics: the deleted flows, and the checks of the table.
+// counted returns the number of deleted flows and of checks of the table, from the follower's metrics.
 func (s *step) counted() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

@@ -14,9 +14,9 @@ var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
-	// owned reports whether the destination is a frontend now: then a flow is stale unless it goes to one of endpoints.
-	// Otherwise the destination was a frontend before: then a flow is stale if it was translated to one of endpoints,
-	// which are the endpoints from that time.
+	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
+	// destination is in endpoints. If owned is false, endpoints holds the former endpoints, and a flow is stale if the
+	// flow was translated to one of endpoints.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
 	// unanswered restricts the rule to flows without a reply.
@@ -41,7 +41,7 @@ func (s suspects) own(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.End
 	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
 }
 
-// disown never replaces a rule, because the destination may now belong to another ServicePort.
+// disown does not replace an existing rule, because the destination may now belong to another ServicePort.
 func (s suspects) disown(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
@@ -55,8 +55,8 @@ func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll makes every frontend of p a suspect. For TCP, only unanswered connections are stale, which clients tried to
-// open while there were no rules.
+// addAll makes every frontend of p a suspect. Only unanswered TCP connections are stale. Clients opened these
+// connections while the kernel had no rules.
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
@@ -68,8 +68,8 @@ func (s suspects) addAll(p *plan.Plan) {
 }
 
 // suspectsOf returns the destinations that may have stale flows after a change: all frontends of a ServicePort that
-// lost an endpoint or got its first endpoint, and frontends that are new or were removed. Without a Prev there are no
-// suspects.
+// lost an endpoint or got its first endpoint, and frontends that are new or were removed. If c.Prev is nil, there are
+// no suspects.
 func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
 	if c.Prev == nil {
@@ -88,7 +88,8 @@ func suspectsOf(c proxiers.Change) suspects {
 	return s
 }
 
-// compare adds the suspects of one ServicePort. before is nil for a new ServicePort, after is nil for a removed one.
+// compare adds the suspects of one ServicePort. before is nil for a new ServicePort, and after is nil for a removed
+// ServicePort.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
@@ -112,8 +113,8 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether flows that were valid before may be stale now. The first endpoint also counts, because a backend
-// may have let flows through untranslated while there was none.
+// lost reports whether valid flows may have become stale. The first endpoint also counts, because a backend may have
+// accepted flows without translation while the ServicePort had no endpoint.
 func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0
@@ -126,7 +127,7 @@ func lost(before, after []plan.Endpoint) bool {
 	return false
 }
 
-// destinations returns every address and port at which svc can be reached.
+// destinations returns every address and port at which clients can reach svc.
 func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
 	var list []netip.AddrPort
 	if svc != nil {

@@ -20,17 +20,17 @@ const (
 	entriesPerBucket = 4
 )
 
-// The files, relative to the root. Both files are sysctls of the network, which a process with CAP_NET_ADMIN may write
-// without being root. (The size of the hash table is also a parameter of the module, which only root may read.)
+// The paths are relative to the root. Both files are network sysctls, which a process with CAP_NET_ADMIN may write
+// without being root. (The size of the hash table is also a module parameter, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
 // RaiseMax raises the limit to maxPerCore entries for each processor, at least 131,072 and at most 1,048,576. RaiseMax
-// never lowers the kernel's limit, and does not change it if maxPerCore is 0. The error joins the failures, each with
-// the name of its file. A failure is not fatal (a container may read but not write the files): Services work with the
-// kernel's limit.
+// never lowers the kernel's limit, and does nothing if maxPerCore is 0. The error joins the errors of both files. An
+// error is not fatal, because Services also work with the kernel's limit (a container may read but not write the
+// files).
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }
@@ -42,7 +42,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	t := tuner{root: root, logger: logger}
 	want := min(max(maxPerCore*cores, minEntries), maxEntries)
 	if now, ok := t.get(maxFile); ok && now < want {
-		// Resize the hash table first: a higher limit with the old table makes long chains.
+		// Resize the hash table first: a higher limit with the old size leads to long hash chains.
 		if now, ok := t.get(hashFile); ok && now < want/entriesPerBucket {
 			t.set(hashFile, want/entriesPerBucket)
 		}
@@ -51,7 +51,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	return errors.Join(t.errs...)
 }
 
-// tuner collects the failures, so that a failure with one file does not stop the change of the other.
+// tuner collects the errors, so that an error with one file does not prevent the change of the other file.
 type tuner struct {
 	root   string
 	logger *slog.Logger

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// flowsPerWalk is the number of flows that can be read from the kernel in the time of one walk over its hash table,
-// about 10 ms (Linux 6.18, 262,144 buckets). Every dump walks over the whole table, whatever its filter.
+// flowsPerWalk is the number of flows that the kernel can dump in the time of a walk over its hash table, about 10 ms
+// (Linux 6.18, 262,144 buckets). Every dump walks over the whole hash table, even with a filter.
 const flowsPerWalk = 2000
 
 // countFile holds the number of flows of all protocols in the network namespace of the process that opens it.
@@ -48,7 +48,7 @@ func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort
 	return deleted, nil
 }
 
-// countFlows returns the number of flows, or 0 if it is unknown.
+// countFlows returns the number of flows, or 0 if the number is unknown.
 func countFlows() int {
 	raw, err := os.ReadFile(countFile)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package contain keeps a panic from ending the process. Call turns the panic of a function into an error. Parts
-// restarts the part of the daemon that panicked, and counts the panics.
+// Package contain keeps a panic from ending the process. Call converts the panic of a function to an error. Parts
+// restarts a component of the daemon that panicked, and counts the panics.
 //
-// Some failures cannot be recovered and stay fatal: concurrent writes to a map, stack overflow, lack of memory.
+// The Go runtime does not allow recovery from concurrent map writes, stack overflow or lack of memory. These errors end
+// the process.
 package contain
 
 import (
@@ -20,9 +21,9 @@ import (
 )
 
 const (
-	// Pause is the time between a panic and the restart of its part.
+	// Pause is the time between a panic and the restart of the part that panicked.
 	Pause = 10 * time.Second
-	// A part that panics limit times within window ends the daemon; systemd then restarts it in a known state.
+	// If a part panics limit times within window, the daemon exits, and systemd restarts the daemon in a known state.
 	limit  = 3
 	window = 10 * time.Minute
 	// maxTimes limits the number of panics that are remembered for each part.
@@ -40,12 +41,12 @@ type Panic struct {
 	Stack string
 }
 
-// Error returns one line without the stack: the value and the line that panicked.
+// Error returns the value and the line that panicked, without the stack.
 func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicked returns the line that panicked: the first stack frame below panic that is outside the package runtime.
+// panicked returns the line that panicked: the first stack frame below panic that is outside package runtime.
 func panicked(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -94,7 +95,7 @@ func Is(err error) bool {
 	return ok
 }
 
-// Parts runs the parts of the daemon. Parts may be used from any goroutine. A nil *Parts contains nothing.
+// Parts runs the parts of the daemon. Parts may be used from any goroutine. A nil *Parts does not contain panics.
 type Parts struct {
 	logger *slog.Logger
 	failed chan error
@@ -112,8 +113,8 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run runs a part until it returns. After a panic Run restarts the part, unless ctx has ended. The error is the part's
-// own error, or reports that the part panicked too often.
+// Run runs a part until it returns. After a panic Run restarts the part, unless ctx has ended. The error is the error
+// of run, or an error that says that the part panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	if p == nil {
 		return run(ctx)
@@ -134,7 +135,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, for work that does not end with a context. again is called before each restart.
+// Loop is like Run, for work that has no context. Loop calls again before each restart.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// The error was already sent to the channel of Failed.
@@ -148,7 +149,7 @@ func (p *Parts) Loop(part string, run, again func()) {
 	})
 }
 
-// Note logs and counts a panic that no single object caused. Note returns an error if the daemon must end.
+// Note logs and counts a panic that no single object caused. Note returns an error if the daemon must exit.
 func (p *Parts) Note(part string, err error) error {
 	if p == nil {
 		return nil
@@ -165,7 +166,7 @@ func (p *Parts) Note(part string, err error) error {
 	return err
 }
 
-// Record is like Note, but for panics in the answer to a request. Panics in an answer never end the daemon, because
+// Record is like Note, but for panics in a request handler. Panics in a handler never make the daemon exit, because
 // clients could repeat the request. Record returns the number of panics within the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
@@ -178,7 +179,7 @@ func (p *Parts) Record(part string, err error) (times int) {
 	return len(recent)
 }
 
-// Failed returns a channel that delivers the error with which the daemon must end.
+// Failed returns a channel that receives the error with which the daemon must exit.
 func (p *Parts) Failed() <-chan error {
 	if p == nil {
 		return nil
@@ -189,8 +190,8 @@ func (p *Parts) Failed() <-chan error {
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The affected parts
-// are running again, and the kernel still forwards.
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. These parts are
+// running again, and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
 	if p == nil {
 		return nil

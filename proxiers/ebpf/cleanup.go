@@ -14,8 +14,9 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state that any version left. Open sockets keep working, because they exchange packets with their
-// endpoints directly. After cleanup, getpeername and recvmsg show applications the addresses of these endpoints.
+// cleanup removes the state of all versions of the backend. Open sockets keep working, because they exchange packets
+// with their endpoints directly. After cleanup, getpeername and recvmsg return the addresses of the endpoints to
+// applications.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)
@@ -26,7 +27,8 @@ func cleanup(ctx context.Context, dir string) error {
 	return nfttable.Cleanup(ctx, tableName)
 }
 
-// unpinAll removes links before the objects that they need. The kernel frees and detaches objects without references.
+// unpinAll removes links before the objects that the links refer to. The kernel frees and detaches objects without
+// references.
 func unpinAll(dir string) error {
 	if !isBPF(dir) {
 		return nil
@@ -43,14 +45,14 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// The mount belongs to the unit, or to this program if it has the privilege to mount.
+	// The systemd unit created the mount, or this program did if it may mount file systems.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}
 	return nil
 }
 
-// unpinLinks removes forward hooks before reverse hooks, and then the links that only another version knows.
+// unpinLinks removes forward hooks before reverse hooks, and then the links of other versions.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

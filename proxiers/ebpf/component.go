@@ -16,7 +16,7 @@ const Name = "ebpf"
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
 
-// ComponentIn describes the backend with another folder for its pins. Two daemons on one host need a folder each.
+// ComponentIn describes the backend with dir as the folder for its pins. Two daemons on one host need separate folders.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -48,8 +48,8 @@ func ComponentIn(dir string) proxiers.Component {
 	}
 }
 
-// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. Objects that are
-// already pinned stay.
+// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. Prepare keeps
+// objects that are already pinned.
 func Prepare(env proxiers.Env) error {
 	without, err := load(Dir, sizeOf(env.Settings), tcOf(env.Settings))
 	if err == nil && without != nil {
@@ -60,5 +60,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes the tables, which are the same as those of the backend nftables.
+// schema describes the nft tables, which are the same as in the nftables backend.
 func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }

@@ -21,8 +21,8 @@ type diagRequest struct {
 
 const (
 	diagIDSize  = 48
-	diagIDStart = 4 // in struct inet_diag_msg
-	// Offsets in struct inet_diag_sockid:
+	diagIDStart = 4 // offset in struct inet_diag_msg
+	// The next constants are offsets in struct inet_diag_sockid.
 	diagRemotePort = 2
 	diagRemote     = 20
 	diagCookie     = 40
@@ -55,7 +55,7 @@ func listUDP() (sockets []*diagRequest, err error) {
 		request.AddData(&diagRequest{family: family})
 		messages, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // there are no such sockets, or the kernel cannot list them
+			continue // the host has no such sockets, or the kernel cannot list them
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list of UDP sockets: %w", err)
@@ -91,18 +91,18 @@ func (r *retry) again() {
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys connected UDP sockets whose endpoint no longer serves. Nothing would answer these sockets, and UDP
-// does not report that to the application.
+// orphans destroys connected UDP sockets whose endpoint no longer serves. These sockets would receive no response, and
+// UDP does not report that to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
 	// unlisted holds the cookies that the last attempt did not find among the kernel's sockets: either connect had not
-	// returned yet, or the socket was closed while the program release was detached.
+	// returned yet, or the socket was closed while the release program was detached.
 	unlisted map[uint64]bool
 }
 
 // end destroys the orphans among connections and returns the number of destroyed sockets. A connection stays in the map
-// until its socket is destroyed. Sockets that end failed to destroy are retried later.
+// until its socket is destroyed. If end cannot destroy a socket, a later call tries again.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {
@@ -131,7 +131,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 			continue
 		}
 		delete(unlisted, r.cookie())
-		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to something else
+		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to another address
 			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket has closed
 				failed = append(failed, err)
 				continue
@@ -144,7 +144,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted removes the connections whose sockets were missing in two attempts in a row.
+// forgetUnlisted removes the connections whose sockets were missing in two consecutive attempts.
 func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
 	unlisted map[uint64]bool,
 ) {
@@ -157,11 +157,11 @@ func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], f
 	o.unlisted = unlisted
 }
 
-// forget removes a connection unless its socket has a different endpoint by now.
+// forget removes a connection unless its socket now has a different endpoint.
 func forget(connections table[uint64, socketsConnection], cookie uint64, was socketsConnection) {
 	var now socketsConnection
 	if connections.Lookup(&cookie, &now) == nil && now == was {
-		_ = connections.Delete(&cookie) // the socket may have closed
+		_ = connections.Delete(&cookie) // the socket may have been closed
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns the connections whose endpoint is no longer a member of their Service, by socket cookie.
+// orphans returns, by socket cookie, the connections whose endpoint is no longer a member of the Service.
 func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
@@ -190,7 +190,7 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 	return out, errors.Join(err, lookup)
 }
 
-// endOrphans destroys UDP sockets whose endpoint is gone. The caller must hold mu.
+// endOrphans destroys the UDP sockets whose endpoint is no longer a member of the Service. The caller must hold mu.
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {

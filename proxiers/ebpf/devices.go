@@ -13,12 +13,13 @@ import (
 const (
 	// filterName distinguishes Edgeway's filter from other filters.
 	filterName = "edgeway"
-	// filterPriority is late, so that a packet that another program drops does not start a connection.
+	// filterPriority puts the filter after other filters: a packet that another filter drops must not start a
+	// connection.
 	filterPriority = 50000
 )
 
 // deviceLink is a program attached to a device by a link (Linux 6.6). The link is not pinned: while no daemon runs,
-// nftables serves alone.
+// nftables serves all connections.
 type deviceLink struct {
 	link.Link
 	device uint32
@@ -39,8 +40,8 @@ func (l *deviceLink) there(program ebpf.ProgramID) bool {
 
 func (l *deviceLink) detach() error { return l.Close() }
 
-// deviceFilter is a program attached to a device as a filter of the queueing discipline clsact. detach leaves clsact in
-// place, because other programs may use it.
+// deviceFilter is a program attached to a device as a filter of the clsact queueing discipline. detach keeps clsact,
+// because other programs may use it.
 type deviceFilter struct{ device int }
 
 func attachFilter(index int, p *ebpf.Program) (attachment, error) {
@@ -96,7 +97,7 @@ func removeFilters(index int) error {
 	return err
 }
 
-// removeAllFilters removes the filters of a daemon that was killed.
+// removeAllFilters removes the filters that a killed daemon left on the network devices.
 func removeAllFilters() error {
 	devices, err := netlink.LinkList()
 	for _, d := range devices {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The tc program is attached to a new device soon, but not to a device that joins a bridge. If another program removes
-// the tc program from a device, the backend attaches it again.
+// The backend attaches the tc program to a new device, but not to a device that joins a bridge. If another program
+// removes the tc program from a device, the backend attaches the tc program again.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -55,7 +55,7 @@ func TestPacketsFollowDevices(t *testing.T) {
 	wants("late2", true)
 }
 
-// After a failure, the tc program is attached again without a change of the plan.
+// After a failure, the backend attaches the tc program again without a change of the plan.
 func TestPacketsAreTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -21,7 +21,7 @@ import (
 // A flood of SYNs that a firewall drops does not fill connection tracking, and other clients are still served.
 func TestFloodOfSYNs(t *testing.T) { flood(t, 4*time.Second) }
 
-// TestNightlyFloodOfSYNs lasts half the lifetime of a tracked SYN.
+// TestNightlyFloodOfSYNs floods for half the lifetime of a tracked SYN.
 func TestNightlyFloodOfSYNs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute; the nightly run has it")
@@ -100,7 +100,7 @@ func (w *world) tracked() (n int) {
 }
 
 // sendSYNs sends SYNs to the first Service, each from a different address and port, and returns their number. One
-// processor sends all SYNs, and also runs the tc program for them.
+// processor sends all SYNs and also runs the tc program for these SYNs.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {
@@ -139,7 +139,7 @@ func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	return n
 }
 
-// syn returns the n-th SYN of a flood, without the IPv4 header checksum, which the kernel adds.
+// syn returns the n-th SYN of a flood. The kernel adds the IPv4 header checksum.
 func syn(n int, to [4]byte, port uint16) []byte {
 	from := [4]byte{198, 18, byte(n >> 8), byte(n)}
 	b := []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}
@@ -147,7 +147,7 @@ func syn(n int, to [4]byte, port uint16) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(1024+n>>16))
 	b = binary.BigEndian.AppendUint16(b, port)
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0, 5<<4, 2, 0xff, 0xff, 0, 0, 0, 0)
-	sum := uint32(unix.IPPROTO_TCP + 20) // pseudo header, with the addresses
+	sum := uint32(unix.IPPROTO_TCP + 20) // the pseudo header, which includes the addresses
 	for i := 12; i < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}

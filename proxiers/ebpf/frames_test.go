@@ -18,7 +18,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The tc program takes exactly the packets that the plan forwards, whatever the bytes of a packet.
+// For random packets, the tc program serves exactly the packets that the plan forwards.
 func TestPacketsEqualDecide(t *testing.T) {
 	frames, flushed := 5_000, 5_000
 	if n := os.Getenv("EBPF_FRAMES"); n != "" {
@@ -38,7 +38,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := make([]byte, 192) // struct __sk_buff, with the field ingress_ifindex
+	device := make([]byte, 192) // a struct __sk_buff in which ingress_ifindex is set
 	binary.NativeEndian.PutUint32(device[36:], uint32(l.Attrs().Index))
 
 	seed := rand.Uint64()
@@ -77,7 +77,8 @@ func TestPacketsEqualDecide(t *testing.T) {
 	}
 }
 
-// framesServices returns frontends of each kind, for each reason to leave them to nftables, and without an endpoint.
+// framesServices returns frontends of each kind, frontends for each reason why nftables serves a frontend, and a
+// frontend without an endpoint.
 func (w *world) framesServices() (list []*plan.ServicePort) {
 	for n := 1; n <= 4; n++ {
 		for _, svc := range w.service(n, w.endpoints...) {
@@ -147,7 +148,7 @@ func (w *world) frame(r *rand.Rand) []byte {
 		frame[14+r.IntN(len(frame)-14)] = byte(r.Uint32())
 	}
 	if r.IntN(10) == 0 {
-		least := 14 + map[plan.Family]int{plan.IPv4: 20, plan.IPv6: 40}[f] // the kernel refuses to run shorter frames
+		least := 14 + map[plan.Family]int{plan.IPv4: 20, plan.IPv6: 40}[f] // the kernel rejects shorter frames
 		frame = frame[:least+r.IntN(len(frame)-least)]
 	}
 	return frame
@@ -158,7 +159,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// readFrame parses a packet. begins reports whether the packet may start a connection.
+// readFrame parses the packet in a frame. begins reports whether the packet may start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

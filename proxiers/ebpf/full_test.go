@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// If connection tracking is full, a new connection waits, as it does without BPF, and does not reach the host itself.
-// Open connections continue, and the new connection continues once there is space.
+// If connection tracking is full, a new connection waits, as without BPF, and does not reach the host itself. Open
+// connections continue, and the new connection continues when connection tracking has space.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")
@@ -63,7 +63,7 @@ func TestPacketsWithFullTracking(t *testing.T) {
 }
 
 // setTrackingMax sets the maximum number of tracked connections in each network namespace, and returns the previous
-// value. Only the initial network namespace may set it.
+// value. Only the initial network namespace may set this value.
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"

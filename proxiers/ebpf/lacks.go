@@ -56,7 +56,7 @@ func lackingForTC(dir string) []fault.Fault {
 	}}
 }
 
-// lacksFunction returns an error if the kernel does not offer this function to BPF programs. The functions of a module
+// lacksFunction returns an error unless the kernel offers the function to BPF programs. The functions of a module
 // appear when the module is loaded.
 func lacksFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
@@ -76,13 +76,14 @@ const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 o
 	"CONFIG_DEBUG_INFO_BTF_MODULES)"
 
 const (
-	earlyDemux = "net.ipv4.tcp_early_demux" // also controls IPv6
+	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
 	mixedUp    = "an IPv6 connection of this host that nftables translates can wait for up to a minute, or fail, if an earlier connection that the BPF programs served had the same port and endpoint: this kernel gives its answers to the wrong socket, as Linux 6.1 does"
 )
 
-// mixesUp reports whether the kernel looks up the socket of a packet before NAT has changed the packet back completely,
-// and keeps that socket. For IPv4, and in Linux 6.12 also for IPv6, NAT repeats the lookup ("undo erroneous tcp edemux
-// lookup after port clash"). mixesUp returns false if it cannot read the settings or the kernel's symbols.
+// mixesUp reports whether the kernel looks up the socket of a packet before NAT has fully reversed the translation of
+// the packet, and then keeps that socket. For IPv4, and in Linux 6.12 also for IPv6, NAT repeats the lookup ("undo
+// erroneous tcp edemux lookup after port clash"). mixesUp returns false if it cannot read the settings or the kernel's
+// symbols.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil ||

@@ -10,12 +10,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tcRate is the number of connections that the tc program may start per second on each processor. A SYN that a firewall
-// drops after the program has tracked it occupies an entry for 120 s, which makes at most 24,000 entries per processor
-// at this rate. nftables serves the connections above the limit.
+// tcRate is the number of connections that the tc program may start per second on each processor. If a firewall drops a
+// SYN after the program has tracked the connection, the entry stays for 120 s. At this rate, there are at most 24,000
+// such entries per processor. nftables serves the connections above the limit.
 const tcRate = 200
 
-// limitPackets updates the flags of the tc program. After a failure the tc program stops until damage starts it again.
+// limitPackets updates the flags of the tc program. If limitPackets fails, the tc program stops, and a later call of
+// damage starts the program again.
 func (s *shortcuts) limitPackets() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {

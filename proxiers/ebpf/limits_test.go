@@ -18,7 +18,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// lowDelay is a type of service that the routing rule of secondPath matches.
+// lowDelay is the type of service that a routing rule for the second path matches.
 const lowDelay = 0x10
 
 // on runs a command line on a host.
@@ -30,9 +30,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The main routing table leads
-// to the first host, and table 77 to the second host. secondPath returns the addresses with which the node masquerades
-// on each device.
+// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The routes in the main
+// routing table lead to the first host, and the routes in routing table 77 lead to the second host. secondPath returns
+// the addresses with which the node masquerades on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -49,14 +49,15 @@ func (w *world) secondPath() map[string][]netip.Addr {
 		if err := w.endpoints[1].Serve("two", netip.AddrPortFrom(a, endpointPort), plan.TCP); err != nil {
 			w.Fatal(err)
 		}
-		// The route specifies the source address, because each device has another address for its link.
+		// The route specifies the source address, because each device has a different address.
 		w.on(w.lab.Node, fmt.Sprintf("ip route replace %s dev one src %s", a, sources["one"][i]))
 		w.on(w.lab.Node, fmt.Sprintf("ip route add %s dev two src %s table 77", a, sources["two"][i]))
 	}
 	return sources
 }
 
-// rule adds a routing rule for table 77, in both families, until the test ends or the returned function is called.
+// rule adds a routing rule for routing table 77, in both families, until the test ends or the returned function is
+// called.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -75,7 +76,7 @@ func (w *world) rule(match string) (remove func()) {
 	return remove
 }
 
-// askWithClass is like askFrom by TCP, with a type of service or traffic class.
+// askWithClass is like askFrom with TCP, and sets the type of service or the traffic class.
 func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {
@@ -96,7 +97,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service with one endpoint, for which all clients are masqueraded.
+// masquerading returns the first Service with one endpoint. Edgeway masquerades all clients of this Service.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -105,7 +106,7 @@ func (w *world) masquerading() []*plan.ServicePort {
 	return list
 }
 
-// A routing rule may match the type of service. The source address is that of the route that the packets take.
+// If a routing rule matches the type of service, the source address is that of the route for this type of service.
 func TestMasqueradeByTypeOfService(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -123,8 +124,8 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 	}
 }
 
-// If a routing rule matches a packet mark, which an nftables rule sets after the tc program has run, nftables
-// masquerades the connection.
+// If a routing rule matches a packet mark, nftables masquerades the connection, because an nftables rule may set the
+// mark after the tc program has run.
 func TestMasqueradeByPacketMark(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()

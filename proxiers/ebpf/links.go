@@ -53,7 +53,7 @@ type heldLink struct {
 	program ebpf.ProgramID
 }
 
-// attach attaches every program. An existing link gets the new program by an update, which interrupts no connection.
+// attach attaches every program. attach updates an existing link to the new program, which interrupts no connection.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := groupID(l.root)
 	if err != nil {
@@ -105,7 +105,7 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	if err := k.Pin(path); err != nil {
 		return nil, err
 	}
-	return link.LoadPinnedLink(path, nil) // this type of link knows its control group and can report it
+	return link.LoadPinnedLink(path, nil) // this type of link can report its control group
 }
 
 // attachedTo returns the control group of a link, or 0 if the link is detached.
@@ -178,8 +178,8 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// findRoot returns the root of the control groups of version 2, wherever it is mounted: on a host that also mounts
-// version 1, the mount point is not /sys/fs/cgroup.
+// findRoot returns the mount point of cgroup v2. On a host that also mounts cgroup v1, the mount point is not
+// /sys/fs/cgroup.
 func findRoot(mountinfo string) (string, error) {
 	f, err := os.Open(mountinfo)
 	if err != nil {

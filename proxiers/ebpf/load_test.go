@@ -56,7 +56,7 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// leastConnections returns EBPF_CONNECTIONS, or n if it is not set.
+// leastConnections returns the value of EBPF_CONNECTIONS, or n if the variable is not set.
 func (w *world) leastConnections(n int64) int64 {
 	w.Helper()
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
@@ -67,7 +67,8 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce asks a server once. The peer address is not checked, because it changes when the programs are removed.
+// connectOnce asks a server once. connectOnce does not verify the peer address, because the address changes when the
+// programs are removed.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -88,7 +89,7 @@ func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) e
 	return err
 }
 
-// mended applies the fix that the doctor recommends for kernels that deliver answers to the wrong socket.
+// mended applies the fix that the doctor recommends for kernels that deliver responses to the wrong socket.
 func (w *world) mended() {
 	w.Helper()
 	if !mixesUp() {
@@ -96,7 +97,7 @@ func (w *world) mended() {
 	}
 	w.Log(earlyDemux, "is 0, as the doctor says for this kernel: without, some connections over IPv6 fail")
 	w.setEarlyDemux("0")
-	w.Cleanup(func() { w.setEarlyDemux("1") }) // the host may be the whole machine
+	w.Cleanup(func() { w.setEarlyDemux("1") }) // restore the setting, which may affect the whole machine
 }
 
 func (w *world) setEarlyDemux(value string) {
@@ -106,7 +107,8 @@ func (w *world) setEarlyDemux(value string) {
 	}
 }
 
-// When the programs are removed and attached again, no connection fails, because nftables serves the others.
+// When the programs are removed and attached again, no connection fails, because nftables serves the connections in
+// between.
 func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.mended()
@@ -135,8 +137,8 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// The daemon restarts beside many Services. Every second restart is another version, whose programs replace the earlier
-// ones.
+// The daemon restarts while the maps hold many Services. Every second restart simulates another version, whose programs
+// replace the earlier programs.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000

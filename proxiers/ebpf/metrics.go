@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// counts returns the counters of the programs since they were loaded.
+// counts returns what the programs have counted since they were loaded.
 func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

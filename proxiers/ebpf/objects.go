@@ -18,18 +18,18 @@ import (
 // Dir is the BPF file system in which the backend pins its programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. A change of any of these types needs a new version.
+// layout is the version of the types in bpf/maps.h. Every change of these types needs a new version.
 const layout = "v2"
 
 const programsPrefix = "programs-"
 
-// size is the capacity of the maps. An empty map takes 16 bytes for each element of its capacity.
+// size is the capacity of the maps. An empty map needs 16 bytes for each element of its capacity.
 type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// sizes returns the size for each value of the setting: 8 MB, and 70 MB for 100,000 Services with a million endpoints.
-// A frontend takes an element for each origin.
+// sizes returns the map sizes by the value of the setting: 8 MB for "normal", and 70 MB for "large", which fits 100,000
+// Services with a million endpoints. A frontend needs one element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -42,13 +42,13 @@ func sizeOf(settings map[string]any) size {
 	return sizes()["normal"]
 }
 
-// tcOf returns the value of the setting tc.
+// tcOf returns the value of the tc setting.
 func tcOf(settings map[string]any) bool {
 	on, _ := settings["tc"].(bool)
 	return on
 }
 
-// objects are the open maps and programs.
+// objects holds the open maps and programs.
 type objects struct {
 	socketsMaps
 	socketsPrograms
@@ -65,7 +65,7 @@ func (o *objects) close() {
 }
 
 func (o *objects) closePackets() {
-	_ = o.packets.Close() // the program may be nil, and so may the maps
+	_ = o.packets.Close() // the program and the maps may be nil
 	o.packets = nil
 	for _, m := range o.packetsMaps() {
 		_ = (*m).Close()
@@ -73,7 +73,7 @@ func (o *objects) closePackets() {
 	}
 }
 
-// maps returns the maps of the programs for sockets by their names.
+// maps returns the maps of the socket programs by name.
 func (o *objects) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		socketsMapFrontends: &o.Frontends, socketsMapSlots: &o.Slots, socketsMapMembers: &o.Members, socketsMapAddresses: &o.Addresses,
@@ -105,7 +105,8 @@ func programsDir(dir string) string {
 }
 
 // openPinned opens the pinned maps and programs. With tc, openPinned also opens the pinned tc program and its maps. The
-// error wraps fs.ErrNotExist if anything else is missing or has another size. The zero size matches any size.
+// error wraps fs.ErrNotExist if any other object is missing, or if a map has another size. The zero size matches any
+// size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -149,7 +150,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// together returns an error unless a program uses exactly these maps: another program may have removed a pin.
+// together returns an error unless a program uses exactly these maps. Another program may have removed the pin of a
+// map.
 func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -172,9 +174,10 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads the programs and maps that are not pinned below dir, with tc also the tc program, and pins them. load
-// mounts a BPF file system at dir if there is none, and keeps the maps that are already pinned. load needs privileges
-// that the daemon does not have. without is the error of the tc program, which the other programs do not need.
+// load loads and pins the programs and maps that are not pinned below dir. With tc, load also loads the tc program.
+// load mounts a BPF file system at dir if there is none, and keeps the maps that are already pinned. load needs
+// privileges that the daemon does not have. without is the error of loading the tc program. The socket programs work
+// without the tc program.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -196,7 +199,7 @@ func load(dir string, want size, tc bool) (without, err error) {
 	return explainPackets(pinPackets(dir)), nil
 }
 
-// unpinPackets removes the pins that tc = true created.
+// unpinPackets removes the pins of the tc program and its maps.
 func unpinPackets(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
 	for name := range (&objects{}).packetsMaps() {
@@ -294,7 +297,8 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther removes the pin of a map that has another size. Attached programs use that map until they are replaced.
+// unpinOther removes the pin of a map whose size is not n. Attached programs use the old map until the programs are
+// replaced.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -338,7 +342,7 @@ func removeOldVersions(dir string) error {
 	return nil
 }
 
-// layoutsIn returns the folders of all layouts. Files beside the folders belong to the kernel (CONFIG_BPF_PRELOAD).
+// layoutsIn returns the folders of all layouts. The kernel creates the files next to the folders (CONFIG_BPF_PRELOAD).
 func layoutsIn(dir string) (paths []string, err error) {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {

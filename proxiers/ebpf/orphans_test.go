@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// connectUDP connects a socket to a Service and asks once, so that the kernel has received an answer for the socket.
+// connectUDP connects a socket to a Service and asks once, so that the kernel has received a response for the socket.
 func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	w.Helper()
 	c, err := net.Dial("udp", to.String())
@@ -47,7 +47,7 @@ func (w *world) connections() (n int) {
 	return n
 }
 
-// A resolver opens a socket for each query. The map keeps the open sockets, however many other sockets close.
+// A resolver opens a socket for each query. The map keeps open sockets when many other sockets close.
 func TestShortSocketsEvictNoOther(t *testing.T) {
 	const short = 20_000
 	w := newWorld(t)
@@ -111,7 +111,7 @@ func TestConnectionsAreFull(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	var fill elements[uint64, socketsConnection]
-	e := probeEndpoint(plan.IPv4) // this endpoint serves, so that no entry is an orphan
+	e := probeEndpoint(plan.IPv4) // an endpoint that serves, so that no entry is an orphan
 	for i := range m.MaxEntries() {
 		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: probeSet(plan.IPv4), Port: networkOrder(e.Port())})
 	}

@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the devices on which connections arrive from elsewhere. The program is not
-// attached to bridge ports, members of bonds or devices of a VRF, because the device above them has the program. A VRF
-// also has other routes than the program would find.
+// packets keeps the tc program attached to the network devices on which connections arrive. The program is not attached
+// to bridge ports, bond members or VRF members, because the bridge, bond or VRF device has the program. The routes of a
+// VRF also differ from the routes that the program would find.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -32,22 +32,22 @@ type packets struct {
 	pods    table[uint32, uint8]
 	sources table[uint32, uint8]
 	node    *plan.Node
-	// at holds the devices that have the program. refused holds the devices that reject the program, with the reason.
+	// at holds the devices that have the program. refused holds the reason of each device that rejects the program.
 	at      map[int]attachment
 	refused map[int]string
-	// filters reports whether the kernel is older than 6.6 and supports only filters at devices, not links.
+	// filters is set if the kernel is older than 6.6 and therefore needs filters instead of links.
 	filters bool
 	wait    sync.WaitGroup
 }
 
-// attachment is a program at a device.
+// attachment is a program that is attached to a device.
 type attachment interface {
 	// there reports whether the program with this ID is still attached.
 	there(ebpf.ProgramID) bool
 	detach() error
 }
 
-// use takes the program and the maps from o.
+// use stores the program and the maps of o.
 func (p *packets) use(o *objects) (err error) {
 	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.packets, o.podRanges, o.podDevices, o.sources
 	if p.program != nil {
@@ -56,7 +56,7 @@ func (p *packets) use(o *objects) (err error) {
 	return err
 }
 
-// raise writes the state of the host to the maps, attaches the program, and returns the address for the setting source.
+// raise writes the state of the host to the maps, attaches the program, and returns the address for the source setting.
 func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -97,7 +97,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 	if err := errors.Join(have.Err(), p.ranges.remove(gone)); err != nil {
 		return fmt.Errorf("ranges of pods: %w", err)
 	}
-	for k := range want { // not replace: batches do not work with this kind of map on Linux 6.1
+	for k := range want { // replace uses batches, which fail for this type of map on Linux 6.1
 		if err := p.ranges.Put(k, v); err != nil {
 			return fmt.Errorf("range of pods: %w", err)
 		}
@@ -105,8 +105,9 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes the addresses that the kernel masquerades with: the first of each subnet, except link-local ones.
-// tellSources returns the address that the kernel uses if a device has none (inet_select_addr of Linux 6.1 to 7.2).
+// tellSources writes the addresses that the kernel masquerades with: the first address of each subnet, except
+// link-local addresses. tellSources returns the address that the kernel uses for a device without an address
+// (inet_select_addr of Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -127,7 +128,7 @@ func (p *packets) tellSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace changes a map so that it holds exactly these elements.
+// replace makes a map hold exactly the elements of want.
 func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
@@ -154,7 +155,7 @@ func (p *packets) follow() error {
 	maps.DeleteFunc(devices, func(_ int, d links.Device) bool { return d.Master != 0 })
 	for index, a := range p.at {
 		if _, stays := devices[index]; !stays {
-			_ = a.detach() // the program may be gone with its device
+			_ = a.detach() // the device and its program may be gone
 			delete(p.at, index)
 		}
 	}
@@ -170,7 +171,7 @@ func (p *packets) follow() error {
 	return nil
 }
 
-// tellDevices writes the devices of pods to the map. A device enters the map before the program is attached to it.
+// tellDevices writes the pods' devices to the map. follow attaches the program to a device only afterwards.
 func (p *packets) tellDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
@@ -185,16 +186,17 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// attach attaches the program to a device. If a device rejects the program, attach logs once, and nftables serves.
+// attach attaches the program to a device. If the device rejects the program, attach logs a warning once, and nftables
+// serves the device's connections.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {
-		_ = before.detach() // releases the remains of the old attachment
+		_ = before.detach() // free what remains of the old attachment
 		delete(p.at, index)
 	}
 	a, err := p.attachment(index)
 	switch {
-	case errors.Is(err, unix.ENODEV): // the device has just gone
+	case errors.Is(err, unix.ENODEV): // the device was just removed
 	case err != nil:
 		if p.refused[index] != err.Error() {
 			p.logger.Warn("network device refuses the BPF program, nftables serves", "device",
@@ -232,7 +234,8 @@ func (p *packets) damaged() bool {
 	return false
 }
 
-// leave detaches the program from all devices. Connections that the program started continue, because they are tracked.
+// leave detaches the program from all devices. The connections that the program started continue, because the kernel
+// tracks these connections.
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {
@@ -243,8 +246,8 @@ func (p *packets) leave() {
 	clear(p.refused)
 }
 
-// close detaches the program from the devices: links would vanish with the process, but the filters of kernels older
-// than 6.6 would stay.
+// close detaches the program from the devices. The kernel removes links when the process exits, but keeps the filters
+// that kernels older than 6.6 need.
 func (p *packets) close() {
 	p.links.Close()
 	p.wait.Wait()

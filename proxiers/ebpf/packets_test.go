@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// packetsCounted returns the number of connections from elsewhere that have taken the shortcut so far.
+// packetsCounted returns the number of connections that the tc program has served so far.
 func (w *world) packetsCounted() uint64 {
 	w.Helper()
 	n, err := sum(w.proxier.shortcuts.objects.Counters, uint32(packetsTCP))
@@ -26,10 +26,10 @@ func (w *world) packetsCounted() uint64 {
 	return n
 }
 
-// ofTCP returns n for TCP, and 0 for UDP, which the tc program leaves to nftables.
+// ofTCP returns n for TCP, and 0 for UDP, because the tc program does not serve UDP.
 func ofTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
 
-// wantPackets fails the test unless n connections from elsewhere take the shortcut while do runs.
+// wantPackets fails the test unless the tc program serves n connections while do runs.
 func (w *world) wantPackets(n uint64, what string, do func()) {
 	w.Helper()
 	before := w.packetsCounted()
@@ -57,7 +57,7 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host, and returns the server that answered and the client address that the server saw.
+// askFrom connects from another host, and returns the server that responded and the client address that the server saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)
@@ -101,7 +101,7 @@ func TestPacketsFromElsewhere(t *testing.T) {
 	}
 }
 
-// Packets to a frontend that masquerades, and packets of an endpoint to itself, are masqueraded.
+// The tc program masquerades packets to a frontend that requires masquerading, and packets of an endpoint to itself.
 func TestPacketsAreMasqueraded(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -116,7 +116,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 			for _, h := range []*netlab.Host{w.other, w.endpoints[0]} {
 				w.wantPackets(ofTCP(network, 1), h.Name, func() {
 					_, seen := w.askFrom(h, network, vip(f, 1))
-					// Like nftables, BPF uses the host's address, as the device's own address is link-local.
+					// Like nftables, BPF uses the host's address, because the device's own address is link-local.
 					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.NodeAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
 						t.Errorf("%s over %s %s: the endpoint saw %s, not %s", h.Name, f, network, seen, want)
 					}
@@ -151,7 +151,7 @@ func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
 	}
 }
 
-// Pitfall P4: a client reuses the port of a finished connection, which ended by a reset or by a close of both sides.
+// Pitfall P4: a client reuses the source port of a connection that was reset or closed by both sides.
 func TestPacketsWithAPortUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -179,7 +179,7 @@ func TestPacketsWithAPortUsedAgain(t *testing.T) {
 	}
 }
 
-// Connections to a Service with session affinity are left to nftables.
+// nftables serves connections to a Service with session affinity.
 func TestPacketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -200,7 +200,7 @@ func TestPacketsLeftToNftables(t *testing.T) {
 	}
 }
 
-// Pods are recognized by the range of their address, or by the device on which their packets arrive.
+// The tc program recognizes pods by their address range, or by the device on which their packets arrive.
 func TestPacketsOfPods(t *testing.T) {
 	for name, where := range map[string]func(w *world, n *plan.Node){
 		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },
@@ -211,7 +211,7 @@ func TestPacketsOfPods(t *testing.T) {
 			list := w.service(1, w.endpoints...)
 			for _, svc := range list {
 				svc.Pools[1] = svc.Pools[0][:1]
-				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // pods get one of the endpoints
+				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // only one of the endpoints serves pods
 			}
 			w.apply(list)
 			w.needsPackets()
@@ -229,7 +229,7 @@ func TestPacketsOfPods(t *testing.T) {
 	}
 }
 
-// Without nftables' dispatch rules, packets to frontends in the maps still reach an endpoint, because BPF chooses it.
+// Without nftables rules, packets to frontends in the maps still reach an endpoint, because BPF chooses the endpoint.
 func TestPacketsNeedNoDispatch(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -242,7 +242,8 @@ func TestPacketsNeedNoDispatch(t *testing.T) {
 	}
 }
 
-// Another program's filter at a device sees packets both beside Edgeway's filter and after its removal.
+// Another program's filter on a device receives packets, with Edgeway's filter and after the removal of Edgeway's
+// filter.
 func TestPacketsGoOnToOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -262,7 +263,7 @@ func TestPacketsGoOnToOtherFilters(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 }
 
-// foreignFilter attaches a filter to clsact, as most programs do.
+// foreignFilter attaches a filter to clsact, as most other programs do.
 func (w *world) foreignFilter(device string) (runs func() uint64) {
 	w.Helper()
 	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // TC_ACT_UNSPEC

@@ -14,16 +14,16 @@ import (
 	"edgeway/proxiers"
 )
 
-// halfVariable names the half of the test that runs in a process without root privileges. folderVariable names the
-// folder that was mounted for that process.
+// The environment variable halfVariable selects the half of the test that an unprivileged process runs. folderVariable
+// holds the path of the BPF file system for the process.
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"
-	// nobody is an unprivileged user.
+	// nobody is the ID of an unprivileged user.
 	nobody = "65534"
 )
 
-// The loader needs neither root nor CAP_SYS_ADMIN, except for the tc program where nf_nat is a module. The daemon needs
+// The loader needs neither root nor CAP_SYS_ADMIN, except for the tc program if nf_nat is a module. The daemon needs
 // only CAP_NET_ADMIN.
 func TestPrivileges(t *testing.T) {
 	if half := os.Getenv(halfVariable); half != "" {
@@ -49,14 +49,14 @@ func TestPrivileges(t *testing.T) {
 	w.wantPackets(1, "from elsewhere", func() { w.askFrom(w.other, "tcp", vip(both[0], 1)) })
 }
 
-// asNobody runs this test again as an unprivileged user, in this network namespace.
+// asNobody runs the current test again as an unprivileged user, in the current network namespace.
 func asNobody(t *testing.T, dir, half, capabilities string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every user may read this folder, unlike the folder of go test.
+	// Every user may read the temporary folder, unlike the folder of go test.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -104,7 +104,7 @@ func runHalf(t *testing.T, half string) {
 		if err := w.proxier.Faults(); err != nil {
 			t.Error(err)
 		}
-	case "serve-without-tc": // ebpf.tc became true, and the loader has not run since, or must not load the program
+	case "serve-without-tc": // ebpf.tc is true, but the loader has not loaded the tc program
 		w := &world{T: t, dir: dir, env: silentEnv(t)}
 		w.start()
 		defer w.stop()
@@ -143,7 +143,7 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.shortcuts.raise(); err != nil { // again, over the attached programs
+		if err := w.proxier.shortcuts.raise(); err != nil { // again, while the programs are attached
 			t.Error(err)
 		}
 		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// probeHost tests whether the host has all that the programs need, and whether they are loaded or can be loaded.
+// probeHost returns an error unless the host supports the programs and the programs are loaded or can be loaded.
 func probeHost(ctx context.Context, dir string) error {
 	if err := kernelHas(); err != nil {
 		return err
@@ -32,9 +32,9 @@ func probeHost(ctx context.Context, dir string) error {
 	return nfttable.Probe(ctx, schema(), nftables.Sample())
 }
 
-// kernelHas tests whether the kernel supports BPF, by a call that changes nothing.
+// kernelHas tests whether the kernel supports BPF, with a system call that changes nothing.
 func kernelHas() error {
-	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // not a BPF file: EPERM, EINVAL or similar, but not ENOSYS
+	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // a kernel with BPF returns EPERM, EINVAL or similar
 	if errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("%w: this kernel has no BPF (CONFIG_BPF_SYSCALL)", proxiers.ErrUnsupported)
 	}
@@ -94,8 +94,8 @@ func explain(err error) error {
 }
 
 // explainPackets adds the fix to an error of the tc program. The tc program calls kernel functions that are usually in
-// modules, and only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). Without
-// CAP_SYS_ADMIN, cilium/ebpf v0.22.0 reports these functions as missing.
+// modules. Only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). Without CAP_SYS_ADMIN,
+// cilium/ebpf v0.22.0 reports these functions as missing.
 func explainPackets(err error) error {
 	if err == nil {
 		return nil

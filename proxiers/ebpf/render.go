@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The constants of bpf/maps.h.
+// These constants have the same values in bpf/maps.h.
 const (
 	masqueraded uint32 = 1
 	left        uint32 = 2
@@ -24,10 +24,10 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record describes the elements of a ServicePort in the maps that do not follow from the plan.
+// record holds the facts about a ServicePort's map elements that do not follow from the plan.
 type record struct {
 	service uint32
-	// sets holds the numbers of the sets of the pools that are in use, or 0 for an unused pool.
+	// sets holds the number of each pool's set, or 0 for an unused pool.
 	sets [2]uint32
 	// noRoom is set if the maps are too small for the endpoints, and absent if they are too small for the frontends.
 	noRoom, absent bool
@@ -65,7 +65,8 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins for which a frontend has an element in the map.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft returns the counter of a frontend that nftables decides, or false if the programs serve the frontend.
+// whyLeft returns the counter for the reason why nftables serves a frontend, or false if the programs serve the
+// frontend.
 func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
@@ -108,8 +109,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends calls add for each frontend of a ServicePort. A frontend that nftables decides is added too, because the
-// programs would otherwise look for a NodePort at its address.
+// frontends calls add for each frontend of a ServicePort. frontends also adds frontends that nftables serves, because
+// the programs would otherwise look up a NodePort for their addresses.
 func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
 		return
@@ -139,7 +140,7 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// endpoints returns a pool in the form in which the map stores a set.
+// endpoints converts a pool to the elements of a set.
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	out := make([]socketsEndpoint, len(pool))
 	for i, e := range pool {
@@ -151,7 +152,8 @@ func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	return out
 }
 
-// members calls add for the endpoints that UDP sockets may keep using, including those that take no new connections.
+// members calls add for the endpoints that UDP sockets may keep using, including endpoints that receive no new
+// connections.
 func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
 	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
 		return
@@ -184,7 +186,7 @@ func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	return out
 }
 
-// counter is the index of a counter in the map of the programs.
+// counter is the index of a counter in the programs' map of counters.
 type counter uint8
 
 const (

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// downFault is the ID of faults that make connections take the rules instead of the shortcut.
+// downFault is the ID of faults that disable the shortcut.
 const downFault = "shortcut"
 
 // Faults implements proxiers.Reporter.
@@ -32,7 +32,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary implements proxiers.Explainer: the share of connections on the shortcut, and why other connections are not.
+// Summary implements proxiers.Explainer. The lines show how many connections took the shortcut, and why others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -63,7 +63,7 @@ func (p *proxier) Explain(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: p.shortcut(d, bound)}, nil
 }
 
-// shortcut explains which part of the backend serves a connection, and why.
+// shortcut explains whether nftables or a BPF program serves a connection, and why.
 func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
@@ -96,7 +96,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
 
-// whyNotByTC returns why the tc program does not serve a connection from elsewhere, or "" if it does.
+// whyNotByTC returns the reason why the tc program does not serve a connection, or "" if the tc program serves it.
 func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	switch {
 	case !s.tc:
@@ -111,7 +111,7 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar returns the number of a ServicePort's connections that the programs served, or "" if it is unknown.
+// soFar returns the number of a ServicePort's connections that the programs served, or "" if the number is unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""

@@ -42,7 +42,7 @@ func TestConnectionsOfAService(t *testing.T) {
 	wants(1, none)
 	w.ask("tcp", vip(plan.IPv4, 1))
 	next = w.plan
-	w.stop() // the Service is gone when the daemon is back
+	w.stop() // the Service is removed while the daemon is stopped
 	w.start()
 	w.apply(w.service(2, w.endpoints...))
 	if have := w.read().taken; len(have) != 0 {

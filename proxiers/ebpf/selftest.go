@@ -10,16 +10,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lastSet is the last number for a set or a ServicePort. Higher numbers belong to the self-test.
+// lastSet is the highest number of a set or a ServicePort. The self-test uses higher numbers.
 const lastSet = 1<<32 - 16
 
 const probePort = 237
 
-// probes is the number of elements in each map that belong to the self-test.
+// probes is the number of elements that the self-test adds to each map.
 const probes = 2
 
 // The frontends of the self-test have addresses that no host uses (RFC 1112, RFC 6666). The endpoints of these
-// frontends are on loopback, and connecting a datagram socket sends no packet.
+// frontends are loopback addresses. Connecting a datagram socket sends no packet.
 func probeAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")
@@ -103,7 +103,7 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// present checks that the self-test's elements are in the maps that a connection does not exercise.
+// present returns an error unless the self-test's elements are in the maps that selfTest does not exercise.
 func (t *tables) present(families []plan.Family) error {
 	for _, f := range families {
 		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// staleFor is the time between the last use of a set and its deletion. A program that has just read the frontend
-	// still needs the set: when sets were deleted immediately, 8 of 40,000 connections failed at 1,000 changes a second
-	// (Linux 6.18).
+	// staleFor is the time between the last use of a set and its deletion. A program that has just read a frontend
+	// still needs the frontend's set. When sets were deleted immediately, 8 of 40,000 connections failed at 1,000
+	// changes a second (Linux 6.18).
 	staleFor = time.Second
 	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
-// shortcuts manages the programs and their maps. nftables serves while the programs fail; the failure is reported and
-// retried.
+// shortcuts manages the programs and their maps. If the programs fail, nftables serves all connections, and shortcuts
+// reports the error and retries.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
@@ -39,7 +39,7 @@ type shortcuts struct {
 	dir          string
 
 	book *book
-	// plan is the plan that the nft tables contain.
+	// plan is the plan that the nft tables implement.
 	plan *plan.Plan
 	// known reports whether the maps contain the same plan as the nft tables.
 	known   bool
@@ -47,13 +47,13 @@ type shortcuts struct {
 	retry   retry
 	orphans orphans
 
-	// mu guards the fields that the goroutine of look reads.
+	// mu guards the fields that the goroutine running look reads.
 	mu      sync.Mutex
 	objects *objects
 	tables  tables
 	links   *socketLinks
 	packets *packets
-	// up reports whether the programs for sockets are attached and pass the self-test.
+	// up reports whether the socket programs are attached and pass the self-test.
 	up      bool
 	problem error
 	// without is the reason why the tc program is not active although tc is set, or nil.
@@ -82,7 +82,7 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}, nil
 }
 
-// netnsCookie returns the number of the calling thread's network namespace (Linux 5.14).
+// netnsCookie returns the cookie of the calling thread's network namespace (Linux 5.14).
 func netnsCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -97,7 +97,7 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin writes the elements that the maps must hold before nftables changes. begin returns nil if a write fails.
+// begin writes the elements that the maps must hold before nftables changes. If a write fails, begin returns nil.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	return s.book.full(have, change.Next), nil
 }
 
-// open opens the pinned maps and programs, and loads missing ones if the daemon has the privileges.
+// open opens the pinned maps and programs, and loads missing maps and programs if the daemon has the privileges.
 func (s *shortcuts) open() error {
 	if s.links == nil {
 		root, err := findRoot("/proc/self/mountinfo")
@@ -156,7 +156,7 @@ func (s *shortcuts) open() error {
 	return s.packets.use(o)
 }
 
-// load loads and opens the maps and programs, and closes o, which may be nil.
+// load closes o, which may be nil, then loads and opens the maps and programs.
 func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()
@@ -169,7 +169,8 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	return openPinned(s.dir, s.size, s.tc)
 }
 
-// finish points frontends to the sets that begin wrote. The nft tables already contain the plan.
+// finish points frontends to the sets that begin wrote. When finish is called, the nft tables already implement the
+// plan.
 func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +198,7 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	}
 }
 
-// raise attaches the programs and tests them.
+// raise attaches and tests the programs.
 func (s *shortcuts) raise() error {
 	if err := s.configure(s.config); err != nil {
 		return err
@@ -222,7 +223,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pausePackets stops the tc program while raisePackets changes its ranges of pods. The other programs keep running.
+// pausePackets stops the tc program before raisePackets changes the pod ranges in its map. The other programs keep
+// running.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
 	if !s.tc || s.packets.knows(n) {
 		return nil
@@ -239,7 +241,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets attaches the tc program if it is loaded. The other programs do not need the tc program.
+// raisePackets attaches the tc program if the program is loaded. The socket programs work without the tc program.
 func (s *shortcuts) raisePackets(n *plan.Node) {
 	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return
@@ -289,7 +291,7 @@ func (s *shortcuts) configure(c socketsSettings) error {
 	return nil
 }
 
-// fail turns the programs off, because the maps may be inconsistent. nftables then serves alone.
+// fail disables the programs, because the maps may be inconsistent. nftables then serves all connections.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
 		s.logger.Warn("BPF programs not in use, nftables serves", "error", err)
@@ -311,7 +313,7 @@ func (s *shortcuts) unsure() {
 }
 
 // due returns the time at which tend has work to do, or the zero time if there is none. While the content of the maps
-// is unknown, stale sets and orphans wait for the full step, which finds them.
+// is unknown, tend ignores stale sets and orphans, because the next full step finds them.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,8 +353,8 @@ func (s *shortcuts) tend(context.Context) error {
 	return nil
 }
 
-// damage reports what differs from the state that finish set up, once, or "" if nothing does. The caller starts a full
-// sync.
+// damage describes a difference from the state that finish set up, or returns "" if there is none. damage reports each
+// difference once. The caller then starts a full sync.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A connection of the host reaches an endpoint without nftables rules, and its program sees the Service's address.
+// A connection of the host reaches an endpoint without nftables rules, and the application sees the Service's address
+// as the peer.
 func TestSocketsNeedNoRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -31,7 +32,7 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	for _, f := range both {
 		for _, network := range []string{"tcp", "udp"} {
 			met := map[string]bool{}
-			const n = 60 // the chance to meet only one of two endpoints is 1 in 2^59
+			const n = 60 // the probability that all connections reach the same of two endpoints is 1 in 2^59
 			w.wantSent(n, network, func() {
 				for range n {
 					met[w.ask(network, vip(f, 1))] = true
@@ -44,7 +45,7 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	}
 }
 
-// The programs serve IPv6 sockets that use IPv4-mapped addresses, sockets that send before they connect
+// The programs serve IPv6 sockets with IPv4-mapped addresses, sockets that send before the connection is established
 // (TCP_FASTOPEN_CONNECT), and MPTCP sockets.
 func TestUnusualSockets(t *testing.T) {
 	w := newWorld(t)
@@ -96,8 +97,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// An unconnected socket keeps its endpoint of each Service, and answers appear to come from the address to which the
-// socket sent.
+// An unconnected socket keeps its endpoint for each Service. Responses have the source address to which the socket
+// sent.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -120,7 +121,7 @@ func TestDatagramsToSeveralServices(t *testing.T) {
 				had[from] = server
 			}
 		}
-		// An endpoint that takes no new connections keeps its existing connections.
+		// An endpoint that receives no new connections keeps its existing connections.
 		leaving := w.service(1, w.endpoints...)
 		for _, svc := range leaving {
 			svc.Pools[0] = svc.Pools[0][:1]
@@ -152,8 +153,8 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// A connected UDP socket whose endpoint is gone gets an error. UDP sockets that did not connect to a Service and TCP
-// sockets are not affected.
+// A connected UDP socket gets an error when its endpoint is removed. The removal does not affect TCP sockets or UDP
+// sockets that are not connected to a Service.
 func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -186,7 +187,7 @@ func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
 	}
 }
 
-// The maps apply only to sockets in the host's network namespace, not to packets that containers send.
+// The programs serve only sockets in the host's network namespace, not the sockets of containers.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -200,14 +201,14 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 			}
 		}
 	})
-	// A container's process also has other views of files and groups.
+	// A container also has its own mount, control group and process ID namespaces.
 	w.wantSent(0, "a container", func() {
 		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	// A container in the host's network counts as the host.
+	// The programs also serve a container in the host's network namespace.
 	w.wantSent(1, "a container in the host's network", func() {
 		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
@@ -216,7 +217,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// Sockets bound to an address or a device, and the daemon's own connections, are served by nftables.
+// nftables serves sockets that are bound to an address or a device, and the daemon's own connections.
 func TestSocketsThatAreLeft(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -257,7 +258,7 @@ func control(set func(fd int) error) func(string, string, syscall.RawConn) error
 	}
 }
 
-// The self-test fails without the programs, so that missing programs are noticed.
+// The self-test fails if the programs are detached.
 func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -277,7 +278,7 @@ func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	}
 }
 
-// The explanation of a connection's path matches the path that the connection takes.
+// Explain reports the path that a connection takes.
 func TestWay(t *testing.T) {
 	w := newWorld(t)
 	sticky, guarded := w.service(2, w.endpoints...), w.service(3, w.endpoints...)

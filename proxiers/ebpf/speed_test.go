@@ -21,19 +21,19 @@ import (
 type way struct {
 	name string
 	to   netip.AddrPort
-	// settings are the settings of the programs.
+	// settings are written to the programs' map before the measurement.
 	settings socketsSettings
 }
 
-// measurement measures the time of a connection with one question, to endpoints with this port.
+// measurement describes how to measure the time of a connection with one question to the endpoints' port.
 type measurement struct {
 	name string
 	port uint16
 	ask  func(to netip.AddrPort) (time.Duration, error)
 }
 
-// TestConnectionSpeed measures a connection with one question, alternating between the paths, beside many Services.
-// With EBPF_SPEED it checks the ratios; without EBPF_SPEED it only checks that the measurement works.
+// TestConnectionSpeed measures a connection with one question on each path in turn, while the maps hold many Services.
+// With EBPF_SPEED, the test verifies the ratios. Without EBPF_SPEED, the test only verifies that the measurement works.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -93,7 +93,7 @@ type measurementKey struct {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// measure returns the median of each path.
+// measure returns the median duration of each path.
 func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (medians []time.Duration) {
 	w.Helper()
 	took := make([][]time.Duration, len(ways))
@@ -121,7 +121,7 @@ func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (me
 	return medians
 }
 
-// askProgram asks another program. Most of the time is spent on waking up the two programs.
+// askProgram asks another program. The measured time is mostly the time to wake up the two programs.
 func askProgram(to netip.AddrPort) (time.Duration, error) {
 	start := time.Now()
 	err := connectOnce("tcp", to)
@@ -151,8 +151,8 @@ func tcpSocket(of netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// askThrough connects, accepts, and sends a question and an answer. One thread runs both ends and never blocks, so that
-// only the kernel's path is measured. Both ends then reset the connection.
+// askThrough connects, accepts, and sends a question and a response. One thread runs both ends and never blocks, so
+// that the time depends only on the kernel. Both ends then reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {
@@ -183,7 +183,7 @@ func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error
 	return time.Since(start), nil
 }
 
-// soon repeats ask until it returns another error than EAGAIN.
+// soon repeats ask until ask returns something other than EAGAIN.
 func soon(ask func() (int, error)) (n int, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if n, err = ask(); !errors.Is(err, unix.EAGAIN) {

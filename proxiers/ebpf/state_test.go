@@ -31,8 +31,8 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// While the contents of the maps are unknown after a failed sync, no stale set is deleted, and Due does not ask for a
-// Tend again and again.
+// While the contents of the maps are unknown after a failed sync, Tend deletes no stale set, and Due does not request
+// Tend in a busy loop.
 func TestStaleSetsWaitForAKnownState(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
@@ -44,7 +44,8 @@ func TestStaleSetsWaitForAKnownState(t *testing.T) {
 	}
 }
 
-// A restart of the daemon does not change the maps, and earlier sockets still see the Service's address as their peer.
+// A restart of the daemon does not change the maps, and getpeername of existing sockets still returns the Service's
+// address.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints[0]))
@@ -84,7 +85,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// A change during the restart is corrected.
+	// The restarted daemon applies a change that happened while it was stopped.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -109,7 +110,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// Endpoints are replaced under load, and no connection reads a set that was deleted.
+// While endpoints are replaced under load, no connection fails because its set was deleted.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -153,7 +154,8 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// Damage by another program is noticed within two seconds and repaired. Until the repair, nftables serves.
+// The backend detects and repairs damage by another program within two seconds. Until the repair, nftables serves all
+// connections.
 func TestDriftIsMended(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -194,7 +196,7 @@ func keys[K comparable, V any](m map[K]V) (list []K) {
 	return list
 }
 
-// Services that do not fit into the maps are left to nftables, which serves them.
+// nftables serves the Services that do not fit into the maps.
 func TestMapsThatAreTooSmall(t *testing.T) {
 	w := newWorld(t)
 	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
@@ -215,7 +217,7 @@ func TestMapsThatAreTooSmall(t *testing.T) {
 	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
-	// With space again, all Services fit.
+	// When the maps have space again, all Services fit.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
 	if err := w.proxier.Tend(t.Context()); err != nil {
@@ -225,7 +227,7 @@ func TestMapsThatAreTooSmall(t *testing.T) {
 	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
-// The cost of a change depends on its size: one of 10,000 Services is written.
+// A change of one of 10,000 Services writes only the elements of this Service.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()
@@ -247,7 +249,7 @@ func TestManyServices(t *testing.T) {
 		}
 		return st
 	}
-	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, which is normally the loader's work
+	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, as the loader does outside tests
 	step(proxiers.NewChange(nil, first))
 	t.Logf("10,000 Services of 5 endpoints: %v before nftables, %v after", begun, finished)
 	step(proxiers.NewChange(nil, first))
@@ -260,7 +262,7 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// The committed object file runs on every kernel, and contains its licence.
+// The committed object files contain their licence and a program for each hook.
 func TestObject(t *testing.T) {
 	spec, err := loadSockets()
 	if err != nil {
@@ -282,8 +284,8 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// If the kernel has no socket storage for the programs, they send no connection to an endpoint, because they could not
-// return the Service's address as the peer: nftables serves.
+// If the kernel has no socket storage for the programs, nftables serves all connections, because the programs could not
+// return the Service's address as the peer.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

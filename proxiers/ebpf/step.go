@@ -9,14 +9,14 @@ import (
 
 // step holds the elements that a change writes to the maps.
 type step struct {
-	// old holds the frontends in the maps that may change. next holds the frontends that replace them.
+	// old holds frontends that are in the maps and may change. next holds the frontends that replace old.
 	old, next map[socketsFrontendKey]socketsFrontend
 	// fresh holds the slots of new sets. stale holds the slots of sets that no frontend points to any more.
 	fresh elements[socketsSlotKey, socketsEndpoint]
 	stale []socketsSlotKey
-	// oldMembers and members hold members in the same way as old and next hold frontends.
+	// oldMembers and members are the members before and after the change.
 	oldMembers, members map[socketsMemberKey]uint8
-	// oldAddresses and addresses hold addresses in the same way as old and next hold frontends.
+	// oldAddresses and addresses are the addresses before and after the change.
 	oldAddresses, addresses map[socketsAddress]uint8
 	// ended holds the numbers of the ServicePorts that were removed.
 	ended []uint32
@@ -39,7 +39,7 @@ type book struct {
 	records map[portKey]record
 	// service and set are the last numbers that were assigned.
 	service, set uint32
-	// frontends, slots and members count elements, including those that are waiting to be deleted.
+	// frontends, slots and members count elements, including elements that are waiting to be deleted.
 	frontends, slots, members int
 	// left counts the ServicePorts that do not fit into the maps.
 	left int
@@ -65,7 +65,7 @@ func (b *book) partial(change proxiers.Change) *step {
 	return st
 }
 
-// replace replaces a ServicePort with another one of the same name; either may be nil.
+// replace replaces the ServicePort old with next, which has the same name. Either argument may be nil.
 func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	var was record
 	if old != nil {
@@ -94,7 +94,7 @@ func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	}
 }
 
-// kept returns the sets that remain unchanged.
+// kept returns the sets of the pools that do not change.
 func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	for pool := range sets {
 		if old != nil && slices.Equal(old.Pools[pool], next.Pools[pool]) {
@@ -104,7 +104,7 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter adds the elements of a ServicePort and completes its record, with new sets for the pools that have none.
+// enter adds the elements of a ServicePort, assigns new sets to pools without a set, and completes the record.
 func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
@@ -133,7 +133,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	return r
 }
 
-// addSets assigns a set to each pool that needs one and has none.
+// addSets assigns a set to each used pool that has no set.
 func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool) {
 	for pool := range used {
 		if !used[pool] || r.sets[pool] != 0 {
@@ -148,7 +148,8 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 	}
 }
 
-// full returns the step from the contents of the maps, possibly those of an earlier process, to the plan.
+// full returns the step that brings the maps from their current contents to the plan. An earlier process may have
+// written the contents.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
@@ -182,7 +183,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 	return st
 }
 
-// resume continues the numbering after the numbers in the maps.
+// resume continues the numbering after the highest numbers in the maps.
 func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	for set := range sets {
 		if set <= lastSet {
@@ -199,7 +200,7 @@ func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	}
 }
 
-// setsOf returns the complete sets as ordered lists of endpoints. A set with a gap is omitted.
+// setsOf returns the complete sets as ordered lists of endpoints. setsOf omits sets with a gap.
 func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoint {
 	counts := map[uint32]int{}
 	for k := range slots {
@@ -219,8 +220,8 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 	return sets
 }
 
-// adopt returns the number and the sets that an earlier process assigned to a ServicePort. Sockets are recorded under
-// this number. adopt keeps only sets that match the plan.
+// adopt returns the number and the sets that an earlier process assigned to a ServicePort. The maps record sockets
+// under the number of their ServicePort. adopt keeps only sets that match the plan.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -242,7 +243,7 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	return r
 }
 
-// own reports whether a frontend with this number belongs to the ServicePort. The ServicePort takes the first number
+// own reports whether a frontend with this number belongs to the ServicePort. The ServicePort adopts the first number
 // that no other ServicePort has.
 func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	if number == 0 || number > lastSet || taken[number] && r.service != number {
@@ -254,8 +255,8 @@ func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	return true
 }
 
-// write makes the changes that are safe while nftables still has the old plan: no frontend points to the added
-// elements, and frontends that nftables must decide are handed over to nftables.
+// write makes the changes that are safe while nftables still implements the old plan. No frontend points to the added
+// elements. Frontends that nftables must serve are handed over to nftables.
 func (st *step) write(t *tables) error {
 	if err := t.slots.put(st.fresh); err != nil {
 		return err
@@ -295,7 +296,7 @@ func (st *step) write(t *tables) error {
 	return nil
 }
 
-// lead points frontends to their sets, once nftables has the same plan.
+// lead points frontends to their sets after nftables has changed to the same plan.
 func (st *step) lead(t *tables) error {
 	for _, err := range []error{
 		t.addresses.put(without(st.addresses, st.oldAddresses)),
@@ -310,7 +311,7 @@ func (st *step) lead(t *tables) error {
 	return nil
 }
 
-// losesMembers reports whether sockets may have an endpoint that is gone.
+// losesMembers reports whether sockets may be connected to an endpoint that the step removes.
 func (st *step) losesMembers() bool { return len(without(st.oldMembers, st.members).keys) > 0 }
 
 // without returns the elements of m that other lacks or maps to a different value.

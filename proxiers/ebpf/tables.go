@@ -10,10 +10,11 @@ import (
 // perBatch is the number of elements in one system call.
 const perBatch = 4096
 
-// table is a BPF map with elements of known types.
+// table is a BPF map with typed keys and values.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
-// each reads the whole map. Elements written during the read may be missed or visited twice; only the daemon writes.
+// each calls visit for every element. Elements that are written during the read may be missed or visited twice, but the
+// daemon is the only writer of the maps that follow from the plan.
 func (t table[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, perBatch), make([]V, perBatch)
 	var cursor ebpf.MapBatchCursor
@@ -31,7 +32,7 @@ func (t table[K, V]) each(visit func(K, V)) error {
 	}
 }
 
-// elements holds keys, each with its value.
+// elements holds the elements of a map as parallel slices of keys and values.
 type elements[K, V any] struct {
 	keys   []K
 	values []V
@@ -39,7 +40,7 @@ type elements[K, V any] struct {
 
 func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
 
-// put writes elements and overwrites existing ones.
+// put writes elements and overwrites existing elements.
 func (t table[K, V]) put(e elements[K, V]) error {
 	for i := 0; i < len(e.keys); i += perBatch {
 		end := min(i+perBatch, len(e.keys))
@@ -50,7 +51,7 @@ func (t table[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements and ignores missing ones. A batch deletion would stop at the first missing element.
+// remove deletes elements and ignores missing elements. A batch deletion would stop at the first missing element.
 func (t table[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -60,7 +61,7 @@ func (t table[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// tables are the maps whose contents follow from the plan.
+// tables holds the maps whose contents follow from the plan.
 type tables struct {
 	frontends table[socketsFrontendKey, socketsFrontend]
 	slots     table[socketsSlotKey, socketsEndpoint]
@@ -79,7 +80,7 @@ func tablesOf(o *objects) tables {
 	}
 }
 
-// held is the content of the tables.
+// held is the content that was read from the tables.
 type held struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint

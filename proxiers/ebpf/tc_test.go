@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// set restarts the backend with another value of tc, as a reload does.
+// set restarts the backend with a new value of the tc setting, as a reload does.
 func (w *world) set(tc bool) {
 	w.Helper()
 	next := w.plan
@@ -27,7 +27,7 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices returns the number of tc programs of this backend at all devices.
+// atDevices returns how many times the backend's tc program is attached to a device.
 func (w *world) atDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()
@@ -36,7 +36,7 @@ func (w *world) atDevices() (n int) {
 	}
 	for _, d := range devices {
 		index := d.Attrs().Index
-		filters, _ := filtersAt(index) // an error means that the device has no clsact
+		filters, _ := filtersAt(index) // the device has no clsact if there is an error
 		n += len(filters)
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
@@ -48,7 +48,8 @@ func (w *world) atDevices() (n int) {
 	return n
 }
 
-// The tc program follows the setting. While the setting is off, no state of the program remains, and there is no fault.
+// The tc setting attaches and detaches the tc program. While the setting is off, no state of the tc program remains,
+// and there is no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -79,7 +80,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A killed daemon leaves its filters at the devices (Linux before 6.6). With tc off, the next one removes the filters.
+// A killed daemon leaves its filters on the devices (Linux before 6.6). If tc is off, the next daemon removes the
+// filters.
 func TestFiltersOfAKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

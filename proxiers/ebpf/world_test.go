@@ -31,7 +31,8 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host with the backend, two endpoints that are pods of another host, and a client that is neither.
+// world is a host that runs the backend, with two endpoints and a client. The endpoints are pods of another host. The
+// client is not a pod.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -57,13 +58,14 @@ func newWorld(t *testing.T) *world {
 		w.endpoints = append(w.endpoints, h)
 	}
 	w.other = w.lab.Host("other", plantest.Addr("10.244.9.7"), plantest.Addr("fd00:10:244:9::7"))
-	// The daemon also probes first: the kernel then has the modules that the rules and the programs need.
+	// Like the daemon, the world probes first, so that the kernel loads the modules that the rules and the programs
+	// need.
 	if err := probeHost(t.Context(), w.dir); err != nil {
 		t.Fatal(err)
 	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
-	// The connections of the previous test have the same ports.
+	// Entries of the previous test's connections have the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// apply applies a plan with these Services: as a full sync if the backend was just started.
+// apply applies a plan with these Services. The first sync after a start is a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -156,7 +158,7 @@ func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, all...)))
 }
 
-// syncNode applies a plan with these Services on another node.
+// syncNode applies a plan with these Services and this Node.
 func (w *world) syncNode(node *plan.Node, list ...[]*plan.ServicePort) {
 	w.Helper()
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, slices.Concat(list...)...)))
@@ -173,7 +175,7 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent returns how many connections of the host have taken the shortcut so far, and how many were left to nftables.
+// sent returns how many connections of the host have taken the shortcut so far, and how many nftables has served.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -192,7 +194,7 @@ func (w *world) sent() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent fails the test unless n connections take the shortcut while do runs.
+// wantSent fails the test unless n connections of the host take the shortcut while do runs.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.sent()
@@ -202,7 +204,7 @@ func (w *world) wantSent(n uint64, what string, do func()) {
 	}
 }
 
-// ask connects to a Service from the host, and returns the name of the server that answered.
+// ask connects to a Service from the host, and returns the name of the server that responded.
 func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	w.Helper()
 	c, err := net.DialTimeout(network, to.String(), patience)
@@ -221,13 +223,14 @@ func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	return server
 }
 
-// answer asks on an open connection and returns the name of the server.
+// answer sends a question on an open connection and returns the name of the server.
 func answer(c net.Conn) (server string, err error) {
 	server, _, err = conversation(c)
 	return server, err
 }
 
-// conversation asks on an open connection, and returns the server's name and the client address that the server saw.
+// conversation sends a question on an open connection, and returns the server's name and the client address that the
+// server saw.
 func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", "", err

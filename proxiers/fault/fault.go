@@ -1,5 +1,5 @@
-// Package fault defines the type for all problems that Edgeway reports. The part of Edgeway that notices a fault
-// creates the value, with its fix. Other parts only display the fault.
+// Package fault defines the type for all problems that Edgeway reports. The component that detects a fault creates the
+// Fault, including its fix. Other components only display the fault.
 package fault
 
 import (
@@ -14,13 +14,14 @@ import (
 // Severity describes the effect of a fault on the host.
 type Severity uint8
 
-// The severities, mildest first. OK is not a fault: edgeway doctor uses it for a check that found nothing wrong.
+// These are the severities, from the mildest to the worst. OK is not a fault: edgeway doctor uses it for a check that
+// found nothing wrong.
 const (
 	OK        Severity = iota
 	Notice             // everything works, but the fault is worth knowing
-	Warning            // the host works, with a restriction or with old data
-	Problem            // connections of this host or to these Services fail
-	Unhealthy          // the kernel does not hold the plan
+	Warning            // the host works, with restrictions or with old data
+	Problem            // connections of this host or to some Services fail
+	Unhealthy          // the kernel does not implement the plan
 )
 
 var names = []string{"ok", "notice", "warning", "problem", "unhealthy"}
@@ -67,7 +68,7 @@ type Fault struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String returns one line with the place, the object, the field and the message, without the fix.
+// String returns one line with the file and line, the object, the field and the message, without the fix.
 func (f Fault) String() string {
 	parts := []string{f.At, f.Object.String(), f.Field, f.Message}
 	if f.Object.Name == f.At {
@@ -113,8 +114,8 @@ func Sort(faults []Fault) {
 
 // Object is the thing that a fault is about: an API object, a file, a configuration key, a device or an address.
 type Object struct {
-	// Kind is the Kubernetes kind, as in "Service", or a word for a thing that is not an API object. Kind is "" for the
-	// host, and for an object that has only a name.
+	// Kind is the Kubernetes kind, as in "Service", or another word if the object is not an API object. Kind is "" for
+	// the host, and for an object that has only a name.
 	Kind, Namespace, Name string
 }
 
@@ -136,8 +137,8 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalJSON reads a JSON string as the name. UnmarshalJSON ignores any other JSON value: earlier versions wrote
-// such a value into a last-known state, which also names the object elsewhere.
+// UnmarshalJSON reads a JSON string as the name. UnmarshalJSON ignores other JSON values, because earlier versions of
+// the last-known state contain objects in another form.
 func (o *Object) UnmarshalJSON(data []byte) error {
 	*o = Object{}
 	if data[0] != '"' {

@@ -73,7 +73,7 @@ func TestTheWorstComesFirst(t *testing.T) {
 	}
 }
 
-// Only notices can be ignored, because the same ID may be a problem later.
+// Only notices can be ignored, because a later fault with the same ID may be a problem.
 func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 	var set fault.Set
 	set.Ignore("a", "c")

@@ -53,9 +53,9 @@ func TestIDsAreThoseThatTheProgramUses(t *testing.T) {
 // usage collects the IDs that Go files assign to faults.
 type usage struct {
 	files  *token.FileSet
-	consts map[string]string // by "folder name"
+	consts map[string]string // the key is "folder name"
 	ids    map[string]bool
-	// unknown lists the places of IDs that are not constants and do not come from another fault or check.
+	// unknown lists the positions of IDs that are not constants and do not come from another fault or check.
 	unknown []string
 }
 
@@ -166,7 +166,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note records an ID. The doctor sets empty IDs, and the IDs "source-" + name are checked where the names are defined.
+// note records an ID. The doctor fills in empty IDs, and the package that defines the names tests the IDs "source-" +
+// name.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

@@ -10,14 +10,15 @@ type Scope struct {
 	// ServicePort is namespace/name:port/protocol, or "" for all ServicePorts.
 	ServicePort string
 	Clients     Clients
-	// To contains the destination or an endpoint of each connection. The zero Prefix contains all addresses.
+	// To selects connections whose destination or one of whose endpoints is in this prefix. The zero Prefix selects all
+	// connections.
 	To netip.Prefix
 }
 
 // Clients selects the clients that a fault concerns.
 type Clients uint8
 
-// The groups of clients.
+// These are the groups of clients.
 const (
 	Anybody   Clients = iota
 	Host              // this host itself

@@ -5,26 +5,25 @@ import (
 	"slices"
 )
 
-// Set collects the faults of the parts of the daemon.
+// Set collects the faults of the daemon's components.
 type Set struct {
 	parts []func() []Fault
 	ids   []string
-	// ignored holds the IDs of the notices that All leaves out.
+	// ignored holds the IDs of the notices that All omits.
 	ignored []string
 }
 
-// Include adds a part, whose faults have the given IDs. The caller must not call Include after the first call of All or
-// IDs.
+// Include adds a component whose faults have the given IDs. The caller must not call Include after the first call of
+// All or IDs.
 func (s *Set) Include(faults func() []Fault, ids ...string) {
 	s.parts = append(s.parts, faults)
 	s.ids = append(s.ids, ids...)
 }
 
-// Ignore makes All leave out the notices with these IDs. The caller must not call Ignore after the first call of All or
-// IDs.
+// Ignore makes All omit the notices with these IDs. The caller must not call Ignore after the first call of All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
-// All returns the faults of all parts, the worst first, without the ignored notices.
+// All returns the faults of all components, the worst first, without the ignored notices.
 func (s *Set) All() (out []Fault) {
 	for _, faults := range s.parts {
 		out = append(out, faults()...)
@@ -38,7 +37,7 @@ func (s *Set) All() (out []Fault) {
 const maxAlike = 10
 
 // Bounded returns the first ten faults of each ID and severity. If there are more faults, the message of the tenth
-// states how many.
+// fault states their number.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string
@@ -60,7 +59,7 @@ func Bounded(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs returns a map from each ID to whether there is a fault with this ID that is more than a notice.
+// IDs reports for each ID whether a fault with this ID is more severe than a notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range s.ids {

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The sets of the table. The sets of ports have the names from the KEP.
+// These are the indexes of the table's sets. The names of the port sets come from KEP-4963.
 const (
 	nodePorts = iota
 	ports4
@@ -36,7 +36,7 @@ type contents struct {
 	six bool
 }
 
-// contentsOf returns the contents that a plan asks for.
+// contentsOf returns the contents that a plan requires.
 func contentsOf(p *plan.Plan, families []plan.Family) *contents {
 	c := &contents{six: slices.Contains(families, plan.IPv6)}
 	for _, svc := range p.Services {
@@ -89,7 +89,7 @@ func (c *contents) empty() bool {
 	return !slices.ContainsFunc(c.of[:], func(list []string) bool { return len(list) > 0 })
 }
 
-// beyond returns the elements of c that before lacks. only reports whether before has no elements that c lacks.
+// beyond returns the elements of c that before lacks. only reports whether c contains all elements of before.
 func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	more, only = &contents{six: c.six}, true
 	if before == nil {
@@ -106,7 +106,7 @@ func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	return more, only
 }
 
-// concerned reports whether a change affects the table.
+// concerned reports whether a change affects the contents of the table.
 func concerned(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true
@@ -120,7 +120,8 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts reports whether a change may end connections in the flowtable, because a Service that opted in lost something.
+// cuts reports whether a change may end connections in the flowtable, because a Service that opted in has lost a
+// frontend, an endpoint or a source range.
 func cuts(change proxiers.Change) bool {
 	if slices.ContainsFunc(change.Removed, takes) ||
 		lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// kind is the kind of device in front of an endpoint.
+// kind is a type of device between the node and an endpoint.
 type kind struct {
 	name string
 	// node and host are ip commands for the two ends, which create br0 and up0. M stands for the hardware address of
@@ -61,7 +61,7 @@ func TestDeviceKinds(t *testing.T) {
 	}
 }
 
-// build creates the devices, and returns the address of the endpoint behind them.
+// build creates the devices, and returns the address of the endpoint behind the devices.
 func (w *world) build(k kind) netip.Addr {
 	w.Helper()
 	own := w.endpoints[0].Addr(service4)
@@ -70,7 +70,7 @@ func (w *world) build(k kind) netip.Addr {
 		w.Fatal(err)
 	}
 	mac := link.HardwareAddr.String()
-	away := strings.Replace(mac, ":01:", ":02:", 1) // netlab assigns such addresses to the two ends
+	away := strings.Replace(mac, ":01:", ":02:", 1) // the hardware address that netlab assigns to the other end
 	words := strings.NewReplacer(" M ", " "+mac+" ", " N ", " "+netlab.NodeAddr4.String()+" ", " E ", " "+own.String()+" ", " E;", " "+own.String()+";", " N;", " "+netlab.NodeAddr4.String()+";")
 	if k.node != "" {
 		w.ip(nil, words.Replace(k.node))
@@ -113,7 +113,8 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// Devices that appear one by one, like those of pods, join the flowtable, which is rewritten at most once a second.
+// New devices join the flowtable. If devices appear one after another, as for new pods, the follower rewrites the table
+// at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())

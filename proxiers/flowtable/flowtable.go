@@ -1,29 +1,31 @@
-// Package flowtable puts the connections of Services that opted in on the kernel's fast path (KEP-4963). The kernel's
-// flowtable then forwards their packets from one device to the other without the rules and the routing table.
+// Package flowtable puts connections on the kernel's fast path if their Service opted in (KEP-4963). The kernel's
+// flowtable then forwards their packets between two devices without evaluating rules or looking up routes.
 //
 // # Which connections
 //
-// A rule at the end of the forward hook offers a connection to the flowtable if the connection was seen in both
-// directions, its destination was translated, and its original destination belongs to a Service that opted in. The KEP
-// marks packets before they are translated and offers marked packets, because its authors found no way to look up the
-// original port in a set. nft 1.0.6 and newer accept "ct original proto-dst" as a key if the same rule matches on the
-// protocol TCP or UDP. So this package needs no mark and does not touch the marks of other programs. The KEP's rules
-// clear all but 15 bits of the mark of every forwarded packet, and offer no packet that has another bit set.
+// A rule at the end of the forward hook offers a connection to the flowtable if the kernel has seen packets in both
+// directions, has translated the destination, and the original destination belongs to a Service that opted in. The
+// rules of the KEP mark packets before translation and offer marked packets, because the KEP's authors found no way to
+// look up the original port in a set. nft 1.0.6 and newer accept "ct original proto-dst" as a key if the same rule
+// matches on the protocol TCP or UDP. So this package needs no mark and does not change the marks of other programs.
+// The KEP's rules clear all but 15 bits of the mark of every forwarded packet, and offer no packet whose mark has
+// another bit set.
 //
-// The rule is the last one of its hook, after the rules of a firewall, so a packet that a firewall drops is not
-// offered. For the same reason the flowtable's hook is the last one of a device.
+// The rule is the last rule of its hook, after the rules of a firewall, so a packet that a firewall drops is not
+// offered. For the same reason, the flowtable's hook is the last hook of a device.
 //
-// All network devices take part, because the kernel offloads a connection only if the devices at both ends take part.
+// The flowtable contains all network devices, because the kernel offloads a connection only if the flowtable contains
+// both of its devices.
 //
 // # How offloading ends
 //
-// A connection in the flowtable stays there when the rule is removed. To return all connections to the rules, the
-// follower replaces the whole table in one transaction, in which no packet is lost (Linux 6.1, 6.12, 7.2). The follower
-// replaces the table in each full sync, when a Service opts out or loses an endpoint, a frontend or a source range,
-// and, at most once a second, when a network device appears or another program has changed rules that forwarded packets
-// pass: a new rule may drop an offloaded connection. A connection that may still be offloaded returns to the flowtable
-// with its next packet. The follower reads the rules only of those tables in which another program has changed
-// something.
+// A connection stays in the flowtable when the rule is removed. To return all connections to the rules, the follower
+// replaces the whole table in one transaction. No packet is lost during the transaction (Linux 6.1, 6.12, 7.2). The
+// follower replaces the table in each full sync, and when a Service opts out or loses an endpoint, a frontend or a
+// source range. At most once a second, the follower also replaces the table after a network device has appeared or
+// another program has changed rules for forwarded packets, because a new rule may drop an offloaded connection. A
+// connection that may still be offloaded returns to the flowtable with its next packet. The follower reads only the
+// rules of tables that another program has changed.
 package flowtable
 
 import (
@@ -48,8 +50,7 @@ import (
 // Name is the name of the follower.
 const Name = "flowtable"
 
-// Component describes the follower. shared lists the tables in which backends have chains beside those of other
-// programs.
+// Component describes the follower. shared lists the tables that contain chains of a backend and of other programs.
 func Component(shared []proxiers.SharedTable) proxiers.Component {
 	return proxiers.Component{
 		Name:  Name,
@@ -74,8 +75,8 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the contents of the table. devices holds the devices of the flowtable by index. Unknown contents or
-	// devices are nil.
+	// have holds the contents of the table. devices holds the devices of the flowtable by index. Each field is nil if
+	// its value is unknown.
 	have    *contents
 	devices map[int]string
 
@@ -86,7 +87,7 @@ type follower struct {
 	written time.Time
 	// touched holds the changes that other programs have made since the time written.
 	touched map[tableID]*touched
-	// unavailable is the reason why this host has no fast path, or nil if the host has one.
+	// unavailable is the reason why this host has no fast path, or nil if the fast path works.
 	unavailable error
 	plan        *plan.Plan
 	// offloads holds the names of the flowtable's devices.
@@ -141,7 +142,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// full rewrites the table, whatever its current contents.
+// full rewrites the table and does not depend on the table's current contents.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
 	f.watcher.Forget()
@@ -183,13 +184,13 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
-// attempts limits the retries after a command names a device that has just been removed. The kernel then rejects all
-// commands of the transaction.
+// attempts is the number of attempts to write the table. The kernel rejects a whole transaction if a command names a
+// device that has just been removed.
 const attempts = 5
 
-// rewrite replaces the table, using the current devices, so that all connections return to the rules. After the kernel
-// rejects the commands, rewrite omits the devices that appeared or vanished in the meantime: on a host where devices
-// come and go all the time, the other devices must not wait.
+// rewrite replaces the table, using the current devices, so that all connections return to the rules. If the kernel
+// rejects the commands, rewrite omits the devices that have appeared or vanished since the last attempt: on a host
+// where devices change all the time, the stable devices must not wait.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
 	if wanted.idle() {
@@ -218,7 +219,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	return err
 }
 
-// present returns the names of the network devices by index, except names with a special meaning to nft.
+// present returns the names of the network devices by index, except names that have a special meaning in nft.
 func (f *follower) present() (map[int]string, error) {
 	all, err := f.links.List()
 	if err != nil {
@@ -233,7 +234,8 @@ func (f *follower) present() (map[int]string, error) {
 	return out, nil
 }
 
-// grown reports whether there are devices that the flowtable lacks. The kernel removes vanished devices by itself.
+// grown reports whether the host has devices that the flowtable lacks. The kernel itself removes vanished devices from
+// the flowtable.
 func (f *follower) grown() (bool, error) {
 	present, err := f.present()
 	for index, name := range present {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// familyNames lists the families whose rules may see a forwarded packet, in nft's terms.
+// familyNames lists the families whose rules may see a forwarded packet, with their names in nft.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
 // tableID identifies a table.
@@ -20,16 +20,16 @@ type tableID struct {
 
 // touched holds the changes that other programs have made to a table.
 type touched struct {
-	// all reports that anything in the table may have changed.
+	// all is set if any object in the table may have changed.
 	all          bool
 	chains, sets map[string]bool
 }
 
-// maxTouched limits the names that are kept for each table, and the number of tables.
+// maxTouched limits the number of recorded names for each table, and the number of recorded tables.
 const maxTouched = 100
 
-// concerns describes the follower's table if a notice is about that table, and records changes by other programs. The
-// watcher calls concerns with its lock held.
+// concerns returns "the table" for a notice about the follower's table. Otherwise, concerns records the change if the
+// notice is relevant, and returns "". The watcher calls concerns with the watcher's lock held.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -42,8 +42,8 @@ func (f *follower) concerns(m netlink.Message) string {
 	return ""
 }
 
-// forwards reports whether a notice may be about rules that forwarded packets pass. Tables without rules, counters and
-// similar objects are not relevant.
+// forwards reports whether a notice may be about rules that forwarded packets traverse. Notices about empty tables,
+// counters and similar objects are not relevant.
 func forwards(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
@@ -83,7 +83,7 @@ func (f *follower) touch(m netlink.Message) {
 	}
 }
 
-// owns returns the function that tests for a backend's chains in a table of other programs, or nil if there are none.
+// owns returns the function that recognizes a backend's chains in a shared table, or nil if the table is not shared.
 func (f *follower) owns(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
@@ -93,8 +93,8 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 	return nil
 }
 
-// ownRule reports whether a notice is about a backend's chain in a table of other programs, or about a rule that jumps
-// to such a chain. If another program changes the chain, the backend repairs it.
+// ownRule reports whether a notice is about a backend's chain in a shared table, or about a rule that jumps to the
+// chain. If another program changes the chain, the backend repairs the chain.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

@@ -51,7 +51,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed runs do and reports whether its changes count as changes by another program.
+// noticed runs do and reports whether the follower counts the resulting changes as changes by another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // reads all pending notices from the kernel
@@ -63,7 +63,7 @@ func (l listener) noticed(do func()) bool {
 	return !l.due.IsZero()
 }
 
-// foreign runs do and reports whether its changes cause a rewrite of the table.
+// foreign runs do and reports whether the resulting changes cause a rewrite of the table.
 func (l listener) foreign(do func()) bool {
 	l.Helper()
 	if !l.noticed(do) {
@@ -91,7 +91,7 @@ func backends(t *testing.T) (list []proxiers.Component) {
 		ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-foreign-%d", os.Getpid()))))
 	for _, b := range all {
 		if b.Resolve != nil {
-			continue // an alias
+			continue // an alias of another backend
 		}
 		if err := b.Probe(t.Context()); err != nil {
 			t.Logf("without %s: %v", b.Name, err)
@@ -105,8 +105,8 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// Connections on the fast path stay there while a backend applies changes. Connections return to the rules when another
-// program changes a table that it shares with the backend.
+// Connections stay on the fast path while a backend applies changes. Connections return to the rules when another
+// program changes a table that the backend shares.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestBackendsAreNotForeign(t *testing.T) {
 			l.wantKnownTables(b.Traits.SharedTables)
 			for _, s := range b.Traits.SharedTables {
 				if s.Name == "nat" {
-					continue // packets of established connections do not pass this table
+					continue // packets of established connections do not traverse this table
 				}
 				if !l.foreign(func() { l.run(fmt.Sprintf("nft insert rule %s %s FORWARD meta mark 1 drop", s.Family, s.Name)) }) {
 					t.Errorf("another program's rule in the table %s %s does not count", s.Family, s.Name)
@@ -196,7 +196,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// From here on, a map leads from the forward hook to any chain.
+		// After the next rule, a map leads from the forward hook to any chain.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},
@@ -210,7 +210,7 @@ table inet firewall {
 	}
 }
 
-// If a program changes very many objects, all objects count as relevant.
+// If a program changes very many objects, every change counts as relevant.
 func TestForeignChangesAreBounded(t *testing.T) {
 	l := newListener(t, nil)
 	l.run("nft add table inet many")
@@ -226,7 +226,7 @@ func TestForeignChangesAreBounded(t *testing.T) {
 	}
 }
 
-// wantKnownTables fails the test unless every table is Edgeway's or shared.
+// wantKnownTables fails the test if the kernel has a table that is neither Edgeway's nor shared.
 func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	l.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()

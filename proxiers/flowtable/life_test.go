@@ -22,7 +22,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A kernel without a flowtable, such as that of many test machines, causes one log line and no error.
+// A kernel without a flowtable causes one log line and no error.
 func TestWithout(t *testing.T) {
 	err := Component(nil).Probe(t.Context())
 	if err == nil {
@@ -72,7 +72,7 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// Connections to every kind of frontend are offloaded, in both families and protocols.
+// The kernel offloads connections to every kind of frontend, in both families and protocols.
 func TestTakes(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -91,7 +91,8 @@ func TestTakes(t *testing.T) {
 	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") || !slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
-	// The kernel ends offloading after half a minute without a packet, so only the last ServicePort is certain.
+	// The kernel ends offloading after half a minute without a packet, so the test expects only the last connection to
+	// be offloaded.
 	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}
@@ -100,7 +101,8 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// Connections to the same ports of other addresses are not offloaded, with or without translation.
+// The kernel does not offload connections to the same ports of other addresses, even if another program translates
+// them.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
@@ -116,11 +118,11 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// Connections that iptables translates are also offloaded, and later return to the rules.
+// The kernel also offloads connections that iptables translates. These connections later return to the rules.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
-			continue // an alias
+			continue // an alias of another backend
 		}
 		t.Run(backend.Name, func(t *testing.T) {
 			if err := backend.Probe(t.Context()); err != nil {
@@ -138,7 +140,8 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// Connections that the tc program writes into connection tracking are also offloaded, and later return to the rules.
+// The kernel also offloads connections that the tc program adds to connection tracking. These connections later return
+// to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
@@ -156,8 +159,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Mark bits that other programs set do not prevent offloading, and are preserved: Kubernetes' usual masquerade bit, if
-// another bit is configured, and all higher bits.
+// Mark bits of other programs do not prevent offloading, and stay set. The test sets the 16 highest bits, and
+// Kubernetes' default masquerade bit while another bit is configured.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -191,7 +194,7 @@ func (w *world) restart() {
 	w.apply(last.Services...)
 }
 
-// Whatever happens to a Service, no connection hangs, and each connection takes the expected path.
+// While a Service changes in many ways, no connection hangs, and each connection takes the expected path.
 func TestLifeCycle(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(2)...)
@@ -223,7 +226,7 @@ func TestLifeCycle(t *testing.T) {
 		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
 	w.apply(w.web(2)...)
-	// The endpoint drains: its connection continues, as it would with rules alone.
+	// The connection to a removed endpoint continues, as with rules alone.
 	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
 	step("a device comes", func() {
 		tends := w.tends.Load()
@@ -250,7 +253,7 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("before", s)
 	w.nft("add table ip firewall; add chain ip firewall forward { type filter hook forward priority 0; }; add rule ip firewall forward udp dport 8080 drop")
 	start := time.Now()
-	silent := 0 // a busy machine may fail to answer now and then
+	silent := 0 // on a busy machine, single responses may be missing
 	var since time.Duration
 	w.until("the drop holds", func() bool {
 		asked := time.Now()
@@ -266,8 +269,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("after", s)
 }
 
-// If a firewall changes constantly, the table is rewritten once a second if forwarded packets reach the changed
-// objects, and otherwise never.
+// While a firewall changes constantly, the follower rewrites the table once a second if forwarded packets reach the
+// changed objects, and otherwise never.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -291,7 +294,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Devices that appear and vanish during a write of the table do not make the transaction fail.
+// The follower writes the table even if devices appear and vanish at the same time.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -317,7 +320,7 @@ func TestDeviceRace(t *testing.T) {
 	}
 }
 
-// until waits for a condition that becomes true soon.
+// until fails the test unless a condition becomes true within patience.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {

@@ -68,7 +68,7 @@ func (f *follower) Collect(out chan<- prometheus.Metric) {
 	gauge(devicesDesc, len(state.Devices))
 	gauge(servicesDesc, len(state.Services))
 	if err != nil {
-		return // the kernel did not answer, so this scrape omits the metric
+		return // the dump failed, so this scrape omits the metric
 	}
 	flows := 0
 	for i := range state.Services {

@@ -16,7 +16,7 @@ type destination struct {
 	at       netip.AddrPort
 }
 
-// Offloading implements proxiers.Offloader. The kernel lists only the connections in the flowtable.
+// Offloading implements proxiers.Offloader. Offloading asks the kernel only for the connections in flowtables.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
 	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}

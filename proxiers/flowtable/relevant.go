@@ -11,12 +11,12 @@ import (
 
 // relevant reports whether other programs, since the table was written, have made a change that could drop a connection
 // in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do not matter:
-// for example, fail2ban adds elements all day to a set that only the input hook uses.
+// for example, fail2ban keeps adding elements to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched
 	f.touched = map[tableID]*touched{}
-	f.written = time.Now() // the pause applies before the next check, too
+	f.written = time.Now() // the next check must also wait for the pause
 	f.mu.Unlock()
 	for id, t := range changed {
 		if t.all {
@@ -45,11 +45,11 @@ type reach struct {
 	tableID
 	conn *netlink.Conn
 	owns func(chain string) bool
-	// met maps each chain to whether such packets may reach the chain.
+	// met reports for each chain whether forwarded packets of established connections may reach the chain.
 	met  map[string]bool
 	sets map[string]bool
-	// next holds the chains whose rules are not read yet. byMap reports that a rule looks up its next chain in a map,
-	// so that the next chain may be any chain.
+	// next holds the chains whose rules are not read yet. byMap is set if a rule looks up its target in a map, so that
+	// any chain may be the target.
 	next  []string
 	byMap bool
 }
@@ -82,8 +82,8 @@ func (r *reach) read() error {
 	return err
 }
 
-// hooked reports whether a chain is a base chain that forwarded packets of an established connection pass. Chains of
-// the type nat see only the first packet of a connection.
+// hooked reports whether a chain is a base chain that forwarded packets of an established connection pass. Only the
+// first packet of a connection passes chains of type nat.
 func hooked(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
@@ -108,7 +108,7 @@ func (r *reach) meet(chain string) {
 // rule records the chains that a rule jumps to, and the sets that the rule uses.
 func (r *reach) rule(m netlink.Message) error {
 	if m.Family != r.family || text(m, netlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
-		return nil // some kernels ignore the filter
+		return nil // some kernels ignore the filter of the dump
 	}
 	chains, _ := netlink.Jumps(m.Attrs)
 	for _, chain := range chains {

@@ -14,13 +14,13 @@ const (
 	fastpath  = "fastpath"
 	// offer is the chain that finds the Service of a connection.
 	offer = "offer"
-	// last is the priority of the chain and of the flowtable: after all others, see the package comment. The highest
-	// known priorities in the forward hook are 10 (firewalld) and 50 (iptables' table security).
+	// last is the priority of the chain and of the flowtable: the last of the hook, see the package comment. The
+	// highest known priorities in the forward hook are 10 (firewalld) and 50 (the security table of iptables).
 	last = 1000
 	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a message with 256 names, and Linux
-	// 7.2 rejects a message with more. A flowtable may have more devices.
+	// 7.2 rejects a message with more than 256. A flowtable may have more devices.
 	devicesPerCommand = 255
-	// elementsPerCommand keeps a message below the limit of a socket.
+	// elementsPerCommand keeps a message below the size limit of a netlink socket.
 	elementsPerCommand = 1000
 )
 
@@ -65,9 +65,9 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules of both chains. The first match is the cheapest: half of all packets
-// are replies, and one direction is enough, because the kernel offloads both directions of a connection together. A
-// connection that IPVS has translated is never established in its original direction.
+// rules returns the commands that add the rules of both chains. The match on the direction comes first, because half of
+// all packets are replies. One direction is enough, because the kernel offloads both directions of a connection
+// together. A connection that IPVS has translated is never established in its original direction.
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }

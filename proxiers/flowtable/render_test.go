@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var both = []plan.Family{plan.IPv4, plan.IPv6}
 
-// longLived returns the ServicePorts of plantest, all opted in, and an SCTP ServicePort that opted in.
+// longLived returns the ServicePorts of plantest and an SCTP ServicePort, all opted in.
 func longLived() (list []*plan.ServicePort) {
 	list = plantest.Web()
 	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)}, plantest.Endpoint("10.244.1.9:36412"))
@@ -52,7 +52,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// The kernel rejects a message with 256 devices, so the commands are split.
+// The commands list at most 255 devices each, because the kernel rejects a message with 256 devices.
 func TestManyDevices(t *testing.T) {
 	var devices []string
 	for i := range 600 {
@@ -72,7 +72,7 @@ func TestManyDevices(t *testing.T) {
 	}
 }
 
-// Each kind of change has the expected effect on a table with all of plantest's ServicePorts.
+// concerned and cuts report the expected result for each kind of change.
 func TestChanges(t *testing.T) {
 	base := plantest.Plan(plantest.Node(), longLived()...)
 	with := func(name string, spoil func(*plan.ServicePort)) *plan.Plan {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// pairs is the number of pairs of runs, with and without the fast path, that are compared.
+	// pairs is the number of pairs of runs. Each pair has a run with and a run without the fast path.
 	pairs = 10
 	// runTime is the duration of a run by the machine's clock, which counts instructions (vm.Job.Counted).
 	runTime = time.Second
@@ -26,7 +26,8 @@ const (
 	iperfPort = 5201
 )
 
-// TestSpeed alternates between runs with and without the fast path, beside 100 firewall rules.
+// TestSpeed alternates between runs with and without the fast path. Packets that take the rules pass 100 firewall
+// rules.
 func TestSpeed(t *testing.T) {
 	w, server := newSpeed(t)
 	if err := server.Start(); err != nil {
@@ -62,7 +63,7 @@ func (w *world) toServer(s *plan.ServicePort) {
 	s.Serving = s.Pools[0]
 }
 
-// newSpeed returns a world with a firewall, and an iperf3 command that is not started.
+// newSpeed returns a world with a firewall, and an iperf3 server that is not started yet.
 func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	t.Helper()
 	if os.Getenv("FASTPATH_SPEED") == "" {
@@ -73,7 +74,7 @@ func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
 
-// firewall adds rules that match no packet, so that a packet passes all of them in the forward hook.
+// firewall adds rules that match no packet, so that the kernel evaluates every rule for each forwarded packet.
 func (w *world) firewall(rules int) {
 	w.Helper()
 	var b strings.Builder
@@ -85,7 +86,8 @@ func (w *world) firewall(rules int) {
 	w.Cleanup(func() { w.nft("delete table ip firewall") })
 }
 
-// compare alternates both kinds of runs, logs the medians, and fails the test if the median ratio is below least.
+// compare alternates between the two kinds of runs, logs the medians, and fails the test if the median ratio is below
+// least.
 func (w *world) compare(what string, least float64, without, with func(), measure func() (rate, cost float64)) {
 	w.Helper()
 	var rates, costs [2][]float64
@@ -115,10 +117,10 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the probability that so many or more of all pairs favour one side if both sides are equal.
+// signTest returns the p-value of a two-sided sign test in which better of all pairs favour one side.
 func signTest(better, all int) (p float64) {
 	most := max(better, all-better)
-	ways := 1.0 // the number of ways to choose k of all
+	ways := 1.0 // the binomial coefficient "all choose k"
 	for k := range all + 1 {
 		if k >= most {
 			p += 2 * ways
@@ -133,7 +135,7 @@ func median(list []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// iperf returns the received bits per second, or 0 if the server did not answer.
+// iperf returns the received bits per second, or 0 if the server did not respond.
 func (w *world) iperf(more ...string) float64 {
 	w.Helper()
 	args := append([]string{"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t", fmt.Sprint(runTime.Seconds())}, more...)
@@ -162,7 +164,7 @@ func (w *world) iperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// busy returns the time in seconds that the machine's processors have been busy.
+// busy returns the total busy time of the machine's processors in seconds.
 func (w *world) busy() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -171,7 +173,7 @@ func (w *world) busy() float64 {
 	line, _, _ := strings.Cut(string(text), "\n")
 	total := 0.0
 	for i, field := range strings.Fields(line)[1:] {
-		if n, _ := strconv.ParseFloat(field, 64); i != 3 && i != 4 && i < 8 { // idle, iowait
+		if n, _ := strconv.ParseFloat(field, 64); i != 3 && i != 4 && i < 8 { // fields 3 and 4 are idle and iowait
 			total += n
 		}
 	}

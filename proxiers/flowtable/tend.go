@@ -10,7 +10,7 @@ const (
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two reactions.
 	pause = time.Second
-	// retry is the delay before the next attempt.
+	// retry is the delay after a failure.
 	retry = time.Second
 )
 

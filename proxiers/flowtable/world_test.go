@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// needFlowtable skips a test on a kernel without a flowtable. The kernels of the virtual machines have a flowtable.
+// needFlowtable skips a test on a kernel without a flowtable. The kernels of the test VMs have a flowtable.
 func needFlowtable(t *testing.T) {
 	t.Helper()
 	err := Component(nil).Probe(t.Context())
@@ -36,7 +36,7 @@ func needFlowtable(t *testing.T) {
 	}
 }
 
-// world is a router with the backend and the follower, which runs like the daemon, a client and two endpoints.
+// world is a router that runs the backend and the follower as the daemon does, with a client and two endpoints.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -77,9 +77,9 @@ func newWorld(t *testing.T, backend proxiers.Component) *world {
 	w.env = proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
-		Settings: map[string]any{"tc": true}, // for ebpf
+		Settings: map[string]any{"tc": true}, // for the ebpf backend
 	}
-	// The connections of the previous test have the same ports.
+	// Entries of the previous test's connections have the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (w *world) start() {
 	w.stop = func() { close(ended); done.Wait() }
 }
 
-// end stops the stages, which leave their state in the kernel.
+// end stops the stages and keeps their state in the kernel.
 func (w *world) end() {
 	w.Helper()
 	w.stop()
@@ -149,7 +149,7 @@ func (w *world) end() {
 	w.stages = nil
 }
 
-// tend does the work of the pipeline: deferred work, and a full sync after drift.
+// tend does deferred work, and a full sync after drift, like the pipeline.
 func (w *world) tend(ended chan struct{}) {
 	for {
 		w.mu.Lock()
@@ -186,7 +186,7 @@ func (w *world) tend(ended chan struct{}) {
 	}
 }
 
-// sync applies a change and then checks for deferred work, like the pipeline. The caller must hold mu.
+// sync applies a change and wakes tend, like the pipeline. The caller must hold mu.
 func (w *world) sync(change proxiers.Change) {
 	w.Helper()
 	for _, p := range w.stages {
@@ -198,7 +198,7 @@ func (w *world) sync(change proxiers.Change) {
 	w.poke()
 }
 
-// apply applies a plan with these Services, as a partial sync except for the first time.
+// apply applies a plan with these Services. The first sync is a full sync, and later syncs are partial syncs.
 func (w *world) apply(list ...*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -212,7 +212,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web returns the Service in both families and protocols, opted in, with the first endpoints.
+// web returns an opted-in Service in both families and protocols, with the given number of endpoints.
 func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -241,7 +241,7 @@ func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*
 
 const patience = 20 * time.Second
 
-// open opens a connection from the client and waits for one answer.
+// open opens a connection from the client and waits for one response.
 func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Session {
 	w.Helper()
 	s, o := w.client.Open(netlab.Flow{Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port), Wait: patience})
@@ -253,7 +253,7 @@ func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Sessio
 	return s
 }
 
-// ask fails the test unless the server answers.
+// ask fails the test unless the server responds.
 func (w *world) ask(s *netlab.Session) {
 	w.Helper()
 	if o := s.Ask(patience); o.Answer != netlab.Served {
@@ -261,11 +261,11 @@ func (w *world) ask(s *netlab.Session) {
 	}
 }
 
-// questions is the number of questions that are sent to find out the path of a connection.
+// questions is the number of questions that forwarded sends on a connection.
 const questions = 20
 
-// forwarded returns the number of packets that the rules saw during the questions and answers. Each question and its
-// answer are at least two packets.
+// forwarded sends questions on a connection and returns the number of packets that passed the rules. A question and its
+// response are at least two packets.
 func (w *world) forwarded(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()
@@ -287,7 +287,7 @@ func (w *world) seen() int {
 	return n
 }
 
-// wantFast fails the test unless a connection leaves the rules soon.
+// wantFast fails the test unless the kernel offloads the connection within patience.
 func (w *world) wantFast(what string, s *netlab.Session) {
 	w.Helper()
 	n := 0
@@ -299,7 +299,7 @@ func (w *world) wantFast(what string, s *netlab.Session) {
 	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, questions, n, w.nft("list table inet "+tableName), w.conntrack())
 }
 
-// wantRules fails the test unless all packets of a connection pass the rules now.
+// wantRules fails the test unless all packets of a connection pass the rules.
 func (w *world) wantRules(what string, s *netlab.Session) {
 	w.Helper()
 	if n := w.forwarded(s); n < 2*questions {

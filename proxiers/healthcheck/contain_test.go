@@ -24,7 +24,7 @@ func (p *panicky) Accept() (net.Conn, error) {
 	return p.Listener.Accept()
 }
 
-// A server that panics is restarted, and other servers keep running.
+// A server that panics restarts, and other servers keep running.
 func TestAServerPanics(t *testing.T) {
 	l := newLab(t)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -57,7 +57,7 @@ func TestAServerPanics(t *testing.T) {
 	}
 }
 
-// A panic during an answer ends only its own connection.
+// A panic in a request handler ends only the connection of the request.
 func TestAnAnswerPanics(t *testing.T) {
 	l := newLab(t)
 	var panicked atomic.Bool

@@ -1,10 +1,10 @@
 // Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services whose external traffic policy is Local.
 // A load balancer asks each host over HTTP whether the host has an endpoint.
 //
-// The answer is byte for byte the same as kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers are
-// configured for that answer. Unlike in kube-proxy, the listeners follow the plan: there is one for each address that
-// accepts NodePorts, opened and closed as addresses come and go. There is never a wildcard listener, because an address
-// that does not accept the Service's NodePort must not report that it is healthy.
+// The response is identical to kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers are configured for
+// that response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts, and closes the
+// listener when the address is removed. There is never a wildcard listener, because an address that does not accept the
+// Service's NodePort must not appear healthy.
 package healthcheck
 
 import (
@@ -39,9 +39,9 @@ type Options struct {
 	Contain proxiers.Contain
 }
 
-// Proxier serves the health checks from the first Apply to Close. Proxier is created once in a process and outlives the
-// instances of the daemon: a load balancer gets answers during a reload of the configuration, however long the next
-// full sync takes. Proxier is a prometheus.Collector.
+// Proxier serves the health checks from the first Apply to Close. A process creates one Proxier, which keeps responding
+// to load balancers while the daemon reloads its configuration, even if the next full sync takes long. Proxier is a
+// prometheus.Collector.
 type Proxier struct {
 	opts    Options
 	servers map[netip.AddrPort]*server
@@ -50,11 +50,11 @@ type Proxier struct {
 	running sync.WaitGroup // servers
 
 	mu sync.Mutex
-	// waiting holds the addresses that cannot be listened on yet.
+	// waiting holds the addresses on which the Proxier cannot listen yet.
 	waiting map[netip.AddrPort]*waiting
 }
 
-// waiting is an address that is retried after a delay.
+// waiting is the state of an address on which the Proxier will try to listen again.
 type waiting struct {
 	check *plan.HealthCheck
 	err   error
@@ -62,14 +62,14 @@ type waiting struct {
 	due   time.Time
 }
 
-// Delays between attempts to listen on an address that is in use: shortest, then doubling up to longest.
+// The delay between attempts to listen on an address that is in use starts at shortest and doubles up to longest.
 const (
 	shortest = 250 * time.Millisecond
 	longest  = 30 * time.Second
 )
 
-// maxConns is the maximum number of connections of all servers together. maxConns is enough for some load balancers,
-// each with a connection to each Service, and takes 32 MB.
+// maxConns is the maximum number of connections of all servers together. This number is enough for a few load
+// balancers, each with a connection to each Service. The connections need 32 MB.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -85,8 +85,8 @@ func New(opts Options) *Proxier {
 }
 
 // Apply opens, closes and updates servers, and does not touch unchanged servers. An address that cannot be bound (a
-// port in use, an IPv6 address still being checked for duplicates) is not an error: Tend retries the address until it
-// can be bound, and all other addresses are served.
+// port in use, an IPv6 address during duplicate detection) is not an error: Tend retries until bind succeeds, and Apply
+// serves all other addresses.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -142,7 +142,8 @@ func (p *Proxier) Tend(ctx context.Context) error {
 	return nil
 }
 
-// Faults implements proxiers.Reporter. Faults returns the ports that cannot be listened on, sorted by address.
+// Faults implements proxiers.Reporter. Faults returns a fault for each port on which the Proxier cannot listen, sorted
+// by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,14 +176,14 @@ func unchanged(c proxiers.Change) bool {
 		slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs)
 }
 
-// wanted returns the health checks to serve, by address and port. If two Services use the same port, the first Service
-// in plan order gets it.
+// wanted returns the health checks to serve, by address and port. If two Services use the same port, the port serves
+// the first Service in plan order.
 func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
 		for _, a := range p.Node.NodePortAddrs {
 			if a.Is6() && a.IsLinkLocalUnicast() {
-				continue // a link-local address needs an interface, and no load balancer uses it
+				continue // a link-local address needs an interface, and load balancers do not use link-local addresses
 			}
 			addr := netip.AddrPortFrom(a, check.Port)
 			if want[addr] == nil {

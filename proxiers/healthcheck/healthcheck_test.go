@@ -64,7 +64,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// freePort returns a port that was just free on both loopback addresses of the tests.
+// freePort returns a port that is currently free on both loopback addresses of the tests.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	probe, err := net.Listen("tcp", "127.0.0.2:0")
@@ -166,7 +166,7 @@ func TestListenersFollowTheAddresses(t *testing.T) {
 	}
 }
 
-// A connection survives a change of the plan, which would be impossible with a new listener.
+// An open connection survives a change of the plan, because the server does not restart.
 func TestUnchangedServersAreUntouched(t *testing.T) {
 	l := newLab(t)
 	port, other := freePort(t), freePort(t)
@@ -213,7 +213,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, free); code != 200 {
 		t.Errorf("a port in use took another one down: %d %s", code, body)
 	}
-	// A new plan reaches the other servers, whatever ports are waiting.
+	// A new plan updates the other servers while a port is in use by another program.
 	l.must(l.apply([]string{one}, checks[0], &plan.HealthCheck{Namespace: "a", Name: "c", Port: free}))
 	if code, _, body := get(one, free); code != 503 {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
@@ -242,7 +242,7 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	}
 }
 
-// tend waits until work is due, and does it.
+// tend waits until deferred work is due, and then calls Tend.
 func (l *lab) tend() {
 	l.t.Helper()
 	time.Sleep(time.Until(l.follower.Due()))
@@ -287,7 +287,8 @@ func TestCloseFreesThePortsThoughAClientHangs(t *testing.T) {
 	}
 }
 
-// All ports together hold a limited number of connections, and one more connection is still answered.
+// The limit applies to the connections of all ports together. At the limit, the server still responds to a new
+// connection.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)

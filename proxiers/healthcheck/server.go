@@ -14,10 +14,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is the time that running requests have to finish.
+// closeTimeout is the time in which running requests must finish.
 const closeTimeout = time.Second
 
-// server answers on one address and port for one Service at a time.
+// server serves the health check of one Service at one address and port.
 type server struct {
 	listener net.Listener
 	http     *http.Server
@@ -26,13 +26,13 @@ type server struct {
 	stopped func(func())
 }
 
-// kept is a listener that http.Server (Go 1.26) cannot close: http.Server also closes its listener if Serve panics, and
+// kept is a listener that http.Server (Go 1.26) cannot close. http.Server also closes its listener if Serve panics, and
 // the restarted server would have no listener.
 type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }
 
-// serve answers requests on the listener until close.
+// serve responds to requests on the listener until close is called.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
@@ -40,7 +40,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	s.http = httpbound.Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, s.check.Load(), p.opts.Healthy())
 	}), p.opts.Logger)
-	s.http.DisableGeneralOptionsHandler = true // all methods get the same answer, including "OPTIONS *"
+	s.http.DisableGeneralOptionsHandler = true // all methods get the same response, including "OPTIONS *"
 	p.opts.Contain.Go(&p.running, "health check server", func() {
 		err := s.http.Serve(p.limit.Listener(kept{listener}))
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -50,14 +50,14 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	return s
 }
 
-// close frees the port immediately, and gives running requests closeTimeout to finish.
+// close closes the listener immediately. Running requests have closeTimeout to finish.
 func (s *server) close() {
 	_ = s.listener.Close() // fails only if the listener is already closed
 	s.stopped(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(ctx) != nil {
-			_ = s.http.Close() // the remaining requests have had enough time
+			_ = s.http.Close() // closes the remaining connections
 		}
 	})
 }

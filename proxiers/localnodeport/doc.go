@@ -2,5 +2,5 @@
 // backends cannot serve loopback addresses, because a packet to 127.0.0.0/8 must not leave the host. The package
 // listens on each loopback address and relays connections in user space to the endpoints of the plan.
 //
-// Package relay below copies the bytes; this package decides which ports to listen on and which endpoint is next.
+// Package localnodeport/relay copies the bytes. Package localnodeport chooses the ports to listen on and the endpoints.
 package localnodeport

@@ -24,10 +24,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The relay's goroutines run on other threads, so the whole process moves to a network namespace.
+// TestMain moves the whole process to a network namespace, because the relay's goroutines run on other threads.
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// sockets keeps listeners, and records the calls.
+// sockets implements Sockets and records the calls.
 type sockets struct {
 	mu       sync.Mutex
 	open     map[netip.AddrPort]*os.File
@@ -74,7 +74,7 @@ func (s *sockets) Unclaimed() (list []netip.AddrPort) {
 	return list
 }
 
-// handIn adds a socket as a service manager would.
+// handIn adds an inherited socket, as a service manager would.
 func (s *sockets) handIn(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	if _, err := s.Listen(at); err != nil {
@@ -84,7 +84,7 @@ func (s *sockets) handIn(t *testing.T, at netip.AddrPort) {
 	s.listened = nil
 }
 
-// calls returns the calls since the last call of calls.
+// calls returns the recorded calls, and then forgets them.
 func (s *sockets) calls() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// tend does the work that is due during a span of time.
+// tend does the deferred work that is due within span.
 func (w *world) tend(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -163,7 +163,7 @@ func (w *world) stats(listeners4, listeners6 int) {
 	}
 }
 
-// service returns a NodePort with endpoints, which must be sorted.
+// service returns a ServicePort with a NodePort. The endpoints must be sorted.
 func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4,
@@ -177,7 +177,7 @@ func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePor
 	return svc
 }
 
-// serve answers each line at an address with the address.
+// serve starts a server that responds to each line with the server's address.
 func serve(t *testing.T, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
@@ -201,7 +201,7 @@ func serve(t *testing.T, at string) {
 	}()
 }
 
-// ask sends a line and returns the answer.
+// ask sends a line and returns the response.
 func ask(conn net.Conn) (string, error) {
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(conn, "who\n"); err != nil {
@@ -215,7 +215,7 @@ func dial(at string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(context.Background(), "tcp", at)
 }
 
-// who opens a connection and returns the endpoint that answers.
+// who opens a connection and returns the address of the endpoint that responds.
 func who(at string) (string, error) {
 	conn, err := dial(at)
 	if err != nil {
@@ -225,7 +225,7 @@ func who(at string) (string, error) {
 	return ask(conn)
 }
 
-// answers fails the test unless the endpoint answers a connection.
+// answers fails the test unless a connection to at reaches the endpoint.
 func answers(t *testing.T, at, endpoint string) {
 	t.Helper()
 	if got, err := who(at); err != nil || got != endpoint {
@@ -233,7 +233,7 @@ func answers(t *testing.T, at, endpoint string) {
 	}
 }
 
-// refuses fails the test unless connections are refused.
+// refuses fails the test unless connections to at are refused.
 func refuses(t *testing.T, at string) {
 	t.Helper()
 	if got, err := who(at); !isRefusal(err) {
@@ -246,7 +246,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" && strings.Contains(err.Error(), "refused")
 }
 
-// lockedBuffer can be written by any goroutine.
+// lockedBuffer is a bytes.Buffer that goroutines may write concurrently.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

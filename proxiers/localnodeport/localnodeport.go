@@ -25,28 +25,28 @@ type Options struct {
 	Sockets Sockets
 	// Contain runs the relay's accepting goroutines. Contain may be nil.
 	Contain proxiers.Contain
-	// Panicked receives the panic of a connection, which ends only that connection.
+	// The relay calls Panicked with the panic of a connection. The panic ends only that connection.
 	Panicked func(err error)
 }
 
 // Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
 //
-// Proxier is created once in a process and outlives the instances of the daemon: during a reload of the configuration
-// it keeps running, like the rules in the kernel, and clients keep their endpoints. Proxier is a prometheus.Collector.
+// A process creates one Proxier, which keeps running while the daemon reloads its configuration, so that clients keep
+// their endpoints. Proxier is a prometheus.Collector.
 type Proxier struct {
 	logger   *slog.Logger
 	sockets  Sockets
 	contain  proxiers.Contain
 	panicked func(err error)
 
-	// mu is never acquired by a relay.Target, because it is held while Port.Stop waits for an accept.
+	// A relay.Target must never acquire mu, because mu is held while Port.Stop waits for an accept.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
-	// waiting holds the ports that cannot be listened on yet.
+	// waiting holds the ports on which the Proxier cannot listen yet.
 	waiting map[netip.AddrPort]*port
 	// relay is created with the first port.
 	relay *relay.Relay
-	// ending counts the relays that run until their connections have ended.
+	// ending counts the closed relays whose connections still run.
 	ending sync.WaitGroup
 	// listeners and failures are indexed by familyIndex.
 	listeners [2]int
@@ -62,7 +62,7 @@ func New(opts Options) *Proxier {
 }
 
 // Apply implements proxiers.Applier. An address in use is not an error: Apply serves all other ports, and Tend retries
-// the address until it is free.
+// until the address is free.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +110,8 @@ func (p *Proxier) releaseUnclaimed() {
 	}
 }
 
-// Close stops accepting. The sockets stay open in Sockets, so that clients wait in their queues for the next Proxier.
-// Running connections continue until they end.
+// Close stops accepting. The sockets stay open in Sockets, so that clients wait in the sockets' queues for the next
+// Proxier. Running connections continue until they end.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
 		p.contain.Go(&p.ending, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
@@ -127,7 +127,7 @@ func (p *Proxier) Shutdown(ctx context.Context) {
 	}
 }
 
-// end stops accepting, and returns the relay of the running connections, or nil if there is none.
+// end stops accepting, and returns the relay, or nil if no relay was created.
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *Proxier) end() *relay.Relay {
 // Stats holds current values, and counts since the creation of the Proxier.
 type Stats struct {
 	relay.Stats
-	// Listeners counts the addresses that are listened on, and ListenFailures the failed attempts to listen.
+	// Listeners counts the addresses on which the Proxier listens, and ListenFailures counts failed attempts to listen.
 	Listeners      map[plan.Family]int
 	ListenFailures map[plan.Family]uint64
 }
@@ -166,7 +166,8 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Faults implements proxiers.Reporter. Faults returns the ports that cannot be listened on, sorted by address.
+// Faults implements proxiers.Reporter. Faults returns a fault for each port on which the Proxier cannot listen, sorted
+// by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,13 +191,13 @@ func familyIndex(a netip.Addr) int {
 	return 1
 }
 
-// backing is the Service and the pool behind a NodePort.
+// backing is the ServicePort behind a NodePort, with the pool of its endpoints.
 type backing struct {
 	svc  *plan.ServicePort
 	pool []plan.Endpoint
 }
 
-// eachBacking visits the loopback addresses at which the services can be reached.
+// eachBacking visits the loopback addresses at which clients can reach the services.
 func eachBacking(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, backing)) {
 	if len(node.LoopbackAddrs) == 0 {
 		return

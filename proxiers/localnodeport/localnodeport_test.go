@@ -29,7 +29,7 @@ func TestBothFamilies(t *testing.T) {
 	}
 }
 
-// Listeners follow the plan, and a change affects only the ports that it changes.
+// The Proxier listens on the NodePorts of the plan. A change of one port does not affect other ports.
 func TestListenersFollowThePlan(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
@@ -173,7 +173,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// A NodePort that was removed while its address was in use is not opened when the address becomes free.
+// If a NodePort is removed while its address is in use, the Proxier does not listen when the address becomes free.
 func TestAddressInUseOfAServiceThatGoes(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Delays between attempts to listen on an address that is in use: shortest, then doubling up to longest.
+// The delay between attempts to listen on an address that is in use starts at shortest and doubles up to longest.
 const (
 	shortest = time.Second
 	longest  = 30 * time.Second
@@ -19,14 +19,14 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// relayed is nil while the port cannot be listened on because of err. The port is then retried after delay.
+	// relayed is nil if listening failed with err. The Proxier then retries after delay.
 	relayed *relay.Port
 	err     error
 	delay   time.Duration
 	due     time.Time
 }
 
-// serve makes a port forward to b, and starts to listen if the port is new.
+// serve makes a port forward connections to b, and starts to listen if the port is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	if p.relay == nil {
 		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain, Panicked: p.panicked})
@@ -47,7 +47,7 @@ func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	}
 }
 
-// stop ends a port but not its running connections.
+// stop stops listening on a port, but does not close the port's running connections.
 func (p *Proxier) stop(at netip.AddrPort) {
 	known := p.ports[at]
 	if known == nil {

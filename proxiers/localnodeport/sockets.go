@@ -6,16 +6,16 @@ import (
 )
 
 // Sockets provides listening sockets. The sockets may outlive the Proxier: the service manager can hold them during a
-// restart, and the process holds them during a reload of the configuration. Clients that connect in between wait in the
-// socket's queue instead of being refused.
+// restart, and the process holds them during a reload of the configuration. Clients that connect during a restart wait
+// in the socket's queue instead of being refused.
 type Sockets interface {
-	// Listen returns the listening socket of an address: the inherited or stored socket if there is one, otherwise a
-	// new socket, which is stored. A second Listen without a Release in between returns the same socket. The caller
-	// must not close the socket.
+	// Listen returns the listening socket of an address. If there is no inherited or stored socket, Listen creates and
+	// stores a new socket. Until Release, every Listen for the address returns the same socket. The caller must not
+	// close the socket.
 	Listen(addr netip.AddrPort) (*os.File, error)
 	// Release closes the socket of an address, so that the kernel refuses clients. The socket of a socket unit stays
 	// open, and its clients wait in the queue.
 	Release(addr netip.AddrPort)
-	// Unclaimed lists the inherited sockets that were neither requested by Listen nor released.
+	// Unclaimed lists the inherited sockets for which neither Listen nor Release was called.
 	Unclaimed() []netip.AddrPort
 }

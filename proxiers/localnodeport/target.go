@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// mostDials limits the endpoints that are tried for one connection: each attempt may take seconds, and a Service
-	// may have thousands of endpoints.
+	// mostDials limits the endpoints that the relay tries for one connection. An attempt may take seconds, and a
+	// Service may have thousands of endpoints.
 	mostDials = 16
-	// mostClients limits the clients that a ServicePort remembers; further clients get random endpoints.
+	// mostClients limits the clients that a ServicePort remembers. Further clients get random endpoints.
 	mostClients = 4096
 )
 
@@ -27,7 +27,7 @@ type target struct {
 	mu       sync.Mutex
 	pool     []plan.Endpoint
 	affinity time.Duration
-	// clients holds the clients with session affinity. A client whose endpoint is gone gets another endpoint.
+	// clients holds the clients with session affinity. A client gets another endpoint if its endpoint no longer exists.
 	clients map[netip.Addr]choice
 }
 
@@ -42,7 +42,7 @@ func newTarget(b backing, logger *slog.Logger) *target {
 	return t
 }
 
-// update takes the endpoints of a newer plan.
+// update replaces the endpoints with the endpoints of a newer plan.
 func (t *target) update(b backing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Addr
 	return endpoint, true
 }
 
-// random returns a random endpoint that was not tried yet.
+// random returns a random endpoint that the relay has not tried yet.
 func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	left := t.pool
 	if len(tried) > 0 {
@@ -82,7 +82,7 @@ func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	return left[rand.IntN(len(left))].Addr, true
 }
 
-// remember records a client's endpoint until the affinity timeout, which starts now.
+// remember records a client's endpoint and restarts the affinity timeout.
 func (t *target) remember(who netip.Addr, endpoint netip.AddrPort, now time.Time) {
 	if t.affinity == 0 {
 		return
@@ -104,7 +104,7 @@ func (t *target) forget(which func(choice) bool) {
 	}
 }
 
-// has relies on pools being sorted.
+// has reports whether the pool, which is sorted, contains the endpoint.
 func (t *target) has(endpoint netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(t.pool, endpoint,
 		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })

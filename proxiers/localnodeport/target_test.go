@@ -15,7 +15,7 @@ import (
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// backingOf returns the backing of a Service with these endpoints, which must be sorted.
+// backingOf returns the backing of a Service with these endpoints. The endpoints must be sorted.
 func backingOf(affinity time.Duration, endpoints ...string) backing {
 	b := backing{svc: &plan.ServicePort{Affinity: affinity}}
 	for _, e := range endpoints {
@@ -133,7 +133,7 @@ func TestAffinityMovesOffAFailedEndpoint(t *testing.T) {
 }
 
 func TestAffinityEndsWithItsEndpoint(t *testing.T) {
-	for range 20 { // a random choice may be right by chance
+	for range 20 { // a random choice may match once by chance
 		tg := testTarget(backingOf(time.Hour, four...))
 		mine := pick(t, tg, "127.0.0.1")
 		others := slices.DeleteFunc(slices.Clone(four), func(e string) bool { return e == mine })

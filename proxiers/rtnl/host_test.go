@@ -23,7 +23,8 @@ type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }
 
-// newHost moves the test's goroutine into a new network namespace, which ends with the test's thread.
+// newHost moves the test's goroutine into a new network namespace. The kernel removes the namespace when the test's
+// thread ends.
 func newHost(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -46,7 +47,7 @@ func TestHost(t *testing.T) {
 	newHost(t)
 	kinds := make(chan uint16, 1000)
 	lost, changed := make(chan struct{}, 1000), make(chan struct{}, 1000)
-	var held sync.Mutex // keeps the Watcher from reading
+	var held sync.Mutex // the test holds this mutex to keep the Watcher from reading
 	w := New(Options{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Topics: Links | Addresses | Routes | Rules | Settings, Kernel: tinyHost{},

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ParseRoute returns the destination and the routing protocol in a notice about a route, which consists of struct rtmsg
-// and attributes. ParseRoute returns false for a cache entry.
+// ParseRoute returns the destination and the routing protocol of a route from a notice. The notice consists of struct
+// rtmsg and attributes. ParseRoute returns false for an entry of the routing cache.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

@@ -1,8 +1,9 @@
-// Package rtnl watches changes of the host's network by the kernel's rtnetlink notices: links, addresses, routes, rules
-// and settings.
+// Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
+// announces these changes in rtnetlink notices.
 //
 // Notices may get lost: the kernel drops notices if the socket's buffer is full, and a socket may fail. After a loss,
-// anything may have changed. A Watcher then reports the loss, reopens a failed socket, and continues.
+// any link, address, route, rule or setting may have changed. A Watcher then reports the loss, reopens a failed socket,
+// and continues.
 package rtnl
 
 import (
@@ -23,7 +24,7 @@ import (
 const Settle = 50 * time.Millisecond
 
 // The pause before a socket is reopened doubles from minPause to maxPause. Lost notices may cause a full sync, so a
-// socket that fails each time must not cause a full sync every second.
+// socket that keeps failing must not cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -32,7 +33,7 @@ const (
 // Topic is a set of kinds of notices. Topics can be combined.
 type Topic uint
 
-// The topics.
+// These are the topics.
 const (
 	Links Topic = 1 << iota
 	Addresses
@@ -51,20 +52,20 @@ var groups = map[Topic][]uint{
 	Settings:  {unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
 }
 
-// Kernel opens sockets.
+// Kernel opens sockets that receive notices.
 type Kernel interface {
 	Subscribe(groups ...uint) (Socket, error)
 }
 
 // Socket receives notices from the kernel.
 type Socket interface {
-	// Receive waits for notices. The error unix.ENOBUFS means that some notices were lost; the socket still works.
+	// Receive waits for notices. The error unix.ENOBUFS means that some notices were lost, but the socket still works.
 	Receive() ([]syscall.NetlinkMessage, error)
 	// Close makes Receive return.
 	Close()
 }
 
-// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another.
+// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another goroutine.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
@@ -72,16 +73,16 @@ type Options struct {
 	Kernel Kernel
 	// Note processes a notice and reports whether the notice matters.
 	Note func(*syscall.NetlinkMessage) bool
-	// Lost is called when notices were lost, so that anything may have changed. Lost may be nil.
+	// The Watcher calls Lost when notices were lost. Lost may be nil.
 	Lost func()
-	// Changed is called once after all relevant notices within Settle, and after Lost. Changed may be nil.
+	// The Watcher calls Changed once for all relevant notices within Settle, and after Lost. Changed may be nil.
 	Changed func()
 }
 
-// Watcher receives and passes on the notices of the topics in Options.
+// Watcher receives the notices of the topics in Options and calls the functions in Options.
 type Watcher struct {
 	opts   Options
-	socket Socket // opened but not yet in use
+	socket Socket // open but not yet in use
 	lost   bool   // notices were lost before the socket was opened
 }
 
@@ -93,8 +94,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the network namespace of the calling thread, so that Run misses no event from now on. Run
-// opens later sockets itself.
+// Open opens the socket in the network namespace of the calling thread, so that Run misses no later event. If a socket
+// fails, Run opens the next socket itself.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil
@@ -113,7 +114,7 @@ func (w *Watcher) Open() error {
 	return nil
 }
 
-// Close closes the socket of a Watcher that does not run.
+// Close closes the socket of a Watcher that is not running.
 func (w *Watcher) Close() {
 	if w.socket != nil {
 		w.socket.Close()
@@ -145,7 +146,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.Close()
 }
 
-// follow reads from the socket until it fails or ctx ends.
+// follow reads from the socket until the socket fails or ctx ends.
 func (w *Watcher) follow(ctx context.Context) error {
 	matters, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup
@@ -198,7 +199,7 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 	}
 }
 
-// take passes notices on and reports whether one of them matters.
+// take passes notices to Note and reports whether any notice matters.
 func (w *Watcher) take(messages []syscall.NetlinkMessage, lost bool) (matters bool) {
 	if lost && w.opts.Lost != nil {
 		w.opts.Lost()

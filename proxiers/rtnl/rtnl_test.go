@@ -53,7 +53,7 @@ func (k *fakeKernel) socket() *fakeSocket {
 	return k.sockets[len(k.sockets)-1]
 }
 
-// fakeSocket keeps failing after an error, except after an overrun.
+// fakeSocket is a Socket that keeps failing after an error, except after an overrun.
 type fakeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -90,7 +90,7 @@ type bench struct {
 	changed []time.Duration
 }
 
-// run runs a test with a Watcher that considers only notices of links relevant.
+// run runs a test with a Watcher whose Note considers only link notices relevant.
 func run(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,11 +120,11 @@ func run(t *testing.T, test func(b *bench)) {
 		synctest.Wait()
 		test(b)
 		cancel()
-		running.Wait() // the bubble requires that all goroutines end
+		running.Wait() // synctest requires that all goroutines end
 	})
 }
 
-// send makes the socket receive messages or fail, and waits until the Watcher has processed them.
+// send makes the socket receive a message or fail, and waits until the Watcher has processed the message or error.
 func (b *bench) send(what any) {
 	b.Helper()
 	if kind, ok := what.(uint16); ok {
@@ -197,7 +197,8 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	})
 }
 
-// While the kernel refuses to open a socket, nothing is reported as changed. Afterwards one report covers all changes.
+// While the kernel refuses to open a socket, the Watcher does not call Changed. After the socket is open again, the
+// Watcher calls Changed once.
 func TestRefusedSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		b.kernel.refuse(true)
@@ -216,7 +217,7 @@ func TestRefusedSocket(t *testing.T) {
 	})
 }
 
-// A socket that can be opened but not read causes one report in half a minute, not one a second.
+// A socket that can be opened but not read causes one call of Lost in half a minute, not one call a second.
 func TestSocketThatFailsEachTime(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
@@ -233,7 +234,7 @@ func TestSocketThatFailsEachTime(t *testing.T) {
 	})
 }
 
-// A panic of a callback makes Run panic in its caller's goroutine. The next Run reports that notices were lost.
+// If a callback panics, Run panics in its caller's goroutine. The next Run reports that notices were lost.
 func TestAPanicOfACallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// settle is the delay between an event and a check of the routes: a link that goes down sends several events, and a
-	// plan with another uplink may follow.
+	// settle is the delay between an event and a check of the routes. When a link goes down, the kernel sends several
+	// events, and a plan with another uplink may follow.
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks of all routes.
 	pause = time.Second
@@ -25,7 +25,8 @@ const (
 )
 
 // watch subscribes to changes of the needed routes, and to the removal of Edgeway's routes. Linux sends no notice if an
-// IPv4 route disappears with its link, and may send only one if routes disappear with their source address.
+// IPv4 route disappears with its link. When several routes disappear with their source address, Linux may send only one
+// notice.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil
@@ -39,7 +40,8 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// note schedules a check of the routes if a notice is relevant. note returns false, because look collects the events.
+// note schedules a check of the routes if a notice is relevant. note returns false, because look already collects the
+// events.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -67,7 +69,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	return false
 }
 
-// look schedules a check of all routes. lost is a route that was removed, or the zero Prefix.
+// look schedules a check of all routes. lost is the destination of a removed route, or the zero Prefix.
 func (f *follower) look(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {
@@ -99,7 +101,7 @@ func (f *follower) touches(to netip.Prefix) bool {
 	return f.places.touches(to)
 }
 
-// isSource reports whether a message is about an address that Edgeway's routes use as their source.
+// isSource reports whether a message is about a source address of Edgeway's routes.
 func (f *follower) isSource(message []byte) bool {
 	if len(message) < unix.SizeofIfAddrmsg {
 		return false
@@ -111,7 +113,7 @@ func (f *follower) isSource(message []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range attrs {
-		// For an IPv4 address with a peer, IFA_LOCAL is the host's end. IPv6 has only IFA_ADDRESS.
+		// For an IPv4 address with a peer, IFA_LOCAL is the host's address. IPv6 has only IFA_ADDRESS.
 		addr, ok := netip.AddrFromSlice(a.Value)
 		if ok && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS) &&
 			slices.ContainsFunc(f.uplinks, func(u plan.Uplink) bool { return u.Addr == addr }) {
@@ -121,7 +123,7 @@ func (f *follower) isSource(message []byte) bool {
 	return false
 }
 
-// wentDown reports whether a message announces that a link with some of Edgeway's routes is down.
+// wentDown reports whether a message announces that a link of Edgeway's routes is down.
 func (f *follower) wentDown(message []byte) bool {
 	if len(message) < unix.SizeofIfInfomsg {
 		return false

@@ -13,15 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Protocol is the routing protocol number of the routes, which no other known program uses. The packages name this
-// number in /etc/iproute2/rt_protos.d.
+// Protocol is the routing protocol number of Edgeway's routes. No other known program uses this number. Edgeway's
+// packages define a name for this number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than the metric of any route that is meant to be used. Of two routes to the same destination the
-// kernel uses the route with the lower metric.
+// metric is higher than the metric of other programs' routes. Of two routes to the same destination, the kernel uses
+// the route with the lower metric.
 const metric = 1_000_000
 
-// attempts is the number of attempts to list routes while the kernel's tables change.
+// attempts is the number of attempts to list routes while other programs change routing tables.
 const attempts = 5
 
 // kernel accesses the routing tables through a socket that stays open.
@@ -50,7 +50,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes with Edgeway's protocol number in all tables.
+// own returns the routes with Edgeway's protocol number in all routing tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -63,7 +63,7 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// others returns the relevant routes of the main table that are not Edgeway's.
+// others returns the relevant routes of other programs in the main routing table.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
@@ -73,7 +73,7 @@ func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*t
 	return newTable(found), nil
 }
 
-// list filters while it reads, because a router may have a million routes.
+// list filters the routes while it reads them, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {
@@ -99,12 +99,12 @@ func (k *kernel) list(family plan.Family, mask uint64,
 	return out, nil
 }
 
-// finds asks the kernel for the route to a destination, and reports whether there is a route that is not Edgeway's and
-// that covers the whole destination.
+// finds asks the kernel for the route to a destination, and reports whether another program's route covers the whole
+// destination.
 func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	at := to.Addr()
 	if !to.IsSingleIP() {
-		at = at.Next() // the first address of a network may mean the whole network
+		at = at.Next() // the first address of a network may stand for the whole network
 	}
 	found, err := k.RouteGetWithOptions(at.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
@@ -120,7 +120,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route, or replaces Edgeway's route to the same destination. put does not touch another program's route
+// put adds a route, or replaces Edgeway's route to the same destination. put does not replace another program's route
 // with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
@@ -135,14 +135,14 @@ func (k *kernel) put(r route, replace bool) error {
 
 // remove deletes a route, and succeeds if the route is already gone.
 func (k *kernel) remove(r netlink.Route) error {
-	r.Flags = 0 // the flags of a route on a link that is down must not be written
+	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("removal of the route to %s: %w", r.Dst, err)
 	}
 	return nil
 }
 
-// netlink returns the route in the form of the netlink library.
+// netlink converts the route to the type of the netlink library.
 func (r route) netlink() *netlink.Route {
 	out := &netlink.Route{
 		Dst: &net.IPNet{IP: r.to.Addr().AsSlice(), Mask: net.CIDRMask(r.to.Bits(), r.to.Addr().BitLen())},

@@ -17,7 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a new network namespace, which ends with the test's thread, and a follower in it that runs like in the daemon.
+// lab is a new network namespace with a follower that runs as in the daemon. The kernel removes the namespace when the
+// test's thread ends.
 type lab struct {
 	*testing.T
 	proxiers.Proxier
@@ -31,7 +32,7 @@ type lab struct {
 const patience = 30 * time.Second
 
 // twoLinks creates the host's two links: v0 with the uplink addresses of the plan, and w0. The links have no link-local
-// addresses, whose routes would appear only after duplicate address detection.
+// addresses, because the routes of link-local addresses appear only after duplicate address detection.
 var twoLinks = []string{
 	"link set lo up",
 	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",
@@ -47,7 +48,7 @@ const ignoredTable = 77
 func newLab(t *testing.T, always bool, setup ...string) *lab {
 	t.Helper()
 	t.Parallel()           // the test mostly waits
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -55,7 +56,7 @@ func newLab(t *testing.T, always bool, setup ...string) *lab {
 	for _, s := range slices.Concat(twoLinks, setup) {
 		l.ip(s)
 	}
-	// Linux 6.18 adds the local route of an IPv6 address later, in a worker.
+	// Linux 6.18 adds the local route of an IPv6 address asynchronously.
 	for _, a := range []string{"2001:db8:2::10", "2001:db8:51::10"} {
 		for deadline := time.Now().Add(patience); !strings.Contains(l.ip("-6 route show table local"), "local "+a+" "); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -84,7 +85,7 @@ func (l *lab) env() proxiers.Env {
 	}
 }
 
-// ip runs ip(8) in the lab, because the child process starts in the namespace of this thread.
+// ip runs ip(8). The child process inherits the network namespace of the test's thread.
 func (l *lab) ip(args string) string {
 	l.Helper()
 	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
@@ -120,7 +121,7 @@ func (l *lab) routes() []string {
 	return out
 }
 
-// settled does the work that is due until Edgeway's routes equal want.
+// settled does deferred work until Edgeway's routes equal want.
 func (l *lab) settled(want ...string) {
 	l.Helper()
 	deadline := time.After(patience)
@@ -131,14 +132,14 @@ func (l *lab) settled(want ...string) {
 	}
 }
 
-// rest does the work that is due for longer than the follower waits after an event.
+// rest does deferred work until the follower must have handled all events.
 func (l *lab) rest() {
 	l.Helper()
 	for over := time.After(pause + 5*settle); l.work(over); {
 	}
 }
 
-// work waits until work is due and does it, like the daemon's pipeline. work returns false if over fires first.
+// work waits for deferred work and does the work, like the daemon's pipeline. work returns false if over fires first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Tender)
@@ -161,7 +162,7 @@ func (l *lab) work(over <-chan time.Time) bool {
 	return true
 }
 
-// Edgeway's routes to the ranges and to the two external IPs of testPlan.
+// These are Edgeway's routes to the ranges and to the two external IPs of testPlan.
 const (
 	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
 	external4 = "203.0.113.7 dev v0 src 192.0.2.10"

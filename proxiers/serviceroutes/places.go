@@ -11,16 +11,16 @@ import (
 // places holds the destinations of a plan: the ranges of ClusterIPs, and each frontend address outside these ranges.
 type places struct {
 	ranges []netip.Prefix
-	// uses counts the frontends of each single address; singles holds the keys of uses, sorted.
+	// uses counts the frontends of each single address. singles holds the keys of uses, sorted.
 	uses    map[netip.Addr]int
 	singles []netip.Addr
-	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, no address is added, so that
+	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, use adds no address, so that
 	// uses stays correct for the recorded addresses.
 	left int
 }
 
 // maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more addresses can
-// configure their range.
+// configure a range.
 const maxSingles = 20_000
 
 func newPlaces(p *plan.Plan) *places {
@@ -45,7 +45,7 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 			gone = append(gone, a)
 		}
 	}
-	// Additions come first, so that an address that stays is not removed in between.
+	// move adds addresses first, so that an address that both plans use is not removed temporarily.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.use(a) {
@@ -77,7 +77,7 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use counts one more frontend at an address, and reports whether it is the first.
+// use increments the number of frontends at an address, and reports whether the frontend is the first.
 func (p *places) use(a netip.Addr) (first bool) {
 	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
 		p.left++
@@ -87,7 +87,8 @@ func (p *places) use(a netip.Addr) (first bool) {
 	return p.uses[a] == 1
 }
 
-// release counts one frontend less at an address, and reports whether it was the last. Omitted addresses do not count.
+// release decrements the number of frontends at an address, and reports whether the frontend was the last. release
+// ignores addresses that use did not add.
 func (p *places) release(a netip.Addr) (last bool) {
 	switch p.uses[a] {
 	case 0:
@@ -111,7 +112,7 @@ func (p *places) of(family plan.Family) []netip.Prefix {
 	return out
 }
 
-// touches reports whether a route to this prefix can cover a destination or a part of one.
+// touches reports whether a prefix overlaps a destination.
 func (p *places) touches(to netip.Prefix) bool {
 	if slices.ContainsFunc(p.ranges, to.Overlaps) {
 		return true

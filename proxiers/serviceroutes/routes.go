@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// route is one of Edgeway's routes: to a destination, by the link with this index, and from an address of the host.
+// route is a route of Edgeway with a destination, a source address, and the index of a link.
 type route struct {
 	to   netip.Prefix
 	from netip.Addr
 	link int
 }
 
-// refresh brings Edgeway's routes in the kernel to the wanted state, whatever their current state.
+// refresh reads Edgeway's routes from the kernel and changes them to the wanted state.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
 	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // later events need another check
@@ -60,7 +60,7 @@ func (f *follower) refresh(ctx context.Context) error {
 	return nil
 }
 
-// warn logs once that some addresses get no route, because there are more addresses than maxSingles.
+// warn logs once that some addresses get no route, because the plan has more addresses than maxSingles.
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
@@ -90,7 +90,8 @@ func compare(own []netlink.Route,
 	return have, changed, extra
 }
 
-// step updates the routes after a change of frontends. step reads and writes only the added and removed addresses.
+// step updates the routes after a change of frontends. step reads and writes only the routes of the added and removed
+// addresses.
 func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	f.mu.Lock()
 	fresh, gone := f.places.move(change)
@@ -118,7 +119,7 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 			continue
 		}
 		f.mu.Lock()
-		delete(f.have, r.to) // before the removal, so that its notice does not count as drift
+		delete(f.have, r.to) // before the removal, whose notice must not count as drift
 		f.mu.Unlock()
 		if err := f.kernel.remove(*r.netlink()); err != nil {
 			return err
@@ -149,8 +150,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted returns the routes that should exist. A family without a link that is up has no routes, because the next plan
-// has another uplink.
+// wanted returns the routes that should exist. wanted returns no routes for a family whose uplink is down, because the
+// next plan has another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -172,9 +173,9 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed returns the destinations to which no other program's route leads, and with always also all ranges. The main
-// table shows whether there would be a route without Edgeway's. If the main table has no route, another table of the
-// host may have a route, which the kernel's route lookup shows.
+// needed returns the destinations to which no other program has a route. With always, needed also returns all ranges.
+// The main routing table shows whether a route exists apart from Edgeway's routes. If the main table has no route, the
+// kernel's route lookup shows whether another routing table has a route.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {
@@ -203,7 +204,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 	return out, nil
 }
 
-// linksAreUp reports whether all uplinks are up, so that the removed routes could still exist.
+// linksAreUp reports whether all uplinks are up. If a link is down, the kernel itself may have removed the routes.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
 		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {

@@ -1,14 +1,15 @@
 // Package serviceroutes maintains routes to the addresses of Services on hosts that have no such routes.
 //
-// The kernel looks up a route before it translates a packet: on a host without a default route it returns "network is
-// unreachable" for each connection that the host itself opens to a ClusterIP, and no packet ever reaches the backend's
-// rules (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter,
-// because the kernel translates the packet, and looks up the route again, before the packet leaves.
+// The kernel looks up a route before it translates a packet. On a host without a default route, connecting to a
+// ClusterIP therefore fails with "network is unreachable", and no packet reaches the backend's rules
+// (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter, because
+// the kernel translates the packet, and looks up the route again, before the packet leaves.
 //
-// The routes are in the main table, and have their own routing protocol number, by which Edgeway finds them again, and
-// a metric so high that any other route to the same destination takes precedence. The routes lead to an interface that
-// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject), TCP would announce
-// segments of 65,495 bytes, and a forwarded packet that no rule translates would loop until its hop limit is used up.
+// The routes are in the main routing table. Edgeway recognizes its routes by their routing protocol number. Their
+// metric is so high that any other route to the same destination takes precedence. The routes lead to an interface that
+// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject). TCP would announce
+// segments of 65,495 bytes on lo. A forwarded packet that no rule translates would loop on lo until its hop limit is
+// used up.
 package serviceroutes
 
 import (
@@ -27,9 +28,10 @@ import (
 const Name = "serviceroutes"
 
 // Component describes the follower. The follower maintains routes to the ranges and addresses of Services for which the
-// kernel has no route, and with always to all ranges. The follower adds no route to other addresses that have a route,
-// because the existing route may serve more than Services. Changes in the tables in ignored, numbers below 256, are not
-// events: backends maintain those tables, and the host's own packets never use them.
+// kernel has no route. With always, the follower maintains routes to all ranges. The follower adds no route to other
+// addresses that have a route, because the existing route may serve other destinations too. ignored holds the numbers
+// (below 256) of routing tables whose changes the follower ignores. Backends maintain these tables, and the host's own
+// packets never use the tables.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -50,21 +52,21 @@ type follower struct {
 	always  bool
 	ignored []int
 	kernel  *kernel
-	// warned reports whether the omitted addresses that places.left counts were logged.
+	// warned is set if warn has logged that addresses are left out.
 	warned bool
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end stops the watcher, and is nil before watch.
+	// end stops the watcher. end is nil until watch is called.
 	end context.CancelFunc
 
 	mu      sync.Mutex
 	uplinks []plan.Uplink
 	places  *places
-	// have holds the wanted routes that the kernel has.
+	// have holds the wanted routes that exist in the kernel.
 	have map[netip.Prefix]route
-	// looked is the time of the last check of all routes, and due the time of the next check. lost is a route that was
-	// removed.
+	// looked is the time of the last check of all routes, and due is the time of the next check. lost is the
+	// destination of a removed route.
 	looked, due time.Time
 	lost        netip.Prefix
 }
@@ -102,8 +104,8 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Tend checks all routes after an event that may matter. If a route of Edgeway was removed while its interface stayed
-// up, Tend reports drift.
+// Tend checks all routes after a relevant event. If a route of Edgeway was removed while its interface stayed up, Tend
+// reports drift.
 func (f *follower) Tend(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.lost
@@ -132,7 +134,7 @@ func (f *follower) Close() error {
 	return nil
 }
 
-// cleanup removes the routes that any version left.
+// cleanup removes the routes of all versions of Edgeway.
 func cleanup(ctx context.Context, env proxiers.Env) error {
 	kernel, err := openKernel()
 	if err != nil {

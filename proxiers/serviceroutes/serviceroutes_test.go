@@ -58,7 +58,8 @@ func openTestKernel(l *lab) *kernel {
 	return k
 }
 
-// Any other route to a destination replaces Edgeway's, whenever it appears. A route that rejects does not count.
+// When another route to a destination appears, the follower removes Edgeway's route. Routes that reject packets do not
+// count.
 func TestRoutesOfOthersGoFirst(t *testing.T) {
 	l := newLab(t, false, "route add 10.96.0.0/24 via 192.0.2.1", "route add unreachable 203.0.112.0/22")
 	l.apply(testPlan(), true)
@@ -76,7 +77,7 @@ func TestRoutesOfOthersGoFirst(t *testing.T) {
 		{"-6 route add fd00::/16 dev w0", []string{external4, external6}},
 		{"route add 203.0.113.7 via 198.51.100.1", []string{external6}},
 		{"route del 203.0.113.7", []string{external4, external6}},
-		// A routing rule leads to another table, like that of a VPN.
+		// A routing rule selects another routing table, as for a VPN.
 		{"route add default via 198.51.100.1 table 100", []string{external4, external6}},
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},
@@ -105,8 +106,8 @@ func TestAlwaysIsBesideADefaultRoute(t *testing.T) {
 	l.settled(range4, "203.0.113.9 dev v0 src 192.0.2.10", range6)
 }
 
-// A partial sync adds and removes only the routes that changed. An address that two ServicePorts share stays while one
-// of them has it.
+// A partial sync adds and removes only the routes that changed. The route to an address that two ServicePorts share
+// stays until the last of these ServicePorts is removed.
 func TestRoutesFollowThePlan(t *testing.T) {
 	for name, full := range map[string]bool{"partial": false, "full": true} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +142,8 @@ func TestRoutesFollowThePlan(t *testing.T) {
 	}
 }
 
-// A route that another program removes comes back and counts as drift. The loss of a link or source is no drift.
+// The follower restores a route that another program removed, and reports drift. The loss of a link or of a source
+// address is not drift.
 func TestLostRoutesComeBack(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -154,7 +156,7 @@ func TestLostRoutesComeBack(t *testing.T) {
 		}
 	}
 	l.ip("addr del 192.0.2.10/24 dev v0")
-	l.ip("addr add 192.0.2.10/24 dev v0") // before the follower has noticed
+	l.ip("addr add 192.0.2.10/24 dev v0") // before the follower processes the removal
 	l.settled(allOfThem...)
 	l.rest()
 	l.drifts = 0
@@ -166,11 +168,12 @@ func TestLostRoutesComeBack(t *testing.T) {
 	}
 	l.ip("link set v0 up")
 	l.ip("addr add 2001:db8:2::10/64 dev v0 nodad")
-	l.apply(testPlan(), true) // like the daemon after a change of addresses
+	l.apply(testPlan(), true) // as the daemon does after a change of addresses
 	l.settled(allOfThem...)
 }
 
-// Routes of an earlier process are kept if they are wanted and otherwise removed. Routes of other programs stay.
+// The follower keeps the wanted routes of an earlier process, removes its other routes, and keeps the routes of other
+// programs.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
@@ -184,7 +187,7 @@ func TestRestartAndCleanup(t *testing.T) {
 	if got := l.routes(); !slices.Equal(got, allOfThem) {
 		t.Errorf("after Close there is %q", got)
 	}
-	for range 2 { // twice, because having nothing to remove is not an error
+	for range 2 { // the second cleanup has nothing to remove, which is not an error
 		if err := Component(false, nil).Cleanup(t.Context(), l.env()); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +211,8 @@ func (l *lab) foreign() string {
 	return out.String()
 }
 
-// With 10,000 addresses outside the ranges, a change costs only what changed, and the list of routes is not read.
+// With 10,000 addresses outside the ranges, a change does not list routes, and its cost depends only on the number of
+// changed addresses.
 func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort
@@ -280,7 +284,7 @@ func TestRoutesOfTheBackendAreNoEvents(t *testing.T) {
 	}
 }
 
-// Addresses beyond the limit are omitted, and the recorded addresses stay correct.
+// places omits addresses beyond the limit, and the recorded addresses stay correct.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {
@@ -311,7 +315,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 }
 
-// The packages give the routing protocol number a name.
+// The packages define a name for the routing protocol number.
 func TestProtocolHasItsName(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rt_protos.conf")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table holds routes for lookups with the kernel's rules: the longest prefix wins, then the lowest metric among routes
+// table holds routes and looks them up as the kernel does: the longest prefix wins, then the lowest metric among routes
 // to the same destination.
 type table struct {
 	best map[netip.Prefix]choice
@@ -41,7 +41,7 @@ func newTable(routes []netlink.Route) *table {
 	return t
 }
 
-// leads reports whether the table has a route to the whole destination, not only to a part of the destination.
+// leads reports whether the table has a route that covers the whole destination.
 func (t *table) leads(to netip.Prefix) bool {
 	for _, bits := range t.bits {
 		if bits > to.Bits() {
@@ -55,5 +55,6 @@ func (t *table) leads(to netip.Prefix) bool {
 	return false
 }
 
-// leads reports whether a route forwards. Other routes reject (unreachable, blackhole, prohibit) or skip (throw).
+// leads reports whether a route forwards packets. Other routes reject packets (unreachable, blackhole, prohibit) or end
+// the lookup in the table (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }

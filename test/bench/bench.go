@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// endpoints is the number of endpoints of each Service. Endpoints that a change adds have higher numbers.
+	// endpoints is the number of endpoints of each Service. The endpoints that a change adds have higher numbers.
 	endpoints = 5
 	// fewServices is the number of Services on a small edge host.
 	fewServices = 3
@@ -29,10 +29,10 @@ type bench struct {
 	dir               string
 	lab               *lab
 	cluster           *cluster.Cluster
-	ours, peer, floor *program // peer and floor are nil unless they are measured; floor runs only during changes
+	ours, peer, floor *program // peer and floor are nil unless the run measures them; floor runs only during changes
 	results           results
-	size              int // Services that exist
-	changed           int // changes made so far
+	size              int // number of existing Services
+	changed           int // number of changes so far
 }
 
 func newBench(ctx context.Context, opts options) (*bench, error) {
@@ -102,7 +102,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	return p, err
 }
 
-// programs returns the programs that are measured at the current number of Services.
+// programs returns the programs that the run measures at the current number of Services.
 func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
@@ -114,7 +114,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all runs the measures at each number of Services in ascending order, on the same API server.
+// all takes the measures at each number of Services, in ascending order, on the same API server.
 func (b *bench) all(ctx context.Context) error {
 	if err := b.grow(ctx, fewServices); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// grow adds Services while the programs are stopped.
+// grow stops the programs and adds Services.
 func (b *bench) grow(ctx context.Context, size int) error {
 	for _, p := range b.programs() {
 		if err := p.stop(); err != nil {
@@ -177,7 +177,7 @@ func (b *bench) turns(
 	return b.turn(ctx, nil)
 }
 
-// turn freezes all programs except p, and waits until p has processed the changes that it missed.
+// turn freezes all programs except p, and waits until p has processed the changes that p missed.
 func (b *bench) turn(ctx context.Context, p *program) error {
 	for _, other := range b.programs() {
 		if err := other.cg.Freeze(other != p); err != nil {
@@ -190,7 +190,8 @@ func (b *bench) turn(ctx context.Context, p *program) error {
 	return p.cg.Settle(ctx, time.Second)
 }
 
-// measured records the duration that do returns, and the CPU time that the program uses until it is idle again.
+// measured records the duration that do returns, and the CPU time that the program uses until the program is idle
+// again.
 func (b *bench) measured(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {

@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every measure has a row in the table. A cell ends with the last program that was measured.
+// Every measure has a row in the table. A cell omits trailing programs that were not measured.
 func TestOutput(t *testing.T) {
 	r := results{kit.Figures{}}
 	for i, m := range measures() {
@@ -72,7 +72,7 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// Attempts to connect take a small part of the measured time, even in a long measurement or on a slow machine.
+// Attempts to connect use only a small part of the measured time, even in a long measurement or on a slow machine.
 func TestPause(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct{ all, try, want time.Duration }{
@@ -103,7 +103,7 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// A client learns which endpoint answered. After a reset, a host still reaches the endpoints and has no rules.
+// A client receives the address of the endpoint. After a reset, a host still reaches the endpoints and has no rules.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)
 	addr := cluster.EndpointAddr(7, 3)
@@ -150,7 +150,8 @@ func TestProgramsAreCountedAndFrozen(t *testing.T) {
 	}
 }
 
-// The plain names of the iptables programs run the requested variant, whichever variant is this machine's default.
+// The plain names of the iptables programs run the requested variant, even if the machine's default is the other
+// variant.
 func TestVariants(t *testing.T) {
 	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
 		t.Run(variant, func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// Edgeway runs with the timer slack that its unit sets.
+// The bench runs Edgeway with the timer slack that Edgeway's unit sets.
 func TestTimerSlackIsTheUnits(t *testing.T) {
 	unit, err := os.ReadFile("../../units/edgeway.service")
 	if err != nil {

@@ -39,7 +39,7 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 }
 
 // newService adds a Service and its slice, and removes both afterwards. The measured time begins when the slice is
-// written, because the API server writes a Service more slowly the more Services exist.
+// written, because the API server writes a Service more slowly if more Services exist.
 func (b *bench) newService(ctx context.Context, p *program) error {
 	b.changed++
 	i := b.size + b.changed // never reuse a ClusterIP, because conntrack remembers freed addresses
@@ -69,7 +69,7 @@ func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	return slice, g
 }
 
-// after runs write and returns the time until all goals have been reached.
+// after calls write and returns the time until the host has reached all goals.
 func (p *program) after(ctx context.Context, goals []goal, write func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -90,8 +90,8 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 }
 
 // connections measures new connections to Services. The programs take turns in short blocks, so that a disturbance
-// affects all programs. The order is reversed after each block, because a program finds the caches of the previous
-// program.
+// affects all programs. The order reverses after each block, because the previous program determines the contents of
+// the CPU caches.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

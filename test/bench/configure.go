@@ -15,7 +15,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// Names of the programs in the figures. options.peer returns the full name of the peer.
+// These are the names of the programs in the figures. options.peer returns the full name of the peer.
 const (
 	oursName = "edgeway"
 	peerName = "peer"
@@ -59,8 +59,8 @@ socket = %q
 `, b.cluster.Kubeconfig(cluster.Edgeway), p.file(stateDir), b.opts.mode.name, p.file("control.sock")))
 }
 
-// newKubeProxy configures kube-proxy to be as fast as possible, without a delay between syncs and with a Node. Without
-// a Node, kube-proxy waits for half a minute at each start.
+// newKubeProxy configures kube-proxy to be as fast as possible. There is no delay between syncs, and the Node exists,
+// because kube-proxy otherwise waits for half a minute at each start.
 func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
 	if err != nil {
@@ -96,8 +96,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables puts a directory first in PATH. In this directory, the plain names of the iptables programs are links
-// to the programs of a variant.
+// linkIPTables creates a directory in which the plain names of the iptables programs are links to a variant. The
+// directory is the first in PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -14,15 +14,15 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-// connect opens one connection and returns the address of the endpoint that answered. The caller's thread must be
-// inside the host's namespace. Plain system calls keep the Go runtime's poller out of the measured time.
+// connect opens one connection and returns the address of the endpoint that responded. The caller's thread must be in
+// the host's namespace. Plain system calls keep the Go runtime's poller out of the measured time.
 func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	fd, err := open(to, timeout)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer unix.Close(fd)
-	// The connection is established, so only its answer can be late.
+	// The connection is established, so only the response can be late.
 	if err := wait(fd, unix.POLLIN, time.Second); err != nil {
 		return netip.Addr{}, err
 	}
@@ -93,7 +93,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection to a Service that must succeed. If endpoint is valid, this endpoint must answer.
+// goal is a connection to a Service that must succeed. If endpoint is valid, the connection must reach this endpoint.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -101,11 +101,11 @@ type goal struct {
 
 func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
 
-// attempts is the maximum number of connections in one attempt to reach a goal. A Service picks one of its five
-// endpoints at random, so 8 connections miss a new endpoint once in six attempts.
+// attempts is the maximum number of connections in one attempt to reach a goal. Each connection reaches one of five
+// endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
 const attempts = 8
 
-// reach tries the goals in order until each has been reached, and returns the time at which it reached the last goal.
+// reach tries each goal in order until the goal is reached, and returns the time at which the last goal was reached.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	began, reached := time.Now(), 0 // began is the time of the first attempt at the current goal
 	var last error
@@ -128,8 +128,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause returns the time to wait between two attempts, which take CPU time from the program. The pause is 1/200 of the
-// time that has passed, or up to 1/20 on a slow machine, where an attempt itself takes long.
+// pause returns the time to wait between two attempts, because attempts take CPU time from the program. The pause is
+// 1/200 of the elapsed time, or up to 1/20 on a slow machine, where an attempt takes long.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }
@@ -160,7 +160,7 @@ func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 			}
 			_ = unix.Close(fd)
 		}
-		// An answer shows that the endpoints have accepted all earlier connections and that their queue is empty.
+		// A response shows that the endpoints have accepted all earlier connections and that the accept queue is empty.
 		_, err := connect(targets[0], time.Second)
 		return err
 	})

@@ -45,7 +45,7 @@ func (r results) draw(opts options) string {
 	return plot.SVG(fmt.Sprintf("Mode %s: medians by number of Services", opts.mode.name), panels)
 }
 
-// has reports whether there are figures for a program.
+// has reports whether the results contain figures of a program.
 func (r results) has(program string) bool {
 	for k := range r.Figures {
 		if k.Program == program {

@@ -43,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor wraps a measure that the programs take in turns, so that the program floor also runs and takes turns.
+// besideFloor wraps a measure so that floor also runs and takes turns with the other programs.
 func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

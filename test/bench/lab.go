@@ -30,14 +30,14 @@ type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
 	// patience limits the duration of one attempt to connect. The limit bounds the error of a measured time, because a
-	// packet that a rule drops is never answered.
+	// dropped packet never gets a response.
 	patience time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab creates the namespace of the endpoints. In this namespace, every address of 10.128.0.0/9 answers on
-// cluster.EndpointPort with its own four bytes.
+// newLab creates the namespace of the endpoints. In this namespace, every address of 10.128.0.0/9 serves
+// cluster.EndpointPort and sends its own four bytes to each client.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
@@ -93,7 +93,7 @@ func (l *lab) close() {
 	if l.endpoints != nil {
 		_ = l.endpoints.Close()
 	}
-	// The context of the run may have ended.
+	// The context of the run may be done already.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -102,7 +102,7 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve starts the server of all endpoints, which sends each client the address that the client connected to.
+// serve starts one server for all endpoints. The server sends to each client the address to which the client connected.
 func (l *lab) serve() error {
 	return cluster.InNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
@@ -126,7 +126,7 @@ func (l *lab) serve() error {
 	})
 }
 
-// get fetches a URL from inside the host.
+// get fetches a URL from the host's network namespace.
 func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives:  true,
@@ -146,8 +146,8 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows empties the connection tracking tables. For two minutes, an entry from an attempt without rules would
-// prevent the translation of a new connection from the same port. Entries of closed connections take memory.
+// forgetFlows empties the connection tracking tables. An entry of an attempt without rules would prevent the
+// translation of a new connection from the same port for two minutes. Entries of closed connections also use memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

@@ -85,9 +85,11 @@ func (o options) peer() string {
 	return "kube-proxy"
 }
 
-// run measures everything and writes the tables to out. If a measure fails, run still writes the earlier figures.
+// run measures everything and writes the tables to out. If a measure fails, run still writes the figures of the earlier
+// measures.
 func run(ctx context.Context, opts options, out io.Writer) error {
-	// On a single processor, the client would delay the answers of the endpoints, which this process also serves.
+	// This process is both the client and the endpoints. On a single processor, the client would delay the endpoints'
+	// responses.
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	b, err := newBench(ctx, opts)
 	if err != nil {

@@ -15,7 +15,7 @@ type mode struct {
 	// syncPeriod is the interval between kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// whole adds restarts, bursts, starts without the API server, and the program floor.
+	// whole adds restarts, bursts, starts without the API server, and measurements of floor.
 	whole bool
 }
 
@@ -57,8 +57,8 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// steps returns the measures in the order in which they run. Each measure leaves the rules and the running programs
-// that the next measure needs.
+// steps returns the measures in the order in which they run. Each measure keeps the rules and the running programs that
+// the next measure needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
 		return b.inTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.start(ctx, p, what) })
@@ -83,9 +83,10 @@ func (b *bench) steps() []step {
 	return all
 }
 
-// hasServers fails unless the program uses IPVS for every Service, because Edgeway's fallback also serves Services.
+// hasServers returns an error unless the program uses IPVS for every Service, because Edgeway's fallback also serves
+// Services.
 func (b *bench) hasServers(_ context.Context, p *program) error {
-	// /proc/net/ip_vs omits virtual servers if another network namespace also has some (Linux 6.1).
+	// /proc/net/ip_vs omits virtual servers if another network namespace also has virtual servers (Linux 6.1).
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()
 	if err != nil {
 		return fmt.Errorf("virtual servers of %s: %w", p.name, err)

@@ -28,7 +28,7 @@ type program struct {
 	cmd  *exec.Cmd // nil while the program is stopped
 }
 
-// Both programs serve this metric on their host, once for each address family that they have synced.
+// Both programs serve this metric on their host. The metric has one sample for each synced address family.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
@@ -51,7 +51,8 @@ func (p *program) start() (time.Time, error) {
 	return began, nil
 }
 
-// command returns a command that runs on the program's host. ip(8) mounts /sys of the host, then executes the command.
+// command returns a command that runs on the program's host. ip(8) mounts a /sys for the network namespace, then
+// executes the command.
 func (p *program) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, argv...)...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -66,7 +67,7 @@ func (p *program) run(argv ...string) error {
 	return nil
 }
 
-// stop stops the program if it is running, and waits until it has ended.
+// stop stops the program if the program is running, and waits until the program has exited.
 func (p *program) stop() error {
 	if p.cmd == nil {
 		return nil
@@ -102,7 +103,7 @@ func (p *program) resident() (float64, error) {
 }
 
 // waitSynced waits until the program's metrics report a sync of every family after began, and returns the latest
-// reported time. Nothing else shows the end of a restart that changes nothing.
+// reported time. A restart that changes nothing has no other visible end.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
@@ -117,7 +118,7 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 	}
 }
 
-// lastSync returns the latest sync time and the number of synced families, which is 0 if the program does not answer.
+// lastSync returns the latest sync time and the number of synced families, which is 0 if the program does not respond.
 func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {

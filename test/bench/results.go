@@ -10,7 +10,7 @@ import (
 
 type measure = kit.Measure
 
-// The measures. Times are in seconds, sizes in bytes.
+// These are the measures. Times are in seconds, and sizes are in bytes.
 const (
 	firstSync  measure = "first sync"
 	restart    measure = "restart, nothing changed"
@@ -53,7 +53,7 @@ func (r results) median(m measure, services int, program string) (float64, bool)
 	return r.Median(kit.Key{Measure: m, Services: services, Program: program})
 }
 
-// ratio divides Edgeway's median by that of another program, or returns false if either was not measured.
+// ratio divides Edgeway's median by another program's median, or returns false if one of the programs was not measured.
 func (r results) ratio(m measure, services int, other string) (float64, bool) {
 	return r.Ratio(kit.Key{Measure: m, Services: services, Program: oursName},
 		kit.Key{Measure: m, Services: services, Program: other})
@@ -82,7 +82,7 @@ func (r results) print(w io.Writer, opts options) {
 		for _, s := range sizes {
 			fmt.Fprintf(&row, " %s |", r.cell(m, s))
 		}
-		if strings.Trim(row.String(), " |") != "" { // a measure without figures is not taken in this mode
+		if strings.Trim(row.String(), " |") != "" { // this mode does not take measures without figures
 			_, unit := unit(m)
 			fmt.Fprintf(w, "| %s, %s |%s\n", m, unit, &row)
 		}

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "draw results/*.svg anew")
 // shown is a run in RESULTS.md: the name of its files in results, its mode, and the start of its table.
 type shown struct {
 	file, mode, table string
-	// plain is true for a run without a plot, whose panels would have one point each.
+	// plain is true for a run that has no plot, because each panel would have only one point.
 	plain bool
 }
 
@@ -33,7 +33,7 @@ var shownRuns = []shown{
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
 }
 
-// load returns the figures of a run and the options that draw them.
+// load returns the figures of a run and the options for its plot.
 func (s shown) load(t *testing.T) (results, options) {
 	t.Helper()
 	m, err := findMode(s.mode)
@@ -47,7 +47,7 @@ func (s shown) load(t *testing.T) (results, options) {
 	return results{f}, options{mode: m}
 }
 
-// The plots show the figures in the files beside them.
+// Each plot shows the figures of the JSON file in the same folder.
 func TestPlotsAreOfTheirFigures(t *testing.T) {
 	for _, run := range shownRuns {
 		if run.plain {
@@ -71,7 +71,7 @@ func TestPlotsAreOfTheirFigures(t *testing.T) {
 	}
 }
 
-// The tables of RESULTS.md contain all figures of the files.
+// The tables of RESULTS.md contain all figures of the JSON files.
 func TestTablesHaveTheFigures(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {
@@ -106,8 +106,8 @@ func cellsOf(line string) []string {
 	return all
 }
 
-// compareCell checks the figures of Edgeway, the peer and the floor in a cell, and returns their number. row has the
-// form "table: measure, unit".
+// compareCell compares a cell with the figures of Edgeway, the peer and the floor, and returns the number of figures in
+// the cell. row has the form "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
 	_, name, _ := strings.Cut(row, ": ")

@@ -46,14 +46,15 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 	})
 }
 
-// coldStarts measures Edgeway, and an earlier Edgeway, without the API server. kube-proxy has no saved state to use.
+// coldStarts measures starts of Edgeway, and of an earlier Edgeway, without the API server. kube-proxy does not save
+// its state.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
 		programs = append(programs, b.peer)
 	}
 	for _, p := range programs {
-		if err := b.turn(ctx, p); err != nil { // each program must save its state first
+		if err := b.turn(ctx, p); err != nil { // the program must first save its state
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (b *bench) coldStarts(ctx context.Context) error {
 // reset replaces the host of a stopped program with a host without rules.
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share one table of virtual servers, and the kernel cleans up this table later.
+		// All network namespaces share one table of virtual servers, which the kernel cleans up later.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	return p.stop()
 }
 
-// residentMemory measures the memory of a program after the preceding measures.
+// residentMemory measures the memory of a program after the changes.
 func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	// Edgeway returns memory to the kernel a few seconds after a full sync.
 	if err := p.cg.Settle(ctx, 5*time.Second); err != nil {
@@ -109,7 +110,7 @@ func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	return nil
 }
 
-// sample returns goals for some Services: the first, the last and others chosen at random.
+// sample returns goals for the first Service, the last Service and randomly chosen Services.
 func (b *bench) sample() []goal {
 	goals := []goal{serviceGoal(0), serviceGoal(b.size - 1)}
 	for range 30 {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Flow is a connection to try.
+// Flow describes a connection that a host opens.
 type Flow struct {
 	Protocol plan.Protocol
 	// From must be an address of the host that connects. If From is not set, the socket is not bound, and the kernel
@@ -18,25 +18,25 @@ type Flow struct {
 	To   netip.AddrPort
 	// Mark is the packet mark of the host's packets, or 0 for no mark.
 	Mark uint32
-	// Wait is the time without an answer after which the outcome is Silent.
+	// Wait is the time after which the outcome is Silent if there is no response.
 	Wait time.Duration
 }
 
 // Answer is the result of a connection.
 type Answer uint8
 
-// The answers.
+// These are the possible answers.
 const (
-	// Silent means that nothing came back.
+	// Silent means that no packet came back.
 	Silent Answer = iota
-	// Served means that a server of the lab answered.
+	// Served means that a server of the lab responded.
 	Served
 	// Refused means that an ICMP "port unreachable" came back.
 	Refused
 	// Reset means that a TCP reset came back: the packet reached a host without a listener on the port.
 	Reset
 	// Unreachable means that an ICMP "unreachable" came back from the gateway: no host has the address, and no rule of
-	// the node took the packet.
+	// the node redirected the packet.
 	Unreachable
 	// Failed means any other error, which Outcome.Problem describes.
 	Failed
@@ -50,14 +50,14 @@ func (a Answer) String() string {
 // Outcome is the result of a connection, as the client observed it.
 type Outcome struct {
 	Answer Answer
-	// Server is the name of the server that answered, and Seen is the client's address as that server saw it.
+	// Server is the name of the server that responded. Seen is the client's address that the server saw.
 	Server string
 	Seen   netip.AddrPort
 	// Problem describes the error if Answer is Failed.
 	Problem string
 }
 
-// String formats the outcome as one readable line.
+// String formats the outcome as a readable line.
 func (o Outcome) String() string {
 	switch o.Answer {
 	case Served:
@@ -88,14 +88,14 @@ func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	return r
 }
 
-// Session is an open connection. TCP and UDP sessions can ask many times; an SCTP session repeats its INIT.
+// Session is an open connection. A TCP or UDP session can send many questions. An SCTP session repeats its INIT.
 type Session struct {
 	host *Host
 	id   int
 }
 
-// Open opens a connection that stays open. If that fails, the session is nil and the outcome holds the reason. UDP and
-// SCTP connections fail only in Ask.
+// Open opens a connection and keeps it open. If Open fails, the session is nil and the outcome holds the reason. UDP
+// and SCTP connections fail only in Ask.
 func (h *Host) Open(f Flow) (*Session, Outcome) {
 	r := h.fromFreePort("Open", f)
 	if r.ID == 0 {
@@ -104,7 +104,7 @@ func (h *Host) Open(f Flow) (*Session, Outcome) {
 	return &Session{h, r.ID}, Outcome{}
 }
 
-// Ask sends a question and waits for the server's answer.
+// Ask sends a question and waits for the server's response.
 func (s *Session) Ask(wait time.Duration) Outcome {
 	var r Reply
 	if err := s.host.call("Ask", Question{ID: s.id, Flow: Flow{Wait: wait}}, &r); err != nil {

@@ -16,14 +16,14 @@ import (
 	"edgeway/test/bench/cgroup"
 )
 
-// group is the control group (version 2) of a host's process, of the programs that run on the host, and so of its
-// sockets. The kernel's hooks for sockets are attached to control groups.
+// group is the control group (version 2) of a host's process and of the programs that run on the host. Their sockets
+// belong to this group. The kernel's socket hooks are attached to control groups.
 type group struct {
 	*cgroup.Group
 	dir *os.File
 }
 
-// makeGroup creates the host's control group. Where this is impossible, as in a container with a read-only
+// makeGroup creates the host's control group. If the creation fails, for example in a container with a read-only
 // /sys/fs/cgroup, makeGroup logs the reason, and the host shares the control group of the tests. In continuous
 // integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
@@ -39,7 +39,7 @@ func (h *Host) makeGroup() error {
 	return err
 }
 
-// Cgroup returns the path of the host's control group, or "" if the host shares the group of the tests.
+// Cgroup returns the path of the host's control group, or "" if the host shares the control group of the tests.
 func (h *Host) Cgroup() string {
 	if h.group == nil {
 		return ""
@@ -47,8 +47,8 @@ func (h *Host) Cgroup() string {
 	return h.group.Path()
 }
 
-// Sockets counts the TCP and UDP sockets in the host's namespace that belong to its control group, and lists the
-// others. The kernel does not report the group of raw sockets.
+// Sockets counts the TCP and UDP sockets in the host's namespace that belong to the host's control group, and lists the
+// other sockets. The kernel does not report the control group of raw sockets.
 func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error) {
 	out, err := h.Command(ctx, "ss", "-H", "-t", "-u", "-a", "-n", "--cgroup").Output()
 	if err != nil {
@@ -113,14 +113,14 @@ func (h *Host) removeGroup() error {
 	return err
 }
 
-// isStale reports whether a name belongs to a lab whose process is gone.
+// isStale reports whether a name belongs to a lab whose process has exited.
 func isStale(name string) bool {
 	rest, ours := strings.CutPrefix(name, namePrefix)
 	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
 	return ours && err == nil && unix.Kill(pid, 0) == unix.ESRCH
 }
 
-// removeStaleGroups removes the control groups of labs whose process is gone.
+// removeStaleGroups removes the control groups of labs whose process has exited.
 func removeStaleGroups(t testing.TB, beside string) {
 	if beside == "" {
 		return
@@ -133,7 +133,7 @@ func removeStaleGroups(t testing.TB, beside string) {
 		if !isStale(e.Name()) {
 			continue
 		}
-		// Another process may remove the same group.
+		// Another process may remove the same control group concurrently.
 		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: removal of the stale control group %s: %v", e.Name(), err)
 		}

@@ -21,8 +21,8 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the control group of each socket, whether of a
-// server, a client or a program that runs on the host.
+// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the control groups of the sockets of servers, clients
+// and programs that run on the host.
 func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
@@ -58,7 +58,8 @@ func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 	}
 }
 
-// TestSocketsOfAnotherGroupAreListed creates a socket in a host's namespace from another process.
+// TestSocketsOfAnotherGroupAreListed creates a socket in a host's namespace from a process outside the host's control
+// group.
 func TestSocketsOfAnotherGroupAreListed(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
 	groupOf(t, pod)
@@ -89,7 +90,7 @@ func TestWhereNoGroupCanBeMadeTheLogSaysSo(t *testing.T) {
 }
 
 // TestAnUnboundSocketHasTheAddressThatTheKernelChooses connects to another host and to the node's own addresses. The
-// expected source is the link's address, if there is one, or the destination itself if the node owns it.
+// expected source is the destination itself if the node owns the destination, otherwise the address of the link.
 func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")
@@ -111,7 +112,7 @@ func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	}
 }
 
-// TestAProcessThatIsKilledIsTold: after a host's process was killed, the error of a connection names the process.
+// TestAProcessThatIsKilledIsTold kills a host's process. The error of the next connection must name the process.
 func TestAProcessThatIsKilledIsTold(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))

@@ -23,11 +23,11 @@ const (
 	netnsDir   = "/run/netns"
 )
 
-// Host is one machine of a Lab: a network namespace, a control group, and a process that owns the host's sockets. The
-// process starts with the first socket.
+// Host is a machine of a Lab. A host has a network namespace, a control group, and a process that owns the host's
+// sockets. The process starts when the first socket is needed.
 type Host struct {
 	Name string
-	// Addrs holds the addresses, of both families, at which other hosts reach the host.
+	// Addrs holds the addresses of both families at which other hosts reach the host.
 	Addrs []netip.Addr
 	// Netns is the name of the namespace for `ip netns exec`, or "" for the namespace of this process.
 	Netns string
@@ -37,9 +37,10 @@ type Host struct {
 	ns    netns.NsHandle
 	link  *netlink.Handle
 
-	group *group // nil if the host shares the group of the tests
+	group *group // nil if the host shares the control group of the tests
 	peer  func() (*rpc.Client, error)
-	// If not nil, stop ends the host's process, and leave moves the process of the tests out of the control group.
+	// stop ends the host's process, and leave moves the process of the tests out of the control group. Both functions
+	// may be nil.
 	stop, leave func() error
 }
 
@@ -56,8 +57,8 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 // Has reports whether a is one of the host's addresses.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
-// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates stay in that namespace, but
-// are not in the host's control group. Goroutines that fn starts are in neither the namespace nor the group.
+// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in this namespace, but not
+// in the host's control group. Goroutines that fn starts are neither in the namespace nor in the control group.
 func (h *Host) Do(fn func() error) error {
 	if h.Netns == "" {
 		return fn()
@@ -73,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// If a thread cannot return to its namespace, it stays locked and ends with its goroutine.
+	// A thread that cannot return to its original namespace stays locked and ends with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
@@ -82,8 +83,8 @@ func (h *Host) Do(fn func() error) error {
 	return fn()
 }
 
-// Command returns a command that runs on the host, in its control group, and is killed when ctx ends. nsenter replaces
-// itself with the program, so the command's process is the program's.
+// Command returns a command that runs in the host's namespace and control group. The command is killed when ctx ends.
+// nsenter executes the program in its own process, so killing the command kills the program.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
 		return exec.CommandContext(ctx, name, args...)
@@ -134,7 +135,7 @@ func (l *Lab) newHost(name string) (*Host, error) {
 	return h, errors.Join(h.makeGroup(), h.setUp())
 }
 
-// ownHost returns a host that is the namespace of this process.
+// ownHost returns a host whose namespace is the namespace of this process.
 func ownHost(name string, l *Lab) (*Host, error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -161,7 +162,7 @@ func (h *Host) setUp() error {
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
-		// The client must always learn that a connection was refused.
+		// Without rate limits, the client always receives the ICMP error of a refused connection.
 		{"ipv4/icmp_ratemask", "0"},
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},
@@ -200,7 +201,7 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStale removes the namespaces of labs whose process is gone, for example after a kill.
+// removeStale removes the namespaces of labs whose process has exited, for example after a kill.
 func removeStale(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
@@ -210,7 +211,7 @@ func removeStale(t testing.TB) {
 		if !isStale(e.Name()) {
 			continue
 		}
-		// Another process may remove the same namespace.
+		// Another process may remove the same namespace concurrently.
 		if err := netns.DeleteNamed(e.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: removal of the stale namespace %s: %v", e.Name(), err)
 		}

@@ -13,8 +13,8 @@ import (
 const isolated = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. Every
-// thread of the child is in that namespace, so goroutines and programs that the code under test starts cannot reach
-// the machine's network. Call Isolate from TestMain:
+// thread of the child is in this namespace, so that goroutines and programs of the code under test cannot reach the
+// machine's network. Call Isolate from TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// peerVariable is set in the environment of a test binary that is a host's process.
+	// peerVariable is an environment variable that is set in a host's process.
 	peerVariable = "NETLAB_PEER"
 	peerFD       = 3 // the first extra file of a process
 	peerService  = "Peer"
 )
 
-// PeerMain serves the lab, and never returns, in a process that a lab started for a host. Call PeerMain first in
-// TestMain, unless TestMain calls Isolate.
+// PeerMain serves the lab and never returns if a lab started this process for a host. Otherwise, PeerMain does nothing.
+// Call PeerMain first in TestMain, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return
@@ -39,18 +39,18 @@ func PeerMain() {
 	os.Exit(0)
 }
 
-// servePeer serves the lab's concurrent requests until the lab or its process ends.
+// servePeer serves concurrent requests of the lab until the lab closes the connection.
 func servePeer(conn io.ReadWriteCloser) {
 	p := &peer{open: map[int]io.Closer{}}
 	server := rpc.NewServer()
 	if err := server.RegisterName(peerService, p); err != nil {
-		panic(err) // the methods below have a wrong signature
+		panic(err) // the methods of peer have a wrong signature
 	}
 	server.ServeConn(conn)
 	p.closeAll()
 }
 
-// startPeer starts the host's process in the host's namespace and control group. For the node of a lab in place, the
+// startPeer starts the host's process in the host's namespace and control group. For the node of an InPlace lab, the
 // process of the tests serves the requests.
 func (h *Host) startPeer() (*rpc.Client, error) {
 	if h.Netns == "" {
@@ -70,7 +70,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 		return nil, err
 	}
 	defer func() { _ = far.Close() }()
-	// One processor is enough for a host; more threads only compete with each other.
+	// One processor is enough for a host. With more processors, the hosts' threads only compete with each other.
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), peerVariable+"=1", "GOMAXPROCS=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{far}
@@ -86,14 +86,14 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	return client, nil
 }
 
-// connected returns the two ends of a connection; far is for another process.
+// connected returns the two ends of a connection. The end far is for another process.
 func connected() (near net.Conn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	mine := os.NewFile(uintptr(fds[0]), "lab")
-	defer func() { _ = mine.Close() }() // near is a duplicate
+	defer func() { _ = mine.Close() }() // near uses a duplicate of the descriptor
 	far = os.NewFile(uintptr(fds[1]), "host")
 	if near, err = net.FileConn(mine); err != nil {
 		return nil, nil, errors.Join(err, far.Close())
@@ -101,7 +101,7 @@ func connected() (near net.Conn, far *os.File, err error) {
 	return near, far, nil
 }
 
-// call calls a method of the host's process.
+// call calls a method of the peer in the host's process.
 func (h *Host) call(method string, question, answer any) error {
 	client, err := h.peer()
 	if err == nil {
@@ -113,28 +113,29 @@ func (h *Host) call(method string, question, answer any) error {
 	return nil
 }
 
-// peer holds the sockets of one host. The lab calls the exported methods over a connection.
+// peer holds the sockets of one host. The lab calls the exported methods by RPC.
 type peer struct {
 	mu   sync.Mutex
 	last int
 	open map[int]io.Closer
 }
 
-// Question is a request of the lab to a host: for a connection, another question on a connection, or a server.
+// Question is a request of the lab to a host: to open a connection, to send another question on a connection, or to
+// start a server.
 type Question struct {
 	Flow
 	// Port is the source port of a bound socket.
 	Port uint16
-	// ID is the value of Reply.ID.
+	// ID is the ID from an earlier Reply.
 	ID     int
 	Server string
 	At     netip.AddrPort
 }
 
-// Reply is the host's answer.
+// Reply is a host's response to a Question.
 type Reply struct {
 	Outcome Outcome
-	// ID identifies the open connection or server; 0 means that there is none.
+	// ID identifies the open connection or server. ID is 0 if the connection or server is not open.
 	ID int
 	// InUse reports whether the source port was in use.
 	InUse bool
@@ -151,7 +152,7 @@ func (p *peer) Connect(q Question, r *Reply) error {
 	return nil
 }
 
-// Open opens a connection that stays open.
+// Open opens a connection and keeps the connection open.
 func (p *peer) Open(q Question, r *Reply) error {
 	if s := openSocket(q, r); s != nil {
 		r.ID = p.keep(s)
@@ -209,7 +210,7 @@ func (p *peer) closeAll() {
 	clear(p.open)
 }
 
-// openSocket returns nil if the connection fails; r then holds the reason.
+// openSocket opens a socket for a question. If the connection fails, openSocket returns nil and stores the reason in r.
 func openSocket(q Question, r *Reply) *socket {
 	s, err := newSocket(q.Flow, q.Port)
 	if err != nil {
@@ -226,8 +227,8 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain sends a question and waits for the server's answer. Like a resolver, askAgain repeats the question every
-// second, so that a single lost packet does not look like a server that does not answer.
+// askAgain sends a question and waits for the server's response. Like a resolver, askAgain repeats the question every
+// second, so that a single lost packet does not look like an unresponsive server.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

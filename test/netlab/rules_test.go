@@ -12,7 +12,7 @@ const foreignRules = `table inet foreign {
 }
 `
 
-// TestEmptyTablesOfIptablesAreNoDifference checks that the filter removes empty tables of iptables, and nothing else.
+// TestEmptyTablesOfIptablesAreNoDifference verifies that WithoutEmptyTables removes only empty tables of iptables.
 func TestEmptyTablesOfIptablesAreNoDifference(t *testing.T) {
 	const empty = `table ip nat {
 	chain PREROUTING {

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// The parts of SCTP (RFC 9260) that the lab uses: a client's INIT, and the server's INIT-ACK whose state cookie
-// carries the greeting.
+// The lab uses two SCTP chunks (RFC 9260): the client's INIT, and the server's INIT-ACK. The state cookie of the
+// INIT-ACK carries the greeting.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2
@@ -19,7 +19,7 @@ const (
 // sctpPacket is a packet that holds one INIT or INIT-ACK.
 type sctpPacket struct {
 	from, to uint16
-	// tag is the verification tag: 0 in an INIT, the peer's initiate tag in an INIT-ACK.
+	// tag is the verification tag. The tag is 0 in an INIT, and the peer's initiate tag in an INIT-ACK.
 	tag     uint32
 	chunk   byte
 	initTag uint32
@@ -28,7 +28,7 @@ type sctpPacket struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// marshal returns the packet with its CRC32c, which NAT must update and connection tracking checks.
+// marshal encodes the packet with its CRC32c. NAT must update the CRC32c, and connection tracking verifies it.
 func (p *sctpPacket) marshal() []byte {
 	chunkLen := sctpInitChunk
 	if p.chunk == sctpInitAck {

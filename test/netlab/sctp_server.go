@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// serveSCTP answers every INIT to one address and port. The kernel delivers every SCTP packet for the address to each
-// of its raw sockets, so servers on several ports do not disturb each other.
+// serveSCTP responds to every INIT to one address and port. The kernel delivers every SCTP packet for the address to
+// each raw socket, so servers on different ports do not disturb each other.
 func serveSCTP(name string, at netip.AddrPort) (io.Closer, error) {
 	conn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), rawNetwork(at.Addr()), at.Addr().String())
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Serve starts servers on one address of the host, one for each protocol. The servers answer every line of a TCP
-// connection, every UDP datagram and every SCTP INIT with name and the peer address that they see, until the lab ends.
+// Serve starts servers on one address of the host, one for each protocol. Until the lab ends, the servers respond to
+// every line of a TCP connection, every UDP datagram and every SCTP INIT with name and the peer's address.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
 		if _, err := h.Start(name, at, p); err != nil {
@@ -45,7 +45,7 @@ func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	return nil, errors.New("no server for this protocol")
 }
 
-// greeting returns a server's answer.
+// greeting returns the response of a server.
 func greeting(name string, peer any) []byte { return fmt.Appendf(nil, "%s %s\n", name, peer) }
 
 func serveTCP(name string, at netip.AddrPort) (io.Closer, error) {

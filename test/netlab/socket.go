@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// socket is a connected, non-blocking socket. Package net is not enough, because the lab reads the error queue to tell
-// an ICMP error from a reset.
+// socket is a connected, non-blocking socket. socket does not use package net, because the lab reads the error queue to
+// distinguish an ICMP error from a reset.
 type socket struct {
 	flow Flow
 	port uint16 // the source port
@@ -66,7 +66,7 @@ func (s *socket) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "lab socket"), nil
 }
 
-// sockaddr omits the port for raw sockets, where IPv6 would take it for a protocol.
+// sockaddr omits the port for raw sockets, because IPv6 would interpret the port as a protocol number.
 func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	port := int(a.Port())
 	if s.flow.Protocol == plan.SCTP {
@@ -81,7 +81,7 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 // Close closes the connection, with a reset in the case of TCP.
 func (s *socket) Close() error { return s.fd.Close() }
 
-// established waits until a TCP connection is established; the outcome's Answer is then Served.
+// established waits until a TCP connection is established. The outcome's Answer is then Served.
 func (s *socket) established(wait time.Duration) Outcome {
 	_ = s.fd.SetDeadline(time.Now().Add(wait))
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -118,8 +118,8 @@ func (s *socket) ask(deadline time.Time) Outcome {
 	return parseGreeting(string(buf[:n]))
 }
 
-// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives the packets and ICMP errors of other
-// flows between its two addresses; askSCTP ignores them.
+// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors of other flows
+// between its two addresses. askSCTP ignores other flows.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
 	use, buf := s.fd.Write, init.marshal()
@@ -149,8 +149,9 @@ func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
 
-// droppedHere reports whether a rule of the sender's host dropped the packet. The program receives EPERM, but the
-// packet is lost as if dropped on the way. If the rule rejects the packet, an ICMP error follows.
+// droppedHere reports whether a rule of the sender's host dropped the packet. The sender receives EPERM, but the
+// outcome is the same as for a packet that is dropped on the way. If the rule rejects the packet, an ICMP error
+// follows.
 func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
 // withoutIPHeader removes the IP header, which raw sockets deliver for IPv4 but not for IPv6.
@@ -161,7 +162,7 @@ func (s *socket) withoutIPHeader(b []byte) []byte {
 	return b[min(len(b), int(b[0]&0xf)*4):]
 }
 
-// failure turns an error of the socket into an outcome.
+// failure converts a socket error to an outcome.
 func (s *socket) failure(err error) Outcome {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -178,8 +179,8 @@ func (s *socket) failure(err error) Outcome {
 	return failed(err)
 }
 
-// toldByICMP reads the error queue, where the kernel stores the ICMP errors of this flow. Since Linux 5.15, TCP also
-// fills the queue while connecting.
+// toldByICMP reads the ICMP errors of this flow from the socket's error queue. Since Linux 5.15, the kernel also fills
+// the queue while TCP connects.
 func (s *socket) toldByICMP() (answer Answer, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)
@@ -199,14 +200,14 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 	return answer, told
 }
 
-// answerOf returns the answer that an entry of the error queue stands for.
+// answerOf converts an entry of the error queue to an Answer.
 func answerOf(control []byte) (Answer, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
 		return 0, false
 	}
 	for _, m := range messages {
-		// struct sock_extended_err: errno (4 bytes), origin, type, code.
+		// The fields of struct sock_extended_err are errno (4 bytes), origin, type and code.
 		if len(m.Data) < 7 {
 			continue
 		}
@@ -214,7 +215,7 @@ func answerOf(control []byte) (Answer, bool) {
 		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code == 3,
 			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && code == 4:
 			return Refused, true
-		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code <= 1, // net, host
+		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code <= 1, // network, host
 			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && (code == 0 || code == 3): // no route, address
 			return Unreachable, true
 		}

@@ -1,5 +1,5 @@
-// Package httpbound creates HTTP servers that untrusted clients may reach. The resources that a client can occupy are
-// limited in time, size and number.
+// Package httpbound creates HTTP servers that untrusted clients may reach. The servers limit the duration, size and
+// number of the requests and connections of a client.
 package httpbound
 
 import (
@@ -12,15 +12,17 @@ import (
 const (
 	// requestTimeout limits the time to read a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// answerTimeout limits the time to write an answer. A profile of net/http/pprof adds its duration to answerTimeout.
+	// answerTimeout limits the time to write a response. net/http/pprof extends the timeout by the duration of a
+	// profile.
 	answerTimeout = 10 * time.Second
-	// idleTimeout is longer than the usual interval between two checks of a load balancer.
+	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute
-	// maxHeader is larger than the header of any probe; net/http (Go 1.26) reads up to 4 KiB more.
+	// maxHeader is larger than the header of any load balancer's request. net/http (Go 1.26) reads up to 4 KiB more.
 	maxHeader = 4 << 10
 )
 
-// Server returns a server that ignores the body of requests. The caller must also use a listener of a Limit.
+// Server returns a server that ignores the body of requests. The caller must also wrap its listener with
+// Limit.Listener.
 func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:        bodiless(handler),
@@ -32,8 +34,8 @@ func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bodiless answers a request with a body immediately and closes the connection. net/http would otherwise wait for the
-// body in order to read the next request.
+// bodiless responds to a request with a body immediately and closes the connection. Otherwise, net/http would wait for
+// the body before it reads the next request.
 func bodiless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose clients need no network, for tests with fake time.
+// pipes is an in-memory listener, for tests with fake time.
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -69,12 +69,12 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends sends only this request. ends returns how long the server keeps the connection open, and the server's answer.
+// ends sends one request. ends returns how long the server keeps the connection open, and the response.
 func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)
 	go func() {
-		raw, _ := io.ReadAll(conn) // returns in any case
+		raw, _ := io.ReadAll(conn) // ends when the server closes the connection
 		got <- string(raw)
 	}()
 	_, _ = io.WriteString(conn, request) // the server may not read the whole request
@@ -112,7 +112,7 @@ func TestNobodyHoldsAConnection(t *testing.T) {
 	}
 }
 
-// The server also disconnects a client that does not read its answer.
+// The server also disconnects a client that does not read the response.
 func TestAnswersAreBounded(t *testing.T) {
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
@@ -160,7 +160,7 @@ func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	return conns
 }
 
-// open returns the number of connections that the server has not closed, without waiting.
+// open returns, without waiting, the number of connections that the server has not closed.
 func open(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())

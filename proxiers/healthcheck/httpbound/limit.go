@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit limits the number of open connections of the servers that share it. Limit refuses no client: when there is one
-// connection too many, Limit closes the oldest connection of the client with the most connections. So a flood of
-// connections cannot take the place that a probe needs for a few milliseconds.
+// Limit limits the number of open connections of the servers that share it. Limit does not reject clients: above the
+// limit, Limit closes the oldest connection of the client with the most connections. So a client that opens many
+// connections cannot block the short connection of a load balancer.
 type Limit struct {
 	most int
 
@@ -21,10 +21,10 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit for this number of connections.
+// NewLimit returns a Limit for the given number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener returns a listener whose connections count towards the limit.
+// Listener wraps a listener, whose connections then count towards the limit.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -45,14 +45,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// client is the unit by which connections are counted: a network, or the user of a Unix socket.
+// client identifies a client for counting connections: by network, or by the user of a Unix socket.
 type client struct {
 	network netip.Prefix
 	user    uint32
 }
 
-// clientOf returns the client of a connection. An IPv6 client is a network, because a host can use any number of
-// addresses in its network.
+// clientOf returns the client of a connection. Addresses in the same IPv6 network are one client, because a host can
+// use any number of addresses in its network.
 func clientOf(c net.Conn) client {
 	if local, ok := c.(*net.UnixConn); ok {
 		peer, err := Peer(local)
@@ -93,7 +93,7 @@ func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, cmp.Or(controlErr, err)
 }
 
-// admit adds a connection and returns the connection that must be closed for it, or nil.
+// admit adds a connection. If the limit is exceeded, admit returns the connection that the caller must close.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +115,7 @@ func (l *Limit) admit(c *conn) (victim *conn) {
 	return victim
 }
 
-// remove does nothing if c was already removed.
+// remove removes c, or does nothing if c was already removed.
 func (l *Limit) remove(c *conn) {
 	if i := slices.Index(l.open, c); i >= 0 {
 		l.open = slices.Delete(l.open, i, i+1)

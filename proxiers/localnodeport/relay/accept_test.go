@@ -45,7 +45,7 @@ func TestNoEndpointLeft(t *testing.T) {
 	}
 }
 
-// fullListener returns an address that does not answer a SYN, because the queue of its socket is full.
+// fullListener returns an address that does not respond to a SYN, because the accept queue of its socket is full.
 func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -74,7 +74,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 
 func TestEndpointThatDoesNotAnswer(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t), server(t, echo)}}
-	const limit = defaultDialTimeout + 200*time.Millisecond // longer than the default, which must not end the dial
+	const limit = defaultDialTimeout + 200*time.Millisecond // longer than the default, which must not apply
 	_, _, addr := relayTo(t, Options{DialTimeout: limit}, target)
 	start := time.Now()
 	exchange(t, dialTCP(t, addr), "hello")
@@ -86,7 +86,7 @@ func TestEndpointThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Bytes that the client sends while endpoints are tried reach the endpoint that answers.
+// Bytes that the client sends while the relay tries endpoints reach the endpoint that accepts the connection.
 func TestBytesSentDuringFailover(t *testing.T) {
 	_, _, addr := relayTo(t, Options{DialTimeout: 300 * time.Millisecond},
 		&pool{endpoints: []netip.AddrPort{fullListener(t), closedPort(t), server(t, echo)}})
@@ -174,7 +174,7 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 	}
 }
 
-// A listening socket that was shut down causes no busy loop and does not delay other sockets.
+// A listening socket that was shut down does not cause a busy loop and does not delay other sockets.
 func TestListenerThatIsShutDown(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -326,8 +326,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil opens connections that are answered until the relay reports a pause. The last connection may also have
-// been answered, but its answer was not read.
+// serveUntil opens connections and waits for their responses until the relay reports a pause. The relay may also have
+// accepted the last connection, whose response serveUntil does not read.
 func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {

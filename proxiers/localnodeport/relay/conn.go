@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// report is the number of bytes that are copied before they are counted.
+// report is the number of bytes that copy copies between two updates of the counters.
 const report = 16 << 20
 
 // conn is one relayed connection.
 type conn struct {
 	port   *Port
 	client *net.TCPConn
-	// endedClient and endedEndpoint are set when the stream to that side has ended.
+	// endedClient and endedEndpoint are set when the stream to the client or to the endpoint has ended.
 	endedClient, endedEndpoint atomic.Bool
 
 	mu       sync.Mutex
-	endpoint *net.TCPConn // nil until the endpoint has answered
+	endpoint *net.TCPConn // nil until the dial has succeeded
 	over     bool         // the connection was reset or has ended
 }
 
-// run dials an endpoint and copies in both directions. A panic resets the connections to both sides.
+// run dials an endpoint and copies in both directions. A panic resets the connections to both peers.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -43,7 +43,7 @@ func (c *conn) run() {
 	c.close()
 }
 
-// dial tries the endpoints that the Target picks until one answers.
+// dial tries the endpoints that the Target picks until a dial succeeds.
 func (c *conn) dial() bool {
 	r := c.port.relay
 	from := addrPort(c.client.RemoteAddr())
@@ -78,7 +78,7 @@ func (c *conn) dial() bool {
 	}
 }
 
-// connected stores the endpoint and reports whether the connection still needs it.
+// connected stores the endpoint's connection and reports whether the client's connection is still open.
 func (c *conn) connected(endpoint *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,8 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 
 // wasReset reports whether the stream from a side ended with a reset. The kernel (6.18) reports a reset only once: if
 // the copy in the other direction got the error, a read returns the end of the stream. The other copy may already have
-// closed the socket. If not, the socket is in the state CLOSE after a reset, and in CLOSE_WAIT after a FIN of the peer,
-// unless the relay's own FIN went first.
+// closed the socket. Otherwise, the socket is in the state CLOSE after a reset, and in CLOSE_WAIT after a FIN of the
+// peer, unless the relay sent its FIN first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -112,7 +112,8 @@ func (c *conn) wasReset(from *net.TCPConn) bool {
 	return err != nil || info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
-// copy copies the bytes of one direction and passes the end of the stream on. An error or a panic resets both sides.
+// copy copies the bytes of one direction and forwards the end of the stream. An error or a panic resets the connections
+// to both peers.
 func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	passed := false
 	defer func() {
@@ -132,7 +133,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 			_ = to.SetReadDeadline(time.Now().Add(half))
 			passed = true
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, but this one is in use
+		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // only the other direction has ended
 			_ = from.SetReadDeadline(time.Now().Add(half))
 		default:
 			if !c.isOver() {
@@ -149,7 +150,7 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset ends the connection with a reset to both peers, whatever data is in flight. A second reset does nothing.
+// reset ends the connection with a reset to both peers and discards data in flight. A second reset does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +181,7 @@ func (c *conn) end(reset bool) {
 	}
 }
 
-// addrPort returns the address of a peer without the zone or mapping of IPv6.
+// addrPort returns the address of a peer without an IPv6 zone. addrPort converts an IPv4-mapped IPv6 address to IPv4.
 func addrPort(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		at := tcp.AddrPort()

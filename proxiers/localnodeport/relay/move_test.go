@@ -37,7 +37,7 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// slowly reads everything with pauses, so that the other end has to wait.
+// slowly reads a whole stream with pauses, so that the other end must wait.
 func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	sum, buf := sha256.New(), make([]byte, 512<<10)
 	for {
@@ -93,7 +93,7 @@ func TestBigTransferBothWaysWithSlowReaders(t *testing.T) {
 	}
 }
 
-// If the reader takes no data, the writer blocks, because the relay does not buffer.
+// If the receiver does not read, the sender blocks, because the relay does not buffer.
 func TestBackpressure(t *testing.T) {
 	release := make(chan struct{})
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
@@ -126,7 +126,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Streams that are stuck do not block other streams.
+// Blocked streams do not block other streams.
 func TestManyStuckStreams(t *testing.T) {
 	const flows, size = 48, 1 << 20
 	release := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 // Port is a listening socket from which a Relay accepts connections.
 type Port struct {
 	relay     *Relay
-	listener  *net.TCPListener // of a duplicate descriptor
+	listener  *net.TCPListener // uses a duplicate of the descriptor
 	target    atomic.Pointer[Target]
 	stopped   chan struct{}
 	accepting sync.WaitGroup
@@ -20,9 +20,8 @@ type Port struct {
 // SetTarget changes the Target for all later dials. Running connections are not affected.
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
-// Stop ends accepting: when Stop returns, no more connections are taken from the listening socket. Connections that
-// wait in the socket's queue stay there for the next Serve, or until the socket is closed. Accepted connections
-// continue until they end. A second Stop does nothing.
+// Stop stops accepting connections. After Stop has returned, connections in the socket's queue wait for the next Serve,
+// or until the socket is closed. Accepted connections continue until they end. A second Stop does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()
@@ -36,7 +35,8 @@ func (p *Port) Stop() {
 	p.accepting.Wait()
 }
 
-// accept accepts connections until the Port stops. While the limit is reached, accept blocks with one connection.
+// accept accepts connections until the Port stops. While the limit is reached, accept keeps one accepted connection
+// waiting.
 func (p *Port) accept() {
 	r := p.relay
 	for {
@@ -48,7 +48,7 @@ func (p *Port) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// Another error, such as EINVAL after a shutdown of the socket, must not cause a busy loop either.
+			// Other errors, such as EINVAL after a shutdown of the socket, must not cause a busy loop either.
 			r.starved(err)
 			p.wait(shortage)
 		}

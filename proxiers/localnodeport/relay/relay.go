@@ -1,13 +1,14 @@
-// Package relay copies the bytes of TCP connections between clients on this host and endpoints, and passes half-closes
-// and resets on. Relay does not choose the endpoints: a Target does.
+// Package relay copies the bytes of TCP connections between clients on this host and endpoints, and forwards
+// half-closes and resets. A Target chooses the endpoints.
 //
 // Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for
 // io.Copy, so the bytes do not enter user space, and the relay reads from one side only when the other side accepts
 // data. A connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
 //
-// A failed dial is repeated with the next endpoint before the client notices. When no endpoint is left, the client's
-// connection is reset. There is no idle timeout: TCP keep-alive finds dead peers. A half-closed connection ends after
-// ten minutes without a byte. Urgent data (MSG_OOB) is not passed on, because splice(2) stops at it.
+// After a failed dial, the relay tries the next endpoint, and the client does not notice. When no endpoint is left, the
+// relay resets the client's connection. There is no idle timeout: TCP keep-alive finds dead peers. A half-closed
+// connection ends after ten minutes without a byte. The relay does not forward urgent data (MSG_OOB), because splice(2)
+// stops at urgent data.
 package relay
 
 import (
@@ -29,12 +30,12 @@ import (
 )
 
 const (
-	// defaultDialTimeout is long enough for the kernel to repeat a lost SYN, which happens after one second.
+	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosed limits the time that a connection stays half-closed without a byte. An endpoint that waits for
-	// other events may not notice that its client has left.
+	// defaultHalfClosed limits the time that a connection stays half-closed without a byte. An endpoint that does not
+	// read from the connection may not notice that its client has closed it.
 	defaultHalfClosed = 10 * time.Minute
-	// The maximum resources of a connection.
+	// These are the maximum resources of a connection.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
 	// tick is the time between two checks of a limit.
@@ -45,53 +46,54 @@ const (
 	episode = 10 * time.Second
 )
 
-// Reasons why accepting pauses, for Options.Paused. Clients that connect during a pause wait in the queues of
-// the listening sockets.
+// These are the reasons for a pause in accepting, for Options.Paused. Clients that connect during a pause wait in the
+// queues of the listening sockets.
 var (
 	// ErrDescriptors means that the process or the host has no descriptor, or no memory, for another connection. The
 	// error passed to Paused also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
 	// ErrLimit means that the limit of open connections is reached.
 	ErrLimit = errors.New("limit of connections reached")
-	// ErrClosed is the error of Serve after Shutdown.
+	// ErrClosed is the error that Serve returns after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
 )
 
 // Options configures a Relay. The zero value is valid.
 type Options struct {
-	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, the limits of the
-	// process apply: a quarter of its memory limit (debug.SetMemoryLimit), and its limit of descriptors
-	// (RLIMIT_NOFILE), minus a reserve for the rest of the process.
+	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, connections may
+	// use a quarter of the process's memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE)
+	// minus a reserve for the rest of the process.
 	MaxConnections int
-	// DialTimeout is the time for an endpoint to answer a dial before the next endpoint is tried. 0 means 3 s.
+	// DialTimeout is the time after which the relay gives up dialling an endpoint and tries the next endpoint. 0 means
+	// 3 s.
 	DialTimeout time.Duration
-	// HalfClosed limits the idle time of a half-closed connection, which ends after at most twice as long. 0 means 10
-	// minutes.
+	// HalfClosed limits the idle time of a half-closed connection. The relay closes the connection after at most twice
+	// this time. 0 means 10 minutes.
 	HalfClosed time.Duration
-	// Paused, if not nil, is called once for each episode of pauses in accepting, with the reason (ErrDescriptors or
-	// ErrLimit). An episode ends when accepting has continued for ten seconds.
+	// If Paused is not nil, the relay calls Paused once for each episode of pauses in accepting. The reason is
+	// ErrDescriptors or ErrLimit. An episode ends when accepting has continued for ten seconds.
 	Paused func(reason error)
-	// Contain runs the accepting goroutines. Contain may be nil.
+	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// Panicked receives the panic of a connection, which ends only that connection. If Panicked is nil, a panic ends
-	// the process.
+	// The relay calls Panicked with the panic of a connection. The panic ends only that connection. If Panicked is nil,
+	// a panic ends the process.
 	Panicked func(err error)
 }
 
 // Target chooses the endpoints of a Port's connections. Several goroutines may call a Target concurrently.
 type Target interface {
 	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that already failed for
-	// this connection, oldest first. Pick returns false if no endpoint is left, and the client's connection is then
-	// reset.
+	// this connection, oldest first. If no endpoint is left, Pick returns false, and the relay resets the client's
+	// connection.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// Failed reports that endpoint could not be dialled. The error wraps a syscall.Errno, or os.ErrDeadlineExceeded if
-	// the endpoint did not answer in time. The relay then calls Pick again.
+	// The relay calls Failed after it failed to dial endpoint. The error wraps a syscall.Errno, or
+	// os.ErrDeadlineExceeded after a timeout. The relay then calls Pick again.
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay holds the connections of its Ports. Relay is meant to be created once in a process and to outlive the Ports, so
-// that connections continue when the configuration is reloaded and other Ports take over the listening sockets. The
-// methods of a Relay may be called from several goroutines.
+// Relay holds the connections of its Ports. A process should create one Relay that outlives the Ports. Connections then
+// continue when the daemon reloads its configuration and other Ports take over the listening sockets. Several
+// goroutines may call the methods of a Relay concurrently.
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauses
@@ -105,7 +107,7 @@ type Relay struct {
 	mu     sync.Mutex
 	ports  map[*Port]struct{}
 	conns  map[*conn]struct{}
-	closed bool // no more Ports are accepted
+	closed bool // Serve returns ErrClosed
 }
 
 // New returns a Relay without Ports.
@@ -121,9 +123,9 @@ func New(opts Options) *Relay {
 	return r
 }
 
-// Serve accepts connections from a listening TCP socket and relays them to the endpoints of t until Port.Stop. The
-// caller keeps the socket: Serve duplicates the descriptor, so the caller may close l, or keep it for a later Serve of
-// this Relay or another one. No other code may accept from the socket until Port.Stop. The socket becomes non-blocking.
+// Serve accepts connections from a listening TCP socket and relays them to the endpoints of t until Port.Stop. Serve
+// duplicates the descriptor, so the caller may close l, or keep l for a later Serve. No other code may accept from the
+// socket until Port.Stop. Serve makes the socket non-blocking.
 //
 // net.ListenConfig.SetMultipathTCP(false) makes connections a quarter cheaper (Go 1.26).
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
@@ -150,7 +152,8 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 }
 
 // Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the remaining
-// connections. Shutdown returns ctx's error if connections were reset. With a finished ctx, all are reset immediately.
+// connections. Shutdown returns ctx's error if connections were reset. If ctx is already done, Shutdown resets all
+// connections immediately.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -180,7 +183,8 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain runs a goroutine of a connection. After a panic the goroutine does not restart: its connection has ended.
+// contain runs a goroutine of a connection. After a panic, the goroutine does not restart, because the panic ends its
+// connection.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if r.opts.Panicked == nil {
@@ -199,7 +203,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns the maximum number of open connections, which follows the changing limits of the process.
+// limit returns the maximum number of open connections, computed from the current limits of the process.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
@@ -239,14 +243,14 @@ const (
 	pauseKinds
 )
 
-// pauses separates the pauses of one kind into episodes.
+// pauses groups the pauses of one kind into episodes.
 type pauses struct {
 	mu    sync.Mutex
 	count uint64
 	last  time.Time
 }
 
-// paused counts and reports a pause, unless its episode was already reported.
+// paused counts and reports a pause, unless paused has already reported the episode.
 func (r *Relay) paused(kind pauseKind, reason error) {
 	p, now := &r.pauses[kind], time.Now()
 	p.mu.Lock()
@@ -260,7 +264,8 @@ func (r *Relay) paused(kind pauseKind, reason error) {
 	}
 }
 
-// starved reports whether err means that the host lacks descriptors or memory for a socket, and reports a pause if so.
+// starved reports whether err means that the host lacks descriptors or memory for a socket. If so, starved reports a
+// pause.
 func (r *Relay) starved(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -271,7 +276,7 @@ func (r *Relay) starved(err error) bool {
 	return false
 }
 
-// Stats holds counts since the creation of the Relay, except for Active.
+// Stats holds counts since the creation of the Relay. Active is a current value.
 type Stats struct {
 	Accepted         uint64 // connections of clients
 	Active           uint64 // connections open now, including those still being dialled

@@ -125,7 +125,7 @@ func newRelay(t testing.TB, opts Options) *Relay {
 	return r
 }
 
-// done returns a context that has ended.
+// done returns a cancelled context.
 func done() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -145,7 +145,7 @@ func dialTCP(t testing.TB, to netip.AddrPort) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// exchange fails the test unless the text that it sends comes back.
+// exchange sends text and fails the test unless the same text comes back.
 func exchange(t testing.TB, c *net.TCPConn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -296,7 +296,8 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 	}
 }
 
-// The relay ends an idle half-closed connection, because a waiting endpoint may not notice that the client has left.
+// The relay ends an idle half-closed connection, because a waiting endpoint may not notice that the client has
+// disconnected.
 func TestHalfClosedConnectionWithoutBytesEnds(t *testing.T) {
 	got := make(chan error, 1)
 	r, _, addr := relayTo(t, Options{HalfClosed: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
@@ -306,7 +307,7 @@ func TestHalfClosedConnectionWithoutBytesEnds(t *testing.T) {
 			_, _ = io.WriteString(c, ".")
 			time.Sleep(100 * time.Millisecond)
 		}
-		for err == nil { // a waiting endpoint checks its connection like this
+		for err == nil { // like an endpoint that waits and tests its connection
 			time.Sleep(50 * time.Millisecond)
 			_, err = c.SyscallConn()
 			if e := pendingError(c); e != nil {
@@ -344,7 +345,7 @@ func pendingError(c *net.TCPConn) (err error) {
 	return err
 }
 
-// The limit of connections follows the memory limit and the limit of descriptors.
+// The limit of connections depends on the memory limit and the limit of descriptors.
 func TestLimitFollowsTheProcess(t *testing.T) {
 	r := newRelay(t, Options{})
 	before := debug.SetMemoryLimit(64 << 20)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// script describes what one end of a connection does. Both ends derive both scripts from the same seed.
+// script describes what one end of a connection does. Each end derives the scripts of both ends from the same seed.
 type script struct {
 	rng    *rand.Rand
 	seed   byte
@@ -27,7 +27,7 @@ type script struct {
 	resets bool // reset instead of closing
 }
 
-// The two ends of a connection.
+// These are the two ends of a connection.
 const (
 	client = iota
 	endpoint
@@ -48,7 +48,7 @@ func scripts(seed uint64) [2]script {
 	return both
 }
 
-// play runs the script mine and checks that the peer follows the script theirs.
+// play follows the script mine and returns an error unless the peer follows the script theirs.
 func play(c *net.TCPConn, mine, theirs script) error {
 	sent := make(chan error, 1)
 	send := func() { sent <- mine.send(c) }
@@ -119,7 +119,7 @@ func (s script) expect(c *net.TCPConn) error {
 	}
 }
 
-// For any order of sizes, writes, closes and resets, each end sees exactly what the other end did.
+// For random sizes, writes, closes and resets, each end observes exactly the actions of the other end.
 func TestRandomConnections(t *testing.T) {
 	var faults atomic.Int32
 	fault := func(who string, seed uint64, err error) {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Group is a control group. A group counts the CPU time of a program and of its children in microseconds, and can
-// freeze all of them. In contrast, /proc counts a child only after the child has ended, and in ticks.
+// Group is a control group. A group counts the CPU time of a program and its children in microseconds, and can freeze
+// these processes. In contrast, /proc counts a child only after the child has exited, and in ticks.
 type Group struct {
 	path string // in the hierarchy of cgroup2
 }
 
-// New creates a control group. cgroup2 may be the only hierarchy or be mounted beside version 1.
+// New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to version 1.
 func New(name string) (*Group, error) {
 	root, err := mountpoint()
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Kill kills all processes in the group and waits until they are gone. Kill does not use cgroup.kill, which on Linux
-// 6.18 also kills processes that are started in the group later.
+// Kill kills all processes in the group and waits until the processes have exited. Kill does not use cgroup.kill,
+// because on Linux 6.18 that file also kills processes that start in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()

@@ -28,9 +28,9 @@ rules:
 type request struct {
 	at   time.Time
 	host string
-	// list is true if the request asks for all objects, alone or at the start of a watch.
+	// list is true if the request lists all objects, without or with a watch.
 	list bool
-	// refused is the HTTP status if the API server refused the request, else 0.
+	// refused is the HTTP status if the API server rejected the request, or 0.
 	refused int
 }
 
@@ -69,7 +69,8 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent returns a request when the request arrives, and again if it is refused. ok is false for all other lines.
+// parseEvent returns the request of a line that records the arrival or the rejection of a request. ok is false for all
+// other lines.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
@@ -98,7 +99,7 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 // counts holds the numbers of requests in an interval.
 type counts struct {
 	all, lists, refused int
-	most, mostLists     int // in the busiest second
+	most, mostLists     int // number in the busiest second
 }
 
 // count counts the requests in an interval that begins at from.

@@ -30,8 +30,8 @@ func line(stage, agent, uri string, code int, second string) string {
 		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
-// Each request of a host counts once, in the second in which it arrives. Refusals are counted separately. Incomplete
-// lines and the requests of other clients do not count.
+// Each request of a host counts once, in the second of its arrival. Rejected requests are counted separately.
+// Incomplete lines and the requests of other clients do not count.
 func TestRequestsAreCountedFromTheAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")
@@ -85,7 +85,7 @@ func TestFiguresOfProc(t *testing.T) {
 	}
 }
 
-// RESULTS.md contains the tables of the figures in results/fleet.json.
+// RESULTS.md contains the figures of results/fleet.json.
 func TestShownFigures(t *testing.T) {
 	f, err := kit.Load("../results/fleet.json")
 	if err != nil {

@@ -29,8 +29,9 @@ const userAgent = "edgeway-fleet/"
 // ramp is the time over which the hosts start, one after the other.
 const ramp = 10 * time.Second
 
-// hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows each user 128 instances of
-// inotify. As root, the hosts would leave no instance for other programs. Hosts without an instance poll the file.
+// hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows 128 inotify instances for
+// each user. As root, the hosts would use up the instances of other programs. Hosts that get no inotify instance poll
+// the file.
 const hostsUser = 65534
 
 // maybeHosts runs the hosts and exits if this process was started with hostsCommand.
@@ -50,12 +51,12 @@ func maybeHosts() {
 	kit.Exit("hosts", err)
 }
 
-// state is the sum over all hosts, which the process reports once a second as a line of JSON.
+// state is the combined state of all hosts. The process reports the state once a second as a line of JSON.
 type state struct {
-	Synced int // hosts that have received all objects
-	Faulty int // hosts that report an error
+	Synced int // number of hosts that have received all objects
+	Faulty int // number of hosts that report an error
 	Seen   int64
-	// Contact is the oldest of the hosts' last contacts with the API server, or zero if a host has had no contact.
+	// Contact is the earliest of the hosts' last contacts with the API server, or zero if a host has had no contact.
 	Contact time.Time
 }
 
@@ -95,7 +96,7 @@ func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, ou
 			select {
 			case <-ctx.Done():
 			case <-time.After(ramp * time.Duration(i) / time.Duration(n)):
-				_ = s.Run(ctx, hosts[i]) // the source's status reports errors
+				_ = s.Run(ctx, hosts[i]) // the status of the source contains the error
 			}
 		})
 	}

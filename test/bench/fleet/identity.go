@@ -17,7 +17,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is the manifest that fleet.md tells an administrator to apply. namespace holds the hosts' service accounts.
+// access is the path of the manifest that an administrator applies according to fleet.md. namespace is the namespace of
+// the hosts' service accounts.
 const (
 	access    = "etc/edgeway/fleet-access.yaml"
 	namespace = "edgeway"
@@ -28,7 +29,7 @@ func kubeconfigFile(dir string, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%04d", host))
 }
 
-// makeIdentities creates a service account with the hosts' rights, and a kubeconfig, for each host.
+// makeIdentities creates a service account with the necessary rights and a kubeconfig for each host.
 func (l *lab) makeIdentities(ctx context.Context) error {
 	if err := os.Mkdir(l.hosts(), 0o711); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel makes the API server queue the hosts' requests at their own priority level, or at the level of all service
+// setLevel assigns the hosts' requests to their own priority level in the API server, or to the level of all service
 // accounts.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
@@ -92,7 +93,7 @@ func (l *lab) setLevel(ctx context.Context, own bool) error {
 		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io/edgeway")
 }
 
-// kubectl runs the program kubectl with the rights of an administrator.
+// kubectl runs kubectl as an administrator.
 func (l *lab) kubectl(ctx context.Context, args ...string) error {
 	programs, err := cluster.Programs(ctx)
 	if err != nil {

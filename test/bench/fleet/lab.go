@@ -18,14 +18,14 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is an API server in one network namespace, and a second namespace for the hosts.
+// lab holds an API server in one network namespace, and a second namespace for the hosts.
 type lab struct {
 	opts    options
 	dir     string
 	prefix  string
 	cluster *cluster.Cluster
 	group   *cgroup.Group
-	written int // changes made so far
+	written int // number of changes so far
 	// controller is the token of a controller that is not part of the fleet.
 	controller string
 }
@@ -34,7 +34,7 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// hosts returns the directory with a kubeconfig for each host, which the hosts may read.
+// hosts returns the path of a directory that contains a kubeconfig for each host. The hosts may read this directory.
 func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -88,7 +88,7 @@ func (l *lab) close() {
 	if l.cluster != nil {
 		l.cluster.Stop()
 	}
-	// The context of the run may have ended.
+	// The context of the run may be done already.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{l.edge(), l.core()} {
@@ -124,7 +124,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 		for in := json.NewDecoder(lines); ; {
 			var s state
 			if in.Decode(&s) != nil {
-				return // the process has ended
+				return // the process has exited
 			}
 			f.state.Store(&s)
 		}
@@ -134,7 +134,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 
 func (f *fleet) stop() error { return kit.Stop(f.cmd, 30*time.Second) }
 
-// await waits until wanted returns true for the state of the hosts.
+// await waits until wanted reports true for the state of the hosts.
 func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -146,12 +146,13 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	return nil
 }
 
-// usage holds the resources consumed up to a point in time.
+// usage holds the resources used up to a point in time.
 type usage struct {
 	at time.Time
 	// bytes is the number of bytes that the hosts received, packet headers included.
 	bytes float64
-	// hosts and server are CPU times in seconds; memory is the API server's memory in bytes.
+	// hosts and server are the CPU times of the hosts and the API server in seconds. memory is the API server's memory
+	// in bytes.
 	hosts, server, memory float64
 }
 
@@ -180,8 +181,8 @@ func (l *lab) usage() (u usage, err error) {
 	return u, err
 }
 
-// parseStat returns the CPU time in seconds and the resident memory in bytes from /proc/PID/stat: see
-// proc_pid_stat(5). Linux reports these times in hundredths of a second, whatever the kernel's tick is.
+// parseStat returns the CPU time in seconds and the resident memory in bytes from /proc/PID/stat (see
+// proc_pid_stat(5)). Linux reports CPU times in hundredths of a second, which does not depend on the kernel's tick.
 func parseStat(text string) (cpu, memory float64, err error) {
 	// The second field is the name of the program, in parentheses.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

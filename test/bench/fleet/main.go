@@ -14,9 +14,9 @@ import (
 // options holds the command-line options.
 type options struct {
 	hosts, services, endpoints int
-	rate                       int // changes a second while endpoints change
+	rate                       int // changes per second while endpoints change
 	rest, busy                 time.Duration
-	// down is the downtime of the API server, and back the time for which requests are counted after the restart.
+	// down is the downtime of the API server. back is the time for which the command counts requests after the restart.
 	down, back time.Duration
 	json       string
 }

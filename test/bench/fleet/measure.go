@@ -12,7 +12,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// tenths is the number of parts into which a label divides the Services. A selector picks one part.
+// tenths is the number of values of the label by which a selector picks a tenth of the Services.
 const tenths = 10
 
 // measureAll measures every program in turn on one API server.
@@ -32,7 +32,7 @@ func measureAll(ctx context.Context, opts options, r results) error {
 	return nil
 }
 
-// measure measures one program from start to end.
+// measure takes all measures of one program.
 func (l *lab) measure(ctx context.Context, program string, r results) error {
 	m := &measuring{lab: l, program: program, results: r}
 	if program != nobody {
@@ -69,14 +69,14 @@ func (m *measuring) hosts() float64 {
 	return float64(m.opts.hosts)
 }
 
-// add divides a figure of all hosts by the number of hosts, and records the result.
+// add divides the total of all hosts by the number of hosts, and records the result.
 func (m *measuring) add(what measure, ofAll float64) {
 	if n := m.hosts(); n > 0 {
 		m.results.add(what, m.program, ofAll/n)
 	}
 }
 
-// begin starts the hosts and waits until each has all Services and watches for changes.
+// begin starts the hosts and waits until each host has received all Services and watches for changes.
 func (m *measuring) begin(ctx context.Context) error {
 	selector := ""
 	if m.program == tenth {
@@ -97,11 +97,11 @@ func (m *measuring) begin(ctx context.Context) error {
 		return err
 	}
 	m.add(startBytes, after.bytes-before.bytes)
-	// The initial list is a watch, which the host replaces ten seconds after the end of the list.
+	// A host gets the initial list with a watch, and replaces this watch ten seconds after the end of the list.
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// over records the resources and requests that are used while do runs.
+// over records the resources and requests of the hosts while do runs.
 func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -133,14 +133,14 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	return nil
 }
 
-// addOthers stops the other clients and records how long they waited for answers.
+// addOthers stops the other clients and records their response times.
 func (m *measuring) addOthers(when phase, o *others) {
 	for what, p99 := range o.end() {
 		m.results.add(when.of(what), m.program, p99)
 	}
 }
 
-// change replaces endpoints of random Services at an even rate.
+// change replaces endpoints of random Services at a constant rate.
 func (l *lab) change(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*l.opts.busy)
 	defer cancel()
@@ -201,7 +201,7 @@ func (m *measuring) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.results.add(back.of(serverCPU), m.program, after.server) // the API server's process is new
+	m.results.add(back.of(serverCPU), m.program, after.server) // the process of the restarted API server counts from 0
 	m.results.add(back.of(serverMemory), m.program, after.memory)
 	m.add(back.of(bytesEach), after.bytes-before.bytes)
 	m.add(back.of(hostCPU), after.hosts-before.hosts)

@@ -11,7 +11,7 @@ import (
 
 type measure = kit.Measure
 
-// In figures, a program is named after the objects that the hosts watch.
+// In the figures, the name of a program describes the objects that the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"
@@ -22,7 +22,7 @@ const (
 
 func programs() []string { return []string{nobody, whole, tenth, own} }
 
-// phase is a part of the run.
+// phase is the name of a phase of the run.
 type phase string
 
 const (
@@ -33,7 +33,7 @@ const (
 
 func (p phase) of(m measure) measure { return measure(p) + ": " + m }
 
-// The measures. Times are in seconds, sizes in bytes, and rates per second.
+// These are the measures. Times are in seconds, sizes are in bytes, and rates are per second.
 const (
 	hostsMeasure measure = "hosts"
 	startBytes   measure = "start: bytes to a host"
@@ -48,14 +48,14 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard begins when the API server reports that it is ready.
+	// backHeard is the time since the API server reported that it was ready.
 	backHeard measure = "restart: until all hosts are in order"
-	// The 99th percentile of the time for which clients outside the fleet wait for an answer.
+	// The next two measures are 99th percentiles of the response times of clients outside the fleet.
 	ofKubectl    measure = "p99 of kubectl"
 	ofController measure = "p99 of another controller"
 )
 
-// row is a line of the table.
+// row is a row of the table.
 type row struct {
 	measure measure
 	divisor float64

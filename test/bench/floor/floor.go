@@ -1,7 +1,7 @@
 // Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
-// cluster.Load, and writes each event as one prepared transaction to a netlink socket that stays open. The proxy
-// validates nothing, merges nothing, saves nothing on disk and supports one kind of Service. The difference between
-// the figures of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
+// cluster.Load, and writes a transaction for each event to a netlink socket that stays open. The proxy does not
+// validate or merge events, does not save state on disk, and supports one kind of Service. The difference between the
+// figures of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
 package floor
 
 import (
@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// ruleset sends a connection to a random endpoint of its Service. Like Edgeway, ruleset refuses connections to a
-// Service without endpoints, because the client of a dropped packet would wait for an answer.
+// ruleset forwards a connection to a random endpoint of its Service. Like Edgeway, ruleset rejects connections to a
+// Service without endpoints, because a client whose packets are dropped would wait for a response.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service
@@ -40,16 +40,16 @@ const ruleset = `table ip floor {
 }
 `
 
-// proxy is a running instance of the service proxy.
+// proxy is a running service proxy.
 type proxy struct {
 	slices discoveryv1client.EndpointSliceInterface
 	table  *table
-	// known holds the endpoints of each slice that are in the kernel, by the name of the slice.
+	// known holds the elements of each slice in the kernel, by the name of the slice.
 	known map[string][]element
 }
 
-// Run configures this network namespace for all Services, and then for each change, until ctx ends. All Services must
-// have the same number of endpoints. The namespace must not contain the rules of an earlier run.
+// Run configures this network namespace for all Services, and then applies each change until ctx ends. All Services
+// must have the same number of endpoints. The namespace must not contain the rules of an earlier run.
 func Run(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -139,7 +139,7 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences returns the elements of before that are gone, and the elements of now that are new.
+// differences returns the elements of before that are not in now, and the elements of now that are not in before.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

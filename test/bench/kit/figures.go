@@ -21,13 +21,13 @@ type Key struct {
 	Program  string
 }
 
-// Figures holds every figure of a run. Times are in seconds, sizes in bytes.
+// Figures holds every figure of a run. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
-// Add adds a figure for a key.
+// Add adds a figure to the figures of a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
-// Median returns the median of the figures for a key, or false if there are none.
+// Median returns the median of a key's figures, or false if the key has no figures.
 func (f Figures) Median(k Key) (float64, bool) {
 	values := slices.Sorted(slices.Values(f[k]))
 	if len(values) == 0 {
@@ -51,7 +51,7 @@ func (f Figures) Ratio(mine, other Key) (float64, bool) {
 type entry struct {
 	Key
 	Median float64
-	Values []float64 `json:",omitempty"` // absent if only the median was kept
+	Values []float64 `json:",omitempty"` // absent if the file contains only the median
 }
 
 // Load reads figures that Save wrote.
@@ -73,7 +73,7 @@ func Load(path string) (Figures, error) {
 	return f, nil
 }
 
-// Save writes all figures as JSON: a list sorted by measure, number of Services and program.
+// Save writes all figures as a JSON list, sorted by measure, number of Services and program.
 func (f Figures) Save(path string) error {
 	var all []entry
 	for k, values := range f {

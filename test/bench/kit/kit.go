@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Main runs a benchmark with the arguments of the command line until it ends or is interrupted, and exits.
+// Main runs a benchmark with the command-line arguments until the benchmark ends or is interrupted, and then exits.
 func Main(name string, bench func(ctx context.Context, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bench(ctx, os.Args[1:])
@@ -54,7 +54,8 @@ func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop sends SIGTERM to a command and waits until it exits, with any code. After patience, Stop kills the command.
+// Stop sends SIGTERM to a command and waits until the command exits, with any exit code. After patience, Stop kills the
+// command.
 func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()

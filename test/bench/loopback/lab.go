@@ -17,7 +17,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// lab is the endpoint and all relays to it, in this network namespace.
+// lab holds the endpoint and all relays to the endpoint, in this network namespace.
 type lab struct {
 	dir      string
 	endpoint *endpoint
@@ -48,13 +48,13 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit it
+	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit the limit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of file descriptors: %w", err)
 	}
 	limit.Cur = limit.Max
 	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
-		// Closed connections would occupy all ports within seconds.
+		// Otherwise, closed connections would occupy all ports within seconds.
 		sysctl("tcp_max_tw_buckets", "0"),
 		// With the defaults, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
 		sysctl("tcp_rmem", "4096 131072 524288"), sysctl("tcp_wmem", "4096 131072 524288"),
@@ -156,8 +156,8 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ...
 `
 
-// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables, which hold no rule for the
-// connections of the bench: only the relay serves NodePorts on loopback.
+// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The tables have no rule for the
+// bench's connections, because only the relay serves NodePorts on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
 	dir := filepath.Join(l.dir, name+".d")
@@ -180,8 +180,9 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 // socketProxyd is the path of systemd-socket-proxyd on Debian and Fedora.
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
-// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). Like a service of
-// systemd, socket-proxyd ignores SIGPIPE: otherwise version 252 ends when it writes to a connection that was reset.
+// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). As in a systemd
+// service, systemd-socket-proxyd must ignore SIGPIPE. Otherwise, version 252 exits when it writes to a reset
+// connection.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The first byte of a connection tells the endpoint what to do.
+// The first byte of a connection selects the endpoint's action.
 const (
 	askEcho    byte = 'e' // send one byte back
 	askSend    byte = 's' // send until the client closes
 	askDiscard byte = 'd' // discard everything
 )
 
-const patience = time.Minute // a relay that transfers nothing for longer has failed
+const patience = time.Minute // a relay that transfers no byte for this time has failed
 
 var payload = make([]byte, 256<<10)
 
@@ -65,7 +65,7 @@ func send(conn net.Conn) {
 	}
 }
 
-// discard counts the bytes that arrive. The kernel drops these bytes without copying them (see MSG_TRUNC in tcp(7)).
+// discard counts the bytes that arrive. The kernel discards these bytes without copying (see MSG_TRUNC in tcp(7)).
 func discard(conn net.Conn, count *atomic.Int64) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	for n, errno := uintptr(1), unix.Errno(0); err == nil && errno == 0 && n > 0; {
@@ -79,7 +79,8 @@ func discard(conn net.Conn, count *atomic.Int64) {
 	}
 }
 
-// measure returns a rate per second, of connections or gigabytes, after the relay has closed all connections.
+// measure returns the number of connections or gigabytes per second. measure returns after the relay has closed all
+// connections.
 func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	if s.streams == 0 {
 		value, err = connect(r.addr, o.connections)
@@ -95,7 +96,7 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	return value, err
 }
 
-// transfer moves bytes over all streams and returns the number of bytes that arrived per second.
+// transfer sends bytes over all streams and returns the number of bytes that arrive per second.
 func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (float64, error) {
 	arrived := &atomic.Int64{}
 	if s.up {
@@ -111,7 +112,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 			return 0, err
 		}
 		defer conn.Close()
-		_ = conn.SetLinger(0) // closing discards bytes that were not sent
+		_ = conn.SetLinger(0) // Close discards unsent bytes
 		if s.up {
 			go send(conn)
 		} else {
@@ -120,7 +121,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 	}
 	time.Sleep(200 * time.Millisecond)
 	began, before := time.Now(), arrived.Load()
-	for arrived.Load() == before { // with 1,000 streams, a busy machine needs more than one window
+	for arrived.Load() == before { // with 1,000 streams, a busy machine may need more than one window
 		if time.Since(began) > patience {
 			return 0, errors.New("no byte arrived")
 		}

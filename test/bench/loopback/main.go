@@ -2,7 +2,7 @@
 // Edgeway. The command measures throughput with 1, 50 and 1,000 streams, and new connections per second.
 //
 // scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
-// same endpoint and take turns, so other work of the machine affects all programs. Edgeway runs as an unprivileged
+// same endpoint and take turns, so that other load on the machine affects all programs. Edgeway runs as an unprivileged
 // user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct" shows the same load
 // without a relay. This process is both the client and the endpoint.
 package main
@@ -69,7 +69,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		for _, s := range o.steps() {
 			fmt.Fprintf(os.Stderr, "round %d: %s\n", round+1, s.name)
 			for i := range l.relays {
-				r := l.relays[(i+round)%len(l.relays)] // each program goes first in turn
+				r := l.relays[(i+round)%len(l.relays)] // a different program is first in each round
 				if err := ctx.Err(); err != nil {
 					return err
 				}
@@ -85,13 +85,13 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return figures.Save(o.json)
 }
 
-// print writes a column for each program, and the ratios of Edgeway's medians to those of the other relays.
+// print writes a column for each program, and the ratios of Edgeway's medians to the medians of the other relays.
 func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
 	fmt.Fprint(w, "| |")
 	for _, r := range l.relays {
 		fmt.Fprintf(w, " %s |", r.name)
 	}
-	peers := l.relays[2:] // after direct and edgeway
+	peers := l.relays[2:] // the relays after "direct" and "edgeway"
 	for _, r := range peers {
 		fmt.Fprintf(w, " edgeway : %s |", r.name)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Panel shows how one measure grows. Both axes are logarithmic: a straight line is a power law, a level line a
+// Panel shows one measure. Both axes are logarithmic: a straight line is a power law, and a horizontal line is a
 // constant.
 type Panel struct {
 	Title string
@@ -25,7 +25,7 @@ type Line struct {
 // Point is one figure, with X and Y above 0, or a position in the picture, in pixels.
 type Point struct{ X, Y float64 }
 
-// Sizes in pixels of a panel and of the plot area in a panel, and the position of the plot area.
+// These are the sizes of a panel and of its plot area, and the position of the plot area, in pixels.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -37,7 +37,7 @@ const (
 // colors holds colors that color-blind people can tell apart.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
-// SVG draws the panels, three in a row.
+// SVG draws the panels, three in each row.
 func SVG(title string, panels []Panel) string {
 	var b strings.Builder
 	rows := (len(panels) + perRow - 1) / perRow
@@ -106,7 +106,7 @@ type scale struct {
 	part func(float64) float64
 }
 
-// logarithmic returns an axis that spans the values and extends from one power of ten to another.
+// logarithmic returns an axis that contains the values. Both ends of the axis are powers of ten.
 func logarithmic(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {
@@ -123,7 +123,7 @@ func logarithmic(values []float64) scale {
 	return s
 }
 
-// number formats v with at most four digits, and from 10,000 on in thousands, as in 10k.
+// number formats v with at most four digits. Values from 10,000 are in thousands, as in 10k.
 func number(v float64) string {
 	unit := ""
 	if v >= 10_000 {

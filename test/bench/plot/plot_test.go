@@ -33,7 +33,7 @@ func circles(t *testing.T, svg string) []circle {
 	}
 }
 
-// A factor of ten is the same distance everywhere on an axis. Special characters in names do not break the picture.
+// A factor of ten is the same distance everywhere on an axis. Special characters in names do not break the SVG.
 func TestAxesAreLogarithmic(t *testing.T) {
 	got := circles(t, SVG("a < b & c", []Panel{{Title: "<t>", Lines: []Line{
 		{Name: `"x"`, Points: []Point{{10, 5}, {100, 50}, {1000, 500}}},

@@ -1,9 +1,10 @@
-// Command peer is one end of a connection in a lab that a shell script creates. The command either serves its name, or
-// dials and prints the answer. scripts/quickstart runs the command inside network namespaces.
+// Command peer is one end of a connection in a lab that a shell script creates. The command either runs a server that
+// sends its name, or connects and prints the server's response. scripts/quickstart runs the command inside network
+// namespaces.
 //
-//	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   answers "NAME PEER-ADDRESS" to each connection or datagram
-//	peer dial NETWORK ADDRESS [SOURCE-IP]                    prints the answer; exit code 1 when there is none
-//	peer wait NETWORK ADDRESS SECONDS                        dials until there is an answer
+//	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   sends "NAME PEER-ADDRESS" to each connection or datagram
+//	peer dial NETWORK ADDRESS [SOURCE-IP]                    prints the response; exits with code 1 if there is none
+//	peer wait NETWORK ADDRESS SECONDS                        dials until a server responds
 package main
 
 import (
