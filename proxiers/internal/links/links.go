@@ -17,10 +17,11 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// attempts limits the attempts to list the devices: the kernel aborts a listing when devices change during it.
+// attempts is the maximum number of attempts to list the devices. The kernel aborts a list if devices change in the
+// meantime.
 const attempts = 5
 
-// Device is a network device that is not a loopback.
+// Device is a network device other than a loopback device.
 type Device struct {
 	Name string
 	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0.
@@ -41,8 +42,8 @@ type Links struct {
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread. changed is called when a device appeared or
-// changed.
+// Open opens a socket in the network namespace of the calling thread. changed is called when a device appears or
+// changes.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -63,7 +64,7 @@ func (l *Links) Close() {
 	l.kernel.Close()
 }
 
-// Watch starts to watch for changes, unless it was started before.
+// Watch starts watching for changes, unless the watcher already runs.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +79,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note processes a notice and reports whether a device is new or has another name or master. The kernel sends a notice
-// for each change of a device. Notices of another address family are about ports of bridges.
+// note processes a notice and reports whether a device is new or has a new name or master. The kernel sends a notice
+// for each change of a device. Notices with another address family are about bridge ports.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -114,8 +115,8 @@ func (l *Links) Forget() {
 	l.seen = nil
 }
 
-// List returns the devices by index. List asks the kernel once, which takes 10 µs for each device (6.18), and later
-// uses the notices. Devices that appear during the listing are announced afterwards.
+// List returns the devices by index. List queries the kernel once, which takes 10 µs for each device (6.18), and
+// later uses the notices. The kernel also sends notices for devices that appear during the query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
