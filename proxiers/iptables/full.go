@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkLines is the number of lines at which a full sync runs a restore, about 2,000 ServicePorts. The rules that
-// lead to chains come last. Chunks limit the time and memory that the programs use, and show progress.
+// chunkLines is the number of lines at which a full sync runs a restore, about 2,000 ServicePorts. The rules that lead
+// to chains come last. Chunks limit the time and memory that the programs use, and allow Edgeway to report progress.
 const chunkLines = 50_000
 
 // applyFull makes tables of unknown content agree with the plan, without interrupting Services.
@@ -39,7 +39,7 @@ type fullSync struct {
 	*family
 	next *plan.Plan
 	in   *xtables.Input
-	done int // ServicePorts, of all families
+	done int // ServicePorts written, in all families
 }
 
 func (s *fullSync) run(ctx context.Context) error {

@@ -50,7 +50,7 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 type step struct{ before, after rendered }
 
 // replace writes the chains that differ between the two forms. partial has already removed the old entries from the
-// trees, because another ServicePort may take over their places. finish writes the trees.
+// trees, because another ServicePort may need the same places. finish writes the trees.
 func (s *state) replace(in *xtables.Input, st step) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {

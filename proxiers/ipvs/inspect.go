@@ -10,28 +10,29 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// IPVS sends no notices, so the watcher reads the state of IPVS at intervals.
+// IPVS sends no notices, so the watcher polls the state of IPVS.
 const (
-	// glance is the time between two short checks: of one server of each family, which detects `ipvsadm -C`, and of the
-	// endpoints of some servers.
+	// glance is the time between two short checks. A short check reads one server of each family, which detects
+	// `ipvsadm -C`, and the endpoints of some servers.
 	glance = time.Second
 	// pause is the minimum time between two lists of all servers. If a list takes long, the next list comes later, so
 	// that lists take at most a hundredth of the time.
 	pause = 5 * time.Second
 	rarer = 100
-	// perGlance and glanceTime limit the servers whose endpoints are read together. All servers get their turn.
+	// perGlance and glanceTime limit the servers whose endpoints a short check reads. Successive checks cover all
+	// servers.
 	perGlance  = 32
 	glanceTime = 10 * time.Millisecond
 )
 
-// inspected is the part of IPVS that the watcher reads.
+// inspected is the interface through which the watcher reads IPVS.
 type inspected interface {
 	find(key) (f found, there bool, err error)
 	list() (map[key]found, error)
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection is the state of look. Only the goroutine of look uses it.
+// inspection is the state of look. Only the goroutine of look uses an inspection.
 type inspection struct {
 	// listed is the time of the next list of all servers. turn holds the servers whose endpoints are read next.
 	listed time.Time
@@ -43,7 +44,7 @@ type located struct {
 	raw *ipvs.Service
 }
 
-// look inspects the servers until ctx ends.
+// look inspects the servers until ctx is done.
 func (w *watcher) look(ctx context.Context) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()

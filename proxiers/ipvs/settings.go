@@ -13,7 +13,8 @@ type settings struct {
 	strictARP bool
 }
 
-// schedulers lists the schedulers of Linux 6.1 to 7.2, each a module. A kernel may be built without some of them.
+// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module. A kernel may be built
+// without some of them.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
 // keys returns the settings with their names in the configuration.

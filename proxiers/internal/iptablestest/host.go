@@ -102,7 +102,7 @@ func NFTRuleset(t testing.TB) string {
 }
 
 // OnlyPrograms sets PATH to a directory with only these programs. The text of a program is a script, or the name of
-// the program to link to. If the text is "", the link has the name of its target.
+// the program to link to. If the text is "", the target has the program's own name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
