@@ -4,8 +4,7 @@
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat
 // table did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts. With
-// many rules the two chains become trees (see dispatch.go), so that neither a packet traverses nor a change rewrites
-// all rules.
+// many rules the two chains become trees (see dispatch.go), so that no packet and no change has to visit all rules.
 //
 // The names of a ServicePort's chains contain the hash of its name:
 //

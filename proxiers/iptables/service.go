@@ -99,8 +99,7 @@ func (s *service) frontend(f *plan.Frontend) {
 	s.otherPackets(f)
 }
 
-// normal returns routes without a difference that affects no packet: if pods cannot be detected, no packet comes from
-// a pod.
+// normal replaces the pods' route by the host's if pods cannot be detected, because then no packet comes from a pod.
 func (s *service) normal(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]

@@ -50,7 +50,7 @@ func TestLinksFollowEvents(t *testing.T) {
 	if got := listed(); got != "eth0" {
 		t.Fatalf("at first %q", got)
 	}
-	l.kernel.Close() // prevents further requests
+	l.kernel.Close() // makes further requests fail
 	for _, step := range []struct {
 		ip, want string
 		changes  int32 // at least
