@@ -26,7 +26,7 @@ type Change struct {
 	// A nil Prev means that the host's state is unknown: Apply must read the state back and correct it (a full sync).
 	Prev, Next *plan.Plan
 	// Changed lists the ServicePorts of Next that are new or differ from Prev. Removed lists the ServicePorts of Prev
-	// that are not in Next. Both lists are in plan order. In a full sync, Changed lists all ServicePorts.
+	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts.
 	Changed, Removed []*plan.ServicePort
 }
 
@@ -81,8 +81,8 @@ type Offloading struct {
 	Services []OffloadedService `json:"services,omitempty"`
 }
 
-// OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count from the start of
-// these connections, and are zero if the kernel does not count.
+// OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count the traffic of
+// these connections since their start, and are zero if the kernel does not count.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -133,7 +133,7 @@ type Path struct {
 	Endpoints map[netip.AddrPort]Chosen
 }
 
-// Chosen holds the scheduler's counts of the connections to an endpoint. Weight is the share of connections that the
+// Chosen holds the scheduler's connection counts for an endpoint. Weight is the share of connections that the
 // endpoint should get, relative to the other endpoints.
 type Chosen struct {
 	Weight   int `json:"weight,omitempty"`
@@ -152,8 +152,8 @@ type Explainer interface {
 	Summary() []string
 }
 
-// Component is a backend or a follower: functions that check whether it can run on this host, create it, and remove its
-// state from the host. All functions of a Component may be nil.
+// Component is a backend or a follower: functions that check whether it can run on this host, create it, and remove
+// its state from the host. Any function of a Component may be nil.
 type Component struct {
 	// Name is a value of `proxy.backend` in the configuration if the Component is a backend.
 	Name string
@@ -173,7 +173,7 @@ type Component struct {
 	// Cleanup removes everything that any version of the Component left on the host, and nothing that belongs to
 	// another Component. Cleanup needs no running Proxier. If there is nothing to remove, Cleanup changes nothing
 	// (for example, it loads no module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot
-	// check this host, because the tool or the privilege is missing. Once the backend serves traffic, the daemon runs
+	// check this host, because a tool or a privilege is missing. Once the backend serves traffic, the daemon runs
 	// Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing behind.
 	Cleanup func(ctx context.Context, env Env) error
 	// Gaps returns the features of a ServicePort that the Component omits or implements differently. The result
@@ -198,7 +198,7 @@ type Setting struct {
 
 // Gap is a declared difference from the plan.
 type Gap struct {
-	// Feature is the usual technical term, such as "session affinity".
+	// Feature names the feature by its usual technical term, such as "session affinity".
 	Feature string
 	// Reason is a sentence that states what happens instead, and why.
 	Reason string
@@ -225,7 +225,7 @@ type Traits struct {
 // Cost is the memory, in bytes, that each ServicePort uses, and that each address and endpoint of a ServicePort adds.
 type Cost struct{ Port, Address, Endpoint int64 }
 
-// Env holds the parameters for creating a Component and for its Cleanup.
+// Env holds the parameters of a Component's New and Cleanup.
 type Env struct {
 	Logger *slog.Logger
 	// Families are the address families that the kernel supports, IPv4 first.
@@ -237,13 +237,13 @@ type Env struct {
 	// several steps, Services that are not written yet stay with the other backend, and their connections are not
 	// dropped or rejected.
 	Takeover bool
-	// Drift is called, from any goroutine, when the Component notices that another program changed or removed its
-	// state in the kernel. The caller responds with a full sync of the Component. Drift is never nil.
+	// Drift is called, from any goroutine, when the Component detects that another program changed or removed the
+	// Component's state in the kernel. The caller responds with a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
 	// Wake is called, from any goroutine, by a Tender that has work to do before the time that Due last returned. The
 	// caller then calls Due again. Wake is never nil.
 	Wake func()
-	// Settings are the values of Component.Settings by name. A setting that is missing has its default.
+	// Settings are the values of Component.Settings by name. A missing setting has its default value.
 	Settings map[string]any
 	// Progress is called during a long Apply with the number of ServicePorts done so far and their total. Progress is
 	// never nil.

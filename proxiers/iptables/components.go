@@ -3,8 +3,9 @@
 // Package xtables runs the programs, and package watch detects changes by other programs.
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat
-// table did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts. With
-// many rules the two chains become trees (see dispatch.go), so that no packet and no change has to visit all rules.
+// table did not redirect. In the nat and filter tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of
+// ServicePorts. With many rules the two chains become trees (see dispatch.go), so that no packet and no change has to
+// visit all rules.
 //
 // The names of a ServicePort's chains contain the hash of its name:
 //
@@ -67,7 +68,7 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost lies between the costs of the two programs. For an endpoint, which is a chain and three rules,
+// cost lies between the memory use of the two programs. For an endpoint, which is a chain and three rules,
 // iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). For a port, the
 // programs store one or two chains with a rule each, and for an address a rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkLines is the number of lines at which a full sync runs a restore, about 2,000 ServicePorts. The rules that lead
+// chunkLines is the number of lines (about 2,000 ServicePorts) at which a full sync runs a restore. The rules that lead
 // to chains come last. Chunks limit the time and memory that the programs use, and allow Edgeway to report progress.
 const chunkLines = 50_000
 

@@ -69,8 +69,8 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// The texts of rules consist of addresses, numbers, Edgeway's own names, and comments from safeText. So no text from
-// outside can end a rule or begin another.
+// The texts of rules consist of addresses, numbers, Edgeway's own names, and comments from safeText. So untrusted
+// text cannot end a rule or begin another rule.
 
 func jump(to string) string { return "-j " + to }
 
@@ -84,7 +84,7 @@ func port(p plan.Protocol, number uint16) string {
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)
 }
 
-// dnat returns the DNAT to an endpoint. The protocol is required because of the endpoint's port.
+// dnat returns the DNAT target for an endpoint. The protocol is required because of the endpoint's port.
 func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
 }
@@ -94,7 +94,7 @@ func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " ")
 }
 
-// maxComment is the 256 bytes of xt_comment without the terminating zero.
+// maxComment is the size of an xt_comment (256 bytes) without the terminating zero.
 const maxComment = 255
 
 func comment(text string) string {

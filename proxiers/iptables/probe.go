@@ -15,7 +15,7 @@ import (
 // probeChain is created in a network namespace that disappears when the program exits, or is only checked.
 const probeChain = "EDGEWAY-PROBE"
 
-// feature is an extension of iptables that every host needs, with a rule that uses it.
+// feature is an iptables extension that every host needs, with a rule that uses the extension.
 type feature struct{ name, table, rule string }
 
 // features omits the "recent" match, which only Services with session affinity need.

@@ -71,7 +71,7 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition is a route and the match of the packets that use it, if no earlier condition matched.
+// condition is a route and a match. The route applies to matching packets that match no earlier condition.
 type condition struct {
 	match string
 	route plan.Route

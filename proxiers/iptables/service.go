@@ -49,8 +49,8 @@ type service struct {
 	*plan.ServicePort
 	hash string
 	out  rendered
-	// masquerade holds the rules at the top of each pool's chain, like those of kube-proxy for ClusterIPs. leadsTo
-	// reports whether a rule leads to the chain.
+	// masquerade holds the rules at the top of each pool's chain, as in kube-proxy for ClusterIPs. leadsTo reports
+	// whether a rule leads to the chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
 	// routes and guards hold the routes and source ranges that have a chain, in the order of the chains.
@@ -107,7 +107,7 @@ func (s *service) normal(r routes) routes {
 	return r
 }
 
-// match returns a match of the frontend's port and, unless it is a NodePort, of its address.
+// match returns a match for the frontend's port and, except for a NodePort, the frontend's address.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return port(s.Name.Protocol, f.Port)
@@ -140,7 +140,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	return s.toPool(pool)
 }
 
-// toPool returns the name of a pool's chain, for use in a rule that leads there.
+// toPool returns the name of a pool's chain, for use in a rule that jumps to the chain.
 func (s *service) toPool(p plan.Pool) string {
 	s.leadsTo[p] = true
 	return s.poolName(p)

@@ -83,7 +83,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the chains of the trees that changed because of the ServicePorts or the node.
+// finish writes the tree chains that changed with the ServicePorts or the node.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	surround(s.trees, s.family, p)
 	for _, t := range s.trees {

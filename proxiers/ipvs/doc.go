@@ -1,11 +1,11 @@
-// Package ipvs programs Services with IPVS, whose schedulers choose the endpoint of a connection. An nftables table, as
-// package nftables describes it, and connection tracking do everything else.
+// Package ipvs programs Services with IPVS, whose schedulers choose the endpoint of a connection. An nftables table
+// (see package nftables) and connection tracking do everything else.
 //
 // # The path of a connection
 //
 // Each ServicePort and pool in use has a virtual server at its ClusterIP (see places). The table determines the
-// verdict for the first packet, and forwards accepted packets of all frontends to the virtual server. So clients
-// outside can use a different pool than pods, and all frontends share the session affinity, which would be impossible
+// verdict for the first packet, and forwards accepted packets of all frontends to the virtual server. So external
+// clients can use a different pool than pods, and all frontends share the session affinity, which would be impossible
 // with a server at each address.
 //
 //	nat:   frontend ─► dnat to the virtual server
@@ -20,9 +20,9 @@
 //
 // # Session affinity
 //
-// The maps of the table implement session affinity: they store the endpoint of each client. IPVS' persistence is not
-// used: it outlives its timeout while IPVS remembers a connection of the client, up to 15 minutes, and does not remap
-// ports.
+// The maps of the table implement session affinity: they store the endpoint of each client. Edgeway does not use the
+// persistence of IPVS: persistence outlives its timeout while IPVS remembers a connection of the client, up to 15
+// minutes, and does not remap ports.
 //
 // # The host's own packets
 //

@@ -48,7 +48,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	f.questions++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
-		return nil, nil // like Linux 6.1
+		return nil, nil // as Linux 6.1 does
 	}
 	return maps.Clone(f.endpts[at]), nil
 }

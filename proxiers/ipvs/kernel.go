@@ -64,7 +64,7 @@ type found struct {
 	own bool
 }
 
-// list returns all virtual servers except those for firewall marks.
+// list returns all virtual servers except the servers for firewall marks.
 func (k *kernel) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {

@@ -46,7 +46,7 @@ var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort returns the usual port of the server of a pool.
+// usualPort returns the usual port of a pool's server.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
 // anchor returns the frontend whose address the servers of a ServicePort use, or an invalid address if there is none.
@@ -65,7 +65,7 @@ func anchor(svc *plan.ServicePort) netip.AddrPort {
 	return at
 }
 
-// of returns the address of the server of a pool.
+// of returns the address of a pool's server.
 func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
 	beside := anchor(svc)
 	port, moved := p.moved[pool{svc.Name, svc.Family, which}]

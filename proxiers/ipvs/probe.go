@@ -16,7 +16,7 @@ import (
 const (
 	// serverList exists if IPVS is available.
 	serverList = "/proc/net/ip_vs"
-	// sysctls is the directory of the sysctls of IPVS.
+	// sysctls is the directory of the IPVS sysctls.
 	sysctls = "/proc/sys/net/ipv4/vs/"
 )
 

@@ -147,7 +147,7 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// note processes a notice and reports whether it announces the removal of Edgeway's route or rule.
+// note processes a notice and reports whether the notice announces the removal of Edgeway's route or rule.
 func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 	what := w.lost(m)
 	if what != "" {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap is the maximum size of a map of session affinity. Surplus clients get random endpoints.
+// clientsPerMap is the maximum size of a session affinity map. Surplus clients get random endpoints.
 const clientsPerMap = 1 << 16
 
 // affinity describes the maps of a ServicePort with session affinity. There is a dynamic map from client address to

@@ -89,7 +89,7 @@ func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	}
 }
 
-// The counter of each family exists from the start.
+// The counter of each family exists before the first failure.
 func TestFailuresAreCounted(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)

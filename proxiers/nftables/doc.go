@@ -1,8 +1,8 @@
 // Package nftables programs Services with nftables alone. The package maintains a table "edgeway" in each of the
-// families ip and ip6, whose rules choose the endpoint of a connection. The backends ipvs and ebpf build on this
-// package: Schema describes the path of a new connection through such a table, from its frontend to a verdict or to
-// the address to which the connection is sent. With ipvs that address is a virtual server, which chooses the
-// endpoint. Package nfttable makes the tables agree with the plan.
+// families ip and ip6. The rules of these tables choose the endpoint of a connection. The backends ipvs and ebpf
+// build on this package: Schema describes the path of a new connection through such a table, from its frontend to a
+// verdict or to the address to which the connection is sent. With ipvs that address is a virtual server, which
+// chooses the endpoint. Package nfttable makes the tables agree with the plan.
 //
 // # Rules
 //
@@ -23,14 +23,14 @@
 // one of 2 endpoints of the local pool. One map for each protocol holds the endpoints under the key address . port .
 // slot. The rule chooses a random slot, and the slots of the local pool start at localSlots.
 //
-// The maps services and nodeports contain the number of a class (see nfttable) instead of its chain. Between the two
-// lookups, the number is kept in the packet's priority, the only field that nft can set and look up without using a
-// mark that another program may need. A class chain first resets the priority, so only the first packet of a
-// connection to a Service loses the priority that another program set.
+// The services and nodeports maps contain the number of a class (see nfttable) instead of the class's chain. Between
+// the lookups of the number and of the chain, the rules keep the number in the packet's priority, the only field that
+// nft can set and look up without using a mark that another program may need. A class chain first resets the
+// priority, so only the first packet of a connection to a Service loses the priority that another program set.
 //
-// The elements of these two maps have the name of their ServicePort as a comment, for operators who list the maps.
-// The elements of endpoints have no comment, because there are many endpoints and a full sync would have to read the
-// comments. The keys of these elements contain the same address.
+// The elements of services and nodeports have the name of their ServicePort as a comment, for operators who list the
+// maps. The elements of endpoints have no comment, because there are many endpoints and a full sync would have to
+// read the comments. The keys of these elements contain the same address.
 //
 // The nat hooks see only the first packet of a connection, so the rules never affect an established connection.
 // Rejecting in prerouting needs Linux 5.9.

@@ -63,7 +63,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 		if diff := firstDifference(state(), byNetlink); diff != "" {
 			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
 		}
-		if reports > seed { // one for each flush by recreate
+		if reports > seed { // recreate causes one report for each flush
 			t.Fatalf("drift reported for our own transactions: %q", drift.reasons)
 		}
 	}

@@ -193,7 +193,7 @@ type Verdict uint8
 const (
 	// Forward sends the connection to an endpoint of the route's pool.
 	Forward Verdict = iota
-	// Reject answers with an ICMP port unreachable message.
+	// Reject rejects the connection with an ICMP port unreachable message.
 	Reject
 	// Drop silently discards the packet.
 	Drop

@@ -6,8 +6,8 @@
 // a proxier makes no policy decisions. Plan.Decide is the executable specification of a dataplane, against which
 // every dataplane test compares.
 //
-// A Plan and everything that it points to is immutable. Successive plans share pointers to unchanged values, so Diff
-// is cheap.
+// A Plan and all values to which it points are immutable. Successive plans share pointers to unchanged values, so
+// Diff is cheap.
 //
 // The edgeway plan command prints a Plan as JSON, and programs may rely on this format.
 package plan
@@ -54,7 +54,7 @@ type Node struct {
 	Uplinks []Uplink `json:"uplinks,omitempty"`
 }
 
-// Uplink is an address of the host and an interface that is up and is not lo. The address may be on another
+// Uplink is an address of the host and an interface, other than lo, that is up. The address may be on another
 // interface.
 type Uplink struct {
 	Addr      netip.Addr `json:"address"`
@@ -69,7 +69,7 @@ type ServicePort struct {
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
-	// Scheduler names the scheduling algorithm that the Service asks for. A backend may not know the name. If
+	// Scheduler names the scheduling algorithm that the Service requests. A backend may not support the algorithm. If
 	// Scheduler is empty, the backend uses its own algorithm.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Frontends is sorted by Frontend.Compare.

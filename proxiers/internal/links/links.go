@@ -108,7 +108,7 @@ func (l *Links) see(a *netlink.LinkAttrs) {
 	}
 }
 
-// Forget discards the list, so that the next List asks the kernel again.
+// Forget discards the list, so that the next List queries the kernel again.
 func (l *Links) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

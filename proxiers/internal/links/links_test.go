@@ -53,7 +53,7 @@ func TestLinksFollowEvents(t *testing.T) {
 	l.kernel.Close() // makes further requests fail
 	for _, step := range []struct {
 		ip, want string
-		changes  int32 // at least
+		changes  int32 // the minimum
 	}{
 		{"link add pod1 type veth peer name other1", "eth0, other1, pod1", 1},
 		{"link set pod1 up", "eth0, other1, pod1", 0},

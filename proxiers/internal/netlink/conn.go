@@ -1,9 +1,9 @@
 // Package netlink communicates with netfilter: it dumps, changes and watches nftables rules, which iptables-nft also
 // uses, and it reads and deletes entries of connection tracking.
 //
-// The socket is mdlayher/netlink's. The read loop and the iteration over attributes are Edgeway's own, because a dump
-// of 10,000 Services has 3 MB and 70,000 elements. Edgeway reads a dump through one buffer, without an allocation for
-// each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
+// The socket comes from mdlayher/netlink. The read loop and the iteration over attributes are Edgeway's own, because a
+// dump of 10,000 Services has 3 MB and 70,000 elements. Edgeway reads a dump through one buffer, without an allocation
+// for each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
 // google/nftables (0.3.0) allocates each element of a set. google/nftables also cannot make a batch conditional on the
 // last transaction, does not report which message the kernel rejects, and truncates an attribute of more than 64 KiB.
 package netlink

@@ -42,14 +42,14 @@ const (
 	ctaFilterOrigFlags = 1
 )
 
-// The tuple fields that can restrict a dump, from the kernel's net/netfilter/nf_internals.h.
+// The tuple fields by which the kernel can filter a dump, from the kernel's net/netfilter/nf_internals.h.
 const (
 	filterIPDst        = 1 << 1
 	filterProtoNum     = 1 << 3
 	filterProtoDstPort = 1 << 5
 )
 
-// Bits of the status of a flow, from linux/netfilter/nf_conntrack_common.h.
+// Status bits of a flow, from linux/netfilter/nf_conntrack_common.h.
 const (
 	statusSeenReply = 1 << 1
 	statusDstNAT    = 1 << 5
@@ -58,7 +58,8 @@ const (
 
 // Flow is an entry of the connection-tracking table.
 type Flow struct {
-	// Orig is the direction of the first packet, as received. Reply is the direction of the replies, as received.
+	// Orig holds the addresses of the first packet, as received. Reply holds the addresses of the reply packets, as
+	// received.
 	Orig, Reply Tuple
 	Protocol    plan.Protocol
 	ID          uint32
@@ -195,7 +196,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
 		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to the address, because
-		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". The filter by port works.
+		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". A filter by port works.
 		flags |= filterProtoDstPort
 	default:
 		dst = netip.AddrPortFrom(unspecified(s), 0)

@@ -61,7 +61,7 @@ type Watcher struct {
 	dirty string
 	// reported is true from a report of drift until the full sync that repairs the drift.
 	reported bool
-	// outside reports whether rejoining the group failed. Run tries again at the read deadline.
+	// outside reports whether rejoining the group failed. Run retries at the read deadline.
 	outside bool
 }
 

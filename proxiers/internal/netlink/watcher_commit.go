@@ -2,8 +2,8 @@ package netlink
 
 import "errors"
 
-// staleAttempts limits the attempts to commit a batch that is stale each time because other programs write constantly.
-// An attempt takes about 0.1 ms.
+// staleAttempts is the maximum number of attempts to commit a batch while other programs write constantly. An attempt
+// takes about 0.1 ms.
 const staleAttempts = 1000
 
 // ErrTouched means that another program has changed Edgeway's objects, and that the batch was not sent.

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// changed returns testPlan with other endpoints for the ServicePort "one".
+// changed returns a copy of p with the given endpoints for the ServicePort "one".
 func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	i := slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })
 	var list []plan.Endpoint

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ObjectKind is the kind of an object.
+// ObjectKind distinguishes chains, maps and other sets.
 type ObjectKind uint8
 
 // The kinds of objects. Chains, sets and maps of the Schema are not objects. A setObject is any other set, which no
@@ -25,7 +25,7 @@ type ObjectID struct {
 	Name   string
 }
 
-// Object is a chain or map that a ServicePort needs. Two objects with the same name are equal.
+// Object is a chain or map that a ServicePort needs. Objects with the same name have the same contents.
 type Object struct {
 	ObjectID
 	// Rules holds the rules of a chain.

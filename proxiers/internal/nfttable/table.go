@@ -165,8 +165,8 @@ func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }
 
-// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. If
-// change.Prev is nil, there are no tables yet.
+// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. A nil
+// change.Prev means that the tables do not exist yet.
 func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
 	r, refs := newRenderer(s, env.Families, env.MasqueradeBit), newReferences()
 	b := newBatch(r, refs, time.Now())

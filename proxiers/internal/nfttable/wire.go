@@ -20,7 +20,7 @@ type wire struct {
 	spans []span
 }
 
-// span is a list of elements of one set that are added or deleted.
+// span is a list of elements to add to one set or to delete from the set.
 type span struct {
 	set    *Set
 	list   []Entry

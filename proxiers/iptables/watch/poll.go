@@ -39,8 +39,8 @@ type observation struct {
 
 // poll is the Watcher for iptables-legacy, where the kernel sends no notices. poll compares each table's number of
 // entries, size and positions of built-in chains with their values after Edgeway's last restore. The kernel copies no
-// rules for this comparison: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). Only if
-// these values differ does poll read the table (0.11 s of CPU for nat).
+// rules for this comparison: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). poll reads
+// the table (0.11 s of CPU for nat) only if these values differ.
 //
 // A restore may wait seconds for the lock of the iptables programs, while another program changes the table. So poll
 // also compares the change in the number of entries with the number of entries that Edgeway wrote.
@@ -139,7 +139,7 @@ func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 }
 
 // observe records the state of a table after a restore, unless the restore alone cannot have led to this state. A
-// table that was never written need not exist.
+// table that Edgeway never wrote need not exist.
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
@@ -168,7 +168,7 @@ func (p *poll) changed() (suspects []Table) {
 }
 
 // inspect reads the contents of suspects. For an intact table, inspect records the state before the reading as known,
-// so that a later change is detected. A table that is not settled remains suspect.
+// so that poll detects a later change. A table that is not settled remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)

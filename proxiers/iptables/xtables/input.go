@@ -18,7 +18,7 @@ type Chain struct {
 // together or not at all.
 type Input struct {
 	parts map[string]*part
-	// Rules counts the rules that are written, by table. Lines counts all lines that change the tables.
+	// Rules counts the written rules by table. Lines counts all lines that change the tables.
 	Rules map[string]int
 	Lines int
 }

@@ -54,7 +54,7 @@ func legacyTables(f plan.Family) ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-// nftTables also returns no tables if the kernel lacks nf_tables.
+// nftTables returns no tables if the kernel lacks nf_tables.
 func nftTables(f plan.Family) ([]string, error) {
 	c, err := netlink.Dial()
 	if err != nil {

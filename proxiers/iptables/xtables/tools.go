@@ -1,5 +1,5 @@
-// Package xtables runs the programs of iptables, of either variant. The package finds the programs, reads tables with
-// iptables-save, writes tables with iptables-restore, and describes errors. The package is independent of Services.
+// Package xtables runs the iptables programs of either variant. The package finds the programs, reads tables with
+// iptables-save, writes tables with iptables-restore, and describes errors. The package does not depend on Services.
 //
 // Each run has a time limit. The programs of iptables-legacy share a lock, and Edgeway limits the time for which a
 // program waits for the lock. Without --wait, version 1.8.9 gives up immediately, or waits forever ("iptables -S").
@@ -24,7 +24,7 @@ type Tools struct {
 	Variant  Variant
 	Family   plan.Family
 	programs programs
-	// lock is only used with Legacy.
+	// Only the Legacy variant uses lock.
 	lock *lock
 }
 

@@ -76,8 +76,8 @@ func checkPrograms(ctx context.Context, v Variant) error {
 // programs holds the paths of the programs of one variant and family.
 type programs struct{ restore, save string }
 
-// findPrograms looks for iptables-nft or iptables-legacy, and then for programs with plain names of the same variant.
-// An error that is not transient wraps proxiers.ErrUnsupported.
+// findPrograms searches for the programs with long names, such as iptables-nft, and then for programs with plain
+// names of the same variant. An error that is not transient wraps proxiers.ErrUnsupported.
 func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
 	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
 	name := plain + "-" + string(v)
