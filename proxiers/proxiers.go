@@ -267,7 +267,7 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 	})
 }
 
-// OwnMark returns the packet mark of the daemon's own connections to its API server. Whatever the plan asks for, a
+// OwnMark returns the packet mark of the daemon's own connections to its API server. Whatever the plan contains, a
 // backend never redirects, rejects or drops a packet that the host sends with this mark. The mark is the bit two
 // positions below the masquerade bit, wrapping around from bit 0 to bit 31. A user who moves the masquerade bit to
 // avoid a conflict with other software thus moves both bits.

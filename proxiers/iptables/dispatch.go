@@ -203,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes and everything below them, and adds their items to items.
+// collect removes nodes and everything below them, and moves their items to the map items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)

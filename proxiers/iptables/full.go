@@ -88,7 +88,8 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 	return nil
 }
 
-// hook adds the rules that lead packets to Edgeway's chains, and removes such rules of a kube-proxy.
+// hook adds the rules that lead packets to Edgeway's chains, and removes a kube-proxy's rules that lead to the same
+// chains.
 func (s *fullSync) hook(before map[string]*found) {
 	for _, h := range hooks(s.env.MasqueradeBit) {
 		present := before[h.Table].jumps[h.Name]

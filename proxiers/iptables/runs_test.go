@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// recordRuns replaces the iptables-legacy programs by scripts that record their arguments. since returns the runs
+// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the runs
 // since the previous call of since.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()

@@ -39,7 +39,7 @@ type renderer struct {
 	family plan.Family
 	// pods holds one match for each source range or interface of pods. pods is empty if pods cannot be detected.
 	pods []string
-	// loopback reports whether NodePorts can be reached on this family's loopback address.
+	// loopback reports whether NodePorts accept connections on this family's loopback address.
 	loopback bool
 }
 
@@ -99,7 +99,7 @@ func (s *service) frontend(f *plan.Frontend) {
 	s.otherPackets(f)
 }
 
-// normal replaces the pods' route by the host's if pods cannot be detected, because then no packet comes from a pod.
+// normal replaces the pods' route with the host's if pods cannot be detected, because then no packet comes from a pod.
 func (s *service) normal(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]

@@ -32,7 +32,7 @@ type inspected interface {
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection is the state of look. Only the goroutine of look uses an inspection.
+// inspection holds the state of look. Only the goroutine of look uses an inspection.
 type inspection struct {
 	// listed is the time at which the watcher lists all servers next. turn holds the servers whose endpoints are read
 	// next.

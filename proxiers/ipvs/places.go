@@ -115,8 +115,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow updates the anchors, and reports whether all servers keep their addresses and ports despite a change.
-// Servers keep them if no changed ServicePort collides, or collided, with another ServicePort.
+// follow updates the anchors, and reports whether all servers keep their addresses and ports despite a change. A
+// server keeps its address and port if no changed ServicePort collides, or collided, with another ServicePort.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {

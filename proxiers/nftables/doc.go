@@ -1,8 +1,8 @@
 // Package nftables programs Services with nftables alone. The package maintains a table "edgeway" in each of the
 // families ip and ip6. The rules of these tables choose the endpoint of a connection. The backends ipvs and ebpf
 // build on this package: Schema describes the path of a new connection through such a table, from its frontend to a
-// verdict or to the address to which the connection is sent. With ipvs that address is a virtual server, which
-// chooses the endpoint. Package nfttable makes the tables agree with the plan.
+// verdict or to the address to which the connection is sent. With ipvs, the address is that of a virtual server,
+// which chooses the endpoint. Package nfttable makes the tables agree with the plan.
 //
 // # Rules
 //
@@ -30,7 +30,7 @@
 //
 // The elements of services and nodeports have the name of their ServicePort as a comment, for operators who list the
 // maps. The elements of endpoints have no comment, because there are many endpoints and a full sync would have to
-// read the comments. The keys of these elements contain the same address.
+// read the comments. The keys of these elements contain the address of the Service.
 //
 // The nat hooks see only the first packet of a connection, so the rules never affect an established connection.
 // Rejecting in prerouting needs Linux 5.9.

@@ -47,7 +47,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 		plans = append(plans, dnsPlan(node, c[0], c[1]))
 	}
 	var prev *plan.Plan
-	for _, next := range plans { // creates the classes
+	for _, next := range plans { // the first pass creates the classes
 		apply(t, p, prev, next)
 		prev = next
 	}

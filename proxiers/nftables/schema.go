@@ -58,7 +58,7 @@ type Options struct {
 	// Sets and Chains are specific to the backend. OwnSets is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Service adds the backend's own needs of a ServicePort. Service may be nil.
+	// Service adds the backend-specific needs of a ServicePort. Service may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 

@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 		src, dst string
 		iface    string
 		verdict  Verdict
-		service  string // empty if there is none
+		service  string // empty if no Service matches
 		why      string // a substring of the reason
 	}{
 		"ClusterIP":                         {TCP, outside, "10.96.0.1:80", "eth0", Forward, "web", "ClusterIP of ns/web"},

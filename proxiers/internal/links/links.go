@@ -1,4 +1,5 @@
-// Package links tracks the network devices of the host: it lists them once, and then follows the kernel's notices.
+// Package links tracks the network devices of the host: it lists the devices once, and then follows the kernel's
+// notices.
 package links
 
 import (

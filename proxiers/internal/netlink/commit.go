@@ -13,13 +13,13 @@ import (
 // kernel allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
-// ErrStale means that the kernel received another transaction before a batch, and has applied nothing of the batch.
+// ErrStale means that the kernel received another transaction before a batch and applied no change of the batch.
 var ErrStale = errors.New("another transaction came first")
 
 // ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not received the batch.
 var ErrTooBig = errors.New("the batch is more than the socket takes")
 
-// Refused means that the kernel rejected a batch, and has applied nothing of the batch.
+// Refused means that the kernel rejected a batch and applied no change of the batch.
 type Refused struct {
 	Errno unix.Errno
 	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.

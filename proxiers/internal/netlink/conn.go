@@ -85,7 +85,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			c.port.Store(own.Pid)
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		c.Room, failed = size-32, err // netlink_sendmsg accepts no more
+		c.Room, failed = size-32, err // the limit of netlink_sendmsg
 	})
 	return errors.Join(err, failed)
 }

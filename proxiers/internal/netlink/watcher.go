@@ -29,7 +29,7 @@ type WatcherOptions struct {
 	// Once a transaction is known to affect Edgeway, Concerns may not be called for its other notices.
 	Concerns func(Message) (what string)
 	// Notify is called with a reason when another program changed Edgeway's objects. The call comes from the
-	// goroutine of Run or Own, without the lock. Notify is not called again until Forget.
+	// goroutine of Run or Own, without the lock. Notify is not called again until Forget is called.
 	Notify func(reason string)
 }
 

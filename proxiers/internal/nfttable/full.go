@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxReplaced is the maximum number of elements to replace in one transaction. nft uses 220 MB for this number.
+// maxReplaced is the maximum number of elements to replace in one transaction. nft uses 220 MB for 100,000 elements.
 const maxReplaced = 100_000
 
 // full makes tables of unknown content agree with the plan. full repairs existing tables in place, so that

@@ -36,9 +36,9 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	return checked(nft.check(ctx, b.tx))
 }
 
-// checked interprets the error of a check. If nft was killed or ran out of memory, the check is inconclusive. Edgeway
-// must not fall back to another backend after an inconclusive check, because the other backend would serve until the
-// next reload.
+// checked interprets the error that a check returned. If nft was killed or ran out of memory, the check is
+// inconclusive. Edgeway must not fall back to another backend after an inconclusive check, because the other backend
+// would serve until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {

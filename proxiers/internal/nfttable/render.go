@@ -19,7 +19,7 @@ type renderer struct {
 	families []plan.Family
 	// templates expands the variables in rule templates, by family.
 	templates [2]*strings.Replacer
-	// chunk is the number of elements at which a transaction is sent before more elements are added.
+	// chunk is the number of elements after which a transaction is sent.
 	chunk int
 	// node is the host for which the rules are rendered.
 	node *plan.Node

@@ -27,7 +27,7 @@ type Schema struct {
 	Counters []string
 	// Chains holds the chains that always exist.
 	Chains []Chain
-	// Chunk is the number of elements at which a transaction is sent before more are added. 0 means 10,000.
+	// Chunk is the number of elements after which a transaction is sent. The default is 10,000.
 	Chunk int
 	// Idle is the time for which an unused object is kept.
 	Idle time.Duration

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the number of elements at which a transaction is sent before more are added. The number is large
-// enough that the startup time of nft does not matter, and small enough for a small host, because nft (1.0.6) uses
-// 2.2 kB for each element.
+// chunkElements is the default number of elements after which a transaction is sent. The number is large enough that
+// the startup time of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB for
+// each element.
 const chunkElements = 10_000
 
 // step is a change of some ServicePorts, in plan order.

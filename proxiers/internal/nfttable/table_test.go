@@ -169,7 +169,7 @@ func TestOtherRulesAreAFullSync(t *testing.T) {
 	}
 }
 
-// standIn replaces nft by a script until the test ends.
+// standIn replaces nft with a script for the rest of the test.
 func standIn(t *testing.T, script string) {
 	t.Helper()
 	path := t.TempDir()

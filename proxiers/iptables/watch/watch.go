@@ -31,7 +31,7 @@ type Options struct {
 	Tables []Table
 	// Ours reports whether a chain with this name is Edgeway's. Builtin reports whether a chain is built in.
 	Ours, Builtin func(chain string) bool
-	// Notify is called without any lock held. Notify is not called again until Forget.
+	// Notify is called without any lock held. Notify is not called again until Forget is called.
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one
 	// for each rule, and two for each chain. settled is false if the number is unknown. Only poll calls Entries and
