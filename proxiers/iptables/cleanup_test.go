@@ -92,7 +92,7 @@ func TestCleanupLeavesOthersAlone(t *testing.T) {
 	})
 }
 
-// Cleanup keeps the same chains if the rules that lead to them are not Edgeway's.
+// Cleanup keeps chains with Edgeway's names if the rules that lead to the chains are not Edgeway's.
 func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {

@@ -54,9 +54,9 @@ type poll struct {
 	mu sync.Mutex
 	// socket stays in the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// known holds the state of each table after Edgeway's last change, or at the start of a full sync. known omits a
-	// table that did not exist at the start of the full sync until Edgeway writes the table, because a poll would
-	// make the kernel load the table's module.
+	// known holds the last state of each table that matched the rules that Edgeway wrote, or the state at the start
+	// of a full sync. known omits a table that did not exist at the start of the full sync until Edgeway writes the
+	// table, because a poll would make the kernel load the table's module.
 	known map[Table]observation
 	// reported is set from a report of drift until the next full sync.
 	reported bool
