@@ -13,7 +13,7 @@ const (
 	TraceTable = "edgeway-trace"
 )
 
-// ownTables lists Edgeway's own tables by family, in nft's terms.
+// ownTables lists Edgeway's own tables by nft family.
 var ownTables = map[string][]string{
 	"ip":   {NFTablesTable, IPVSTable, EBPFTable},
 	"ip6":  {NFTablesTable, IPVSTable, EBPFTable},
@@ -23,7 +23,7 @@ var ownTables = map[string][]string{
 // OwnTable reports whether an nftables table belongs to Edgeway alone. The family is "ip", "ip6" or "inet".
 func OwnTable(family, name string) bool { return slices.Contains(ownTables[family], name) }
 
-// SharedTable is an nftables table in which a Component has chains beside the chains of other programs.
+// SharedTable is an nftables table that contains chains of a Component and chains of other programs.
 type SharedTable struct {
 	// Family is "ip", "ip6" or "inet".
 	Family, Name string

@@ -36,7 +36,7 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	}
 }
 
-// kernelState returns the chains and rules of both families, without comments and counters, in order.
+// kernelState returns the sorted chains and rules of both families, without comments and counters.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	var lines []string
@@ -62,7 +62,7 @@ func kernelState(t *testing.T, p *proxier) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each kind of change leads to the same state as a full sync, and both variants accept it.
+// Both variants accept each kind of change, and a partial sync produces the same state as a full sync.
 func TestChangesInTheKernel(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
@@ -82,7 +82,7 @@ func TestChangesInTheKernel(t *testing.T) {
 	})
 }
 
-// Among many Services, a change only writes the rules of the changed Service.
+// With many Services, a change rewrites only the rules of the changed Service.
 func TestPartialWritesWhatChanged(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -108,8 +108,8 @@ func TestPartialWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// If another program deleted the chains that a partial sync needs, the sync fails as a whole. A full sync repairs the
-// tables.
+// If another program deleted the chains that a partial sync needs, the partial sync fails and changes nothing. A full
+// sync repairs the tables.
 func TestPartialOverLostChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -159,7 +159,8 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	})
 }
 
-// The programs print Edgeway's rules in built-in chains as Edgeway writes them, so a full sync recognizes them.
+// iptables-save prints Edgeway's rules in built-in chains exactly as Edgeway writes them, so a full sync recognizes
+// the rules.
 func TestRulesInBuiltinChainsAreRecognised(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// BenchmarkChange measures the change of one endpoint among n Services with five endpoints each, including the runs
-// of programs.
+// BenchmarkChange measures the change of one endpoint among n Services with five endpoints each, including the time
+// to run programs.
 func BenchmarkChange(b *testing.B) {
 	for _, v := range xtables.Variants() {
 		for _, n := range []int{100, 5000} {

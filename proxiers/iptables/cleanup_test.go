@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownRules holds a small set of Edgeway's rules for each table.
+// ownRules holds a few of Edgeway's rules for each table.
 var ownRules = map[string][]string{
 	xtables.NAT: {
 		":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES-1 - [0:0]", ":KUBE-SVC-A - [0:0]", ":KUBE-POSTROUTING - [0:0]",
@@ -47,7 +47,7 @@ func cleanupBackend(t *testing.T, v xtables.Variant) {
 	}
 }
 
-// Cleanup leaves empty tables and empty built-in chains, like "iptables -F".
+// Cleanup keeps empty tables and empty built-in chains, as "iptables -F" does.
 func TestCleanupLeavesNoRule(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, f := range families {
@@ -92,7 +92,7 @@ func TestCleanupLeavesOthersAlone(t *testing.T) {
 	})
 }
 
-// Cleanup keeps the same chains if the rules that lead to them are not Edgeway's.
+// Cleanup keeps chains with Edgeway's names if the rules that lead to the chains are not Edgeway's.
 func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
@@ -103,7 +103,7 @@ func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
 		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		// A kube-proxy that started after Edgeway uses Edgeway's chains.
+		// A kube-proxy that starts after Edgeway uses Edgeway's chains.
 		jump := `PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, "-A "+jump)
 		cleanupBackend(t, v)
@@ -140,7 +140,8 @@ func TestCleanupWhileOthersChange(t *testing.T) {
 	})
 }
 
-// After "iptables -F" of another program, no rule shows the owner of the chains, so empty chains are deleted.
+// After another program runs "iptables -F", no rule identifies the owner of the chains, so Cleanup deletes empty
+// chains.
 func TestCleanupOfEmptiedChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, table := range tables() {

@@ -1,12 +1,13 @@
 // Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. The
-// backend's chains have the same names as kube-proxy's (KEP-3453), so that people and tools recognize the chains.
+// backend's chains have the same names as kube-proxy's (KEP-3453), so that operators and tools recognize the chains.
 // Package xtables runs the programs, and package watch detects changes by other programs.
 //
-// In each family, the table nat chooses the endpoint, and the table filter refuses packets that nat did not forward.
-// In both tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of ServicePorts. With many rules the two chains
-// become trees (see dispatch.go), so that neither a packet nor a change visits all rules.
+// In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat
+// table did not redirect. In the nat and filter tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of
+// ServicePorts. With many rules the two chains become trees (see dispatch.go), so that no packet and no change has to
+// visit all rules.
 //
-// The chains of a ServicePort, by the hash of its name:
+// The names of a ServicePort's chains contain the hash of its name:
 //
 //	KUBE-SVC-…  one of the cluster pool's endpoints, by chance or by session affinity
 //	KUBE-SVL-…  the same for the local pool
@@ -29,7 +30,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration if the host chooses the variant. The names of the variants begin
+// Name is the backend's name in the configuration if Edgeway uses the host's variant. The names of the variants begin
 // with Name.
 const Name = "iptables"
 
@@ -67,9 +68,9 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost lies between the costs of the two programs. For an endpoint, which is a chain and three rules,
-// iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). A port is one or
-// two chains with a rule each, and an address is a rule.
+// cost lies between the memory use of the two programs. For an endpoint, which is a chain and three rules,
+// iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). For a port, the
+// programs store one or two chains with a rule each, and for an address a rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // shared returns the nftables tables that iptables-nft uses.

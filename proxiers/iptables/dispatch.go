@@ -35,7 +35,7 @@ func (p place) compare(o place) int {
 	return cmp.Or(p.addr.Compare(o.addr), cmp.Compare(p.port-1, o.port-1), cmp.Compare(p.proto, o.proto))
 }
 
-// branch returns the number of the child to which the place belongs, below a node of this depth.
+// branch returns the number of the child that holds the place, below a node of this depth.
 func (p place) branch(depth int) int {
 	if !p.addr.IsValid() {
 		switch depth {
@@ -50,7 +50,7 @@ func (p place) branch(depth int) int {
 	return int(raw[len(raw)-1-depth/2]>>(depth%2*4)) & 15
 }
 
-// match returns the match of the rule that leads from a node of this depth to the child of the place.
+// match returns the match of the rule that leads from a node of this depth to the child that holds the place.
 func (p place) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
@@ -70,7 +70,7 @@ func (p place) match(depth int) string {
 type tree struct {
 	table string
 	root  *node
-	// head and tail are the rules of the root chain before and after those of the tree itself.
+	// head and tail are the rules of the root chain before and after the tree's own rules.
 	head, tail []string
 	// dirty holds the chains that may differ from the kernel's, by name. The node of a removed chain is nil.
 	dirty map[string]*node
@@ -136,7 +136,7 @@ func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
 	return true
 }
 
-// remove reverts one add.
+// remove undoes one call of add.
 func (t *tree) remove(p place) { t.removeBelow(t.root, p) }
 
 func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
@@ -203,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes and everything below them, and adds their items to items.
+// collect removes nodes and everything below them, and moves their items to the map items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// treeText holds all chains of a tree after every flush so far.
+// treeText holds the chains of a tree after the flushes so far.
 type treeText map[string][]string
 
 func (kernel treeText) flush(t *testing.T, tr *tree) {
@@ -46,7 +46,7 @@ func randomPlace(r *rand.Rand, kind int) place {
 	return place{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
 }
 
-// A tree after any sequence of changes has the same chains as a new tree with the same places, and the rules lead to
+// After any sequence of changes, a tree has the same chains as a new tree with the same places, and the rules lead to
 // every place.
 func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
@@ -84,7 +84,7 @@ func TestTreeIsAFunctionOfItsContent(t *testing.T) {
 	}
 }
 
-// checkReached follows the rules of the chains like a packet.
+// checkReached follows the rules of the chains as a packet would.
 func checkReached(t *testing.T, kernel treeText, p place) {
 	t.Helper()
 	walked := 0

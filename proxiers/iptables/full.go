@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkLines is the number of lines at which a full sync runs a restore, about 2,000 ServicePorts. The rules that
-// lead to chains come last. Chunks limit the time and memory that the programs use, and show progress.
+// chunkLines is the number of lines (about 2,000 ServicePorts) at which a full sync runs a restore. The rules that lead
+// to chains come last. Chunks limit the time and memory that the programs use, and allow Edgeway to report progress.
 const chunkLines = 50_000
 
 // applyFull makes tables of unknown content agree with the plan, without interrupting Services.
@@ -39,7 +39,7 @@ type fullSync struct {
 	*family
 	next *plan.Plan
 	in   *xtables.Input
-	done int // ServicePorts, of all families
+	done int // ServicePorts written, in all families
 }
 
 func (s *fullSync) run(ctx context.Context) error {
@@ -88,7 +88,8 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 	return nil
 }
 
-// hook adds the rules that lead packets to Edgeway's chains, and removes such rules of a kube-proxy.
+// hook adds the rules that lead packets to Edgeway's chains, and removes a kube-proxy's rules that lead to the same
+// chains.
 func (s *fullSync) hook(before map[string]*found) {
 	for _, h := range hooks(s.env.MasqueradeBit) {
 		present := before[h.Table].jumps[h.Name]

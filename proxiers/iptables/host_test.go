@@ -31,7 +31,8 @@ func testComponent(t testing.TB, name string) proxiers.Component {
 	return list[i]
 }
 
-// variantComponents returns the components that run. The name "iptables" only selects one of them.
+// variantComponents returns the components of the variants. The component "iptables" only selects one of these
+// components.
 func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }

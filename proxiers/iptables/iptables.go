@@ -27,7 +27,7 @@ type proxier struct {
 	families    []*family
 	watcher     watch.Watcher
 	watching    sync.WaitGroup
-	dropInvalid bool // packets that connection tracking considers invalid are dropped
+	dropInvalid bool // drop packets that connection tracking considers invalid
 }
 
 // family is one address family of the backend.
@@ -36,8 +36,8 @@ type family struct {
 	state *state // the state that the last Apply wrote
 
 	mu                        sync.Mutex
-	kernel                    map[string]total // the totals in the kernel, by table; nil while unknown
-	last                      map[string]int   // the numbers of rules that the last sync wrote
+	kernel                    map[string]total // the totals in the kernel, by table, or nil while unknown
+	last                      map[string]int   // the number of rules that the last sync wrote, by table
 	failures, partialFailures uint64
 }
 
@@ -86,7 +86,7 @@ func small(change proxiers.Change) bool {
 	return endpoints <= chunkLines
 }
 
-// sameRules reports whether the rules of ServicePorts are the same on this node as before.
+// sameRules reports whether ServicePorts have the same rules on n as on the previous node.
 func (p *proxier) sameRules(n *plan.Node) bool {
 	return !slices.ContainsFunc(p.families, func(f *family) bool {
 		return !reflect.DeepEqual(f.state.renderer, rendererFor(f.Family, n))
@@ -109,7 +109,7 @@ func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) erro
 	return nil
 }
 
-// commit runs a restore. settled means that the kernel then has the complete state of the family.
+// commit runs a restore. settled means that after the restore, the kernel has the complete state of the family.
 func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, settled bool) error {
 	return p.watcher.Own(in.Tables(), in.Lines > bigChange, func() error {
 		err := f.Restore(ctx, in.Bytes())

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// tables returns the tables in the order in which they are written. A new Service works as soon as nat contains it,
-// because filter only refuses packets that nat did not forward.
+// tables returns the tables in the order in which they are written. A new Service works as soon as the nat table
+// contains its rules, because the filter table only rejects packets that the nat table did not redirect.
 func tables() []string { return []string{xtables.NAT, xtables.Filter} }
 
 // The chains that exist with and without Services.
@@ -42,8 +42,8 @@ func notRelayedChain(p plan.Protocol) string { return chainLoopback + "-" + p.St
 // servicePrefixes holds the prefixes of chains that are created and deleted with ServicePorts.
 var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
 
-// owner is in the comment of each of Edgeway's rules in a built-in chain. The comment distinguishes Edgeway's chains
-// from those of a kube-proxy, which have the same names.
+// owner is part of the comment of each Edgeway rule in a built-in chain. The comment distinguishes Edgeway's chains
+// from the chains of a kube-proxy, which have the same names.
 const owner = "edgeway"
 
 // ours reports whether a chain with this name in nat or filter belongs to this backend or to a kube-proxy. The
@@ -69,8 +69,8 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// The texts of rules consist of addresses, numbers, Edgeway's own names, and comments from safeText. So no text from
-// outside can end a rule or begin another.
+// The texts of rules consist of addresses, numbers, Edgeway's own names, and comments from safeText. So untrusted
+// text cannot end a rule or begin another rule.
 
 func jump(to string) string { return "-j " + to }
 
@@ -78,13 +78,13 @@ func destination(a netip.Addr) string { return "-d " + netip.PrefixFrom(a, a.Bit
 
 func source(p netip.Prefix) string { return "-s " + p.String() }
 
-// port returns a match of a destination port. With ":" and a number appended, the match is for a range of ports.
+// port returns a match for a destination port. With ":" and a number appended, the text matches a range of ports.
 func port(p plan.Protocol, number uint16) string {
 	name := protocolName(p)
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)
 }
 
-// dnat returns the DNAT to an endpoint. The protocol is required because of the endpoint's port.
+// dnat returns the DNAT target for an endpoint. The protocol is required because of the endpoint's port.
 func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
 }
@@ -94,14 +94,15 @@ func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " ")
 }
 
-// maxComment is the 256 bytes of xt_comment without the terminating zero.
+// maxComment is the size of an xt_comment (256 bytes) without the terminating zero.
 const maxComment = 255
 
 func comment(text string) string {
 	return `-m comment --comment "` + safeText(text) + `"`
 }
 
-// safeText replaces all but letters, digits and a few signs. Kubernetes allows no other characters in names.
+// safeText replaces all characters except letters, digits and some punctuation. Kubernetes allows no other characters
+// in names.
 func safeText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ./:-", r) {

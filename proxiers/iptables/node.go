@@ -22,7 +22,7 @@ const newConnection = "-m conntrack --ctstate NEW"
 // hooks returns the built-in chains with the rules that lead packets to Edgeway's chains, in order. External
 // addresses come before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses of a
 // Service CIDR. The daemon's own connections (see proxiers.OwnMark) bypass these rules when they leave the host, and
-// when they come back to the host on the interface lo.
+// when they return on the lo interface.
 func hooks(masqueradeBit int) []xtables.Chain {
 	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")
@@ -55,7 +55,7 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	var forward []string
 	if dropInvalid {
 		// The kernel does not reverse the translation of a packet outside the TCP window, so the receiver would
-		// answer with a reset (kubernetes#74839).
+		// respond with a reset (kubernetes#74839).
 		forward = append(forward, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	forward = append(forward,
@@ -75,7 +75,7 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	return chains
 }
 
-// liberal reports whether connection tracking considers no packet of a TCP connection invalid.
+// liberal reports whether connection tracking accepts TCP packets outside the window.
 func liberal() bool {
 	raw, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 	return err == nil && strings.TrimSpace(string(raw)) == "1"

@@ -12,13 +12,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeChain is created in a network namespace that ends with the program, or is only checked.
+// probeChain is created in a network namespace that disappears when the program exits, or is only checked.
 const probeChain = "EDGEWAY-PROBE"
 
-// feature is an extension of iptables that every host needs, with a rule that uses it.
+// feature is an iptables extension that every host needs, with a rule that uses the extension.
 type feature struct{ name, table, rule string }
 
-// features leaves out the match "recent", because only Services with session affinity need it.
+// features omits the "recent" match, which only Services with session affinity need.
 func features(f plan.Family) []feature {
 	to, reject := "192.0.2.1:80", "icmp-port-unreachable"
 	if f == plan.IPv6 {
@@ -73,7 +73,7 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 		strings.Join(missing, ", "), err)
 }
 
-// unprivileged reports whether the host may have all features although this process cannot use them now.
+// unprivileged reports whether the error may mean a lack of privileges or a busy lock, and not a lack of features.
 func unprivileged(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") ||

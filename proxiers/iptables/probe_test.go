@@ -48,8 +48,8 @@ func TestProbeWithoutPrivilege(t *testing.T) {
 	}
 }
 
-// dropCapability affects only this thread, which ends with the test. Programs that root runs have all capabilities
-// again.
+// dropCapability removes a capability from this thread, which exits after the test. Programs that root runs regain
+// all capabilities.
 func dropCapability(t *testing.T, number uint) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -63,8 +63,7 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// If the rules of iptables-legacy cannot be read, as in the packaged systemd service, the choice of a variant still
-// works.
+// Choose works even if the process may not read the rules of iptables-legacy, as in the packaged systemd service.
 func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")
@@ -83,7 +82,7 @@ func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 
 func TestProbeNamesWhatIsMissing(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		// XTABLES_LIBDIR is the directory in which the programs look for extensions.
+		// XTABLES_LIBDIR is the directory in which the programs search for extensions.
 		dir := t.TempDir()
 		from := extensionDir(t)
 		entries, err := os.ReadDir(from)

@@ -56,7 +56,7 @@ func TestPartialInputs(t *testing.T) {
 	}
 }
 
-// The totals equal the contents of the chains, independent of the sequence of changes.
+// After any sequence of changes, the totals match the contents of the chains.
 func TestTotals(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

@@ -71,7 +71,7 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition is a route and the match of the packets that use it, if no earlier condition matched.
+// condition is a route and a match. The route applies to matching packets that match no earlier condition.
 type condition struct {
 	match string
 	route plan.Route
@@ -112,8 +112,8 @@ func (s *service) guard(g guard) string {
 	return name
 }
 
-// refusal returns the rules for packets that the nat table did not forward. Forwarded packets have an endpoint as
-// their destination by then, so they match none of these rules.
+// refusal returns the rules for packets that the nat table did not redirect. Redirected packets already have an
+// endpoint as their destination and match none of these rules.
 func refusal(match string, v plan.Verdict) []string {
 	switch v {
 	case plan.Reject:
@@ -124,7 +124,7 @@ func refusal(match string, v plan.Verdict) []string {
 	return nil
 }
 
-// refuse adds the rules of the filter table that reject and drop packets to a frontend.
+// refuse adds the filter table's rules that reject and drop packets to a frontend.
 func (s *service) refuse(f *plan.Frontend, rt routes) {
 	tree, guarded := filterExternal, f.AllowFrom != nil
 	switch {

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// recordRuns replaces the programs of iptables-legacy by scripts that record their arguments. since returns the runs
-// since its last call.
+// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the runs
+// since the previous call of since.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}
@@ -83,7 +83,7 @@ func TestEveryRunWaitsForTheLockWithABound(t *testing.T) {
 	}
 }
 
-// A restore changes the number of entries by the number that the backend reports. Otherwise the watcher would read
+// The number of entries after a restore matches the number that the backend reports. Otherwise the watcher would read
 // the table after each restore. A scrape runs no program.
 func TestPartialSyncReadsNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
@@ -152,7 +152,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// The name without a variant only resolves to another name.
+// The component without a variant only resolves to a component with a variant.
 func TestResolve(t *testing.T) {
 	iptablestest.NewHost(t)
 	c := testComponent(t, Name)

@@ -21,7 +21,7 @@ const (
 	filterLoopback
 )
 
-// entry is the part of a frontend in one tree.
+// entry holds the rules of a frontend in one tree.
 type entry struct {
 	tree  int
 	place place
@@ -37,9 +37,9 @@ type rendered struct {
 // renderer turns ServicePorts of one family into chains. A renderer holds the data of the node that the rules need.
 type renderer struct {
 	family plan.Family
-	// pods holds one match for each way to detect packets of pods. pods is empty if pods cannot be detected.
+	// pods holds one match for each source range or interface of pods. pods is empty if pods cannot be detected.
 	pods []string
-	// loopback reports whether NodePorts can be reached on this family's loopback address.
+	// loopback reports whether NodePorts accept connections on this family's loopback address.
 	loopback bool
 }
 
@@ -49,8 +49,8 @@ type service struct {
 	*plan.ServicePort
 	hash string
 	out  rendered
-	// masquerade holds the rules at the top of each pool's chain, like those of kube-proxy for ClusterIPs. leadsTo
-	// reports whether a rule leads to the chain.
+	// masquerade holds the rules at the top of each pool's chain, as in kube-proxy for ClusterIPs. leadsTo reports
+	// whether a rule leads to the chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
 	// routes and guards hold the routes and source ranges that have a chain, in the order of the chains.
@@ -58,7 +58,7 @@ type service struct {
 	guards []guard
 }
 
-// render returns nothing if the ServicePort is nil or belongs to the other family.
+// render renders a ServicePort. The result is empty if the ServicePort is nil or belongs to the other family.
 func (r *renderer) render(sp *plan.ServicePort) rendered {
 	if sp == nil || sp.Family != r.family {
 		return rendered{}
@@ -80,7 +80,7 @@ func (s *service) add(table, name string, rules []string) {
 	s.out.chains = append(s.out.chains, chain(table, name, rules...))
 }
 
-// frontend adds the rules that lead packets to the frontend, and the rules that refuse packets.
+// frontend adds the rules that lead packets to the frontend, and the rules that reject or drop packets.
 func (s *service) frontend(f *plan.Frontend) {
 	rt := s.normal(f.Routes)
 	guarded := f.AllowFrom != nil
@@ -99,7 +99,7 @@ func (s *service) frontend(f *plan.Frontend) {
 	s.otherPackets(f)
 }
 
-// normal removes a difference that affects no packet: if pods cannot be detected, no packet comes from a pod.
+// normal replaces the pods' route with the host's if pods cannot be detected, because then no packet comes from a pod.
 func (s *service) normal(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]
@@ -107,7 +107,7 @@ func (s *service) normal(r routes) routes {
 	return r
 }
 
-// match returns a match of the frontend's port and, unless it is a NodePort, of its address.
+// match returns a match for the frontend's port and, except for a NodePort, the frontend's address.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return port(s.Name.Protocol, f.Port)
@@ -132,7 +132,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 		return s.routesChain(xtables.NAT, rt)
 	case snat == [3]bool{true, true, true}:
 		s.masquerade[pool] = append(s.masquerade[pool], rule(s.match(f), jump(chainMarkMasq)))
-	case snat == [3]bool{false, true, true} && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"): // iptables-nft (1.8.9) refuses "! -s 0.0.0.0/0"
+	case snat == [3]bool{false, true, true} && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"): // iptables-nft (1.8.9) rejects "! -s 0.0.0.0/0"
 		s.masquerade[pool] = append(s.masquerade[pool], rule("! "+s.pods[0], s.match(f), jump(chainMarkMasq)))
 	default:
 		return s.routesChain(xtables.NAT, rt)
@@ -140,7 +140,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	return s.toPool(pool)
 }
 
-// toPool returns the name of a pool's chain, for use in a rule that leads there.
+// toPool returns the name of a pool's chain, for use in a rule that jumps to the chain.
 func (s *service) toPool(p plan.Pool) string {
 	s.leadsTo[p] = true
 	return s.poolName(p)

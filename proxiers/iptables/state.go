@@ -50,7 +50,7 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 type step struct{ before, after rendered }
 
 // replace writes the chains that differ between the two forms. partial has already removed the old entries from the
-// trees, because another ServicePort may take over their places. finish writes the trees.
+// trees, because another ServicePort may need the same places. finish writes the trees.
 func (s *state) replace(in *xtables.Input, st step) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
@@ -83,7 +83,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the chains of the trees that changed because of the ServicePorts or the node.
+// finish writes the tree chains that changed with the ServicePorts or the node.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	surround(s.trees, s.family, p)
 	for _, t := range s.trees {

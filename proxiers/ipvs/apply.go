@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// wanted is a virtual server that a plan asks for.
+// wanted is a virtual server that a plan requires.
 type wanted struct {
 	svc       *plan.ServicePort
 	scheduler string
@@ -119,7 +119,7 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// lower removes the endpoints that a server no longer has, or the whole server if the next plan lacks the server.
+// lower removes the endpoints that a server no longer needs, or the whole server if the next plan lacks the server.
 func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
@@ -255,8 +255,8 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 }
 
 // lead writes the table and the routes. The routes come after the table; otherwise other ports of a Service's address
-// would reach the host. Without a routing rule the routes have no effect: while another backend still serves, lead
-// writes the routes first, so that connections wait for only one rule.
+// would reach the host. Routes have no effect without a routing rule, so while another backend still serves, lead
+// writes the routes first. Connections then wait for only one rule.
 func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

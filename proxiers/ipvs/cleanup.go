@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state that any version left. Open connections continue, because connection tracking handles them.
+// cleanup removes the state that any version left on the host. Open connections continue, because connection tracking
+// handles them.
 func cleanup(ctx context.Context, env proxiers.Env) error {
 	if err := nfttable.Cleanup(ctx, tableName); err != nil {
 		return err

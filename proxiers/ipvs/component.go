@@ -31,7 +31,8 @@ func Component() proxiers.Component {
 	}
 }
 
-// probe loads no module, although requests to IPVS, a scheduler or a netlink query would load a module.
+// probe loads no module. A request to IPVS, for a scheduler or by netlink would load one, so probe makes no such
+// request.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

@@ -10,30 +10,32 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// IPVS sends no notices, so the watcher reads the state of IPVS at intervals.
+// IPVS sends no notices, so the watcher polls the state of IPVS.
 const (
-	// glance is the time between two short checks: of one server of each family, which detects `ipvsadm -C`, and of the
-	// endpoints of some servers.
+	// glance is the time between two short checks. A short check reads one server of each family, which detects
+	// `ipvsadm -C`, and the endpoints of some servers.
 	glance = time.Second
-	// pause is the minimum time between two lists of all servers. If a list takes long, the next list comes later, so
-	// that lists take at most a hundredth of the time.
+	// pause is the minimum time between two requests for the list of all servers. If a request takes long, the next
+	// request comes later, so that requests use at most a hundredth of the time.
 	pause = 5 * time.Second
 	rarer = 100
-	// perGlance and glanceTime limit the servers whose endpoints are read together. All servers get their turn.
+	// perGlance and glanceTime limit the servers whose endpoints a short check reads. Successive checks cover all
+	// servers.
 	perGlance  = 32
 	glanceTime = 10 * time.Millisecond
 )
 
-// inspected is the part of IPVS that the watcher reads.
+// inspected is the interface through which the watcher reads IPVS.
 type inspected interface {
 	find(key) (f found, there bool, err error)
 	list() (map[key]found, error)
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection is the state of look. Only the goroutine of look uses it.
+// inspection holds the state of look. Only the goroutine of look uses an inspection.
 type inspection struct {
-	// listed is the time of the next list of all servers. turn holds the servers whose endpoints are read next.
+	// listed is the time at which the watcher lists all servers next. turn holds the servers whose endpoints are read
+	// next.
 	listed time.Time
 	turn   []located
 }
@@ -43,7 +45,7 @@ type located struct {
 	raw *ipvs.Service
 }
 
-// look inspects the servers until ctx ends.
+// look inspects the servers until ctx is done.
 func (w *watcher) look(ctx context.Context) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -88,7 +90,7 @@ func (w *watcher) inspect() (what string) {
 	return what
 }
 
-// askFor describes the first of these servers that was removed or changed, or returns "".
+// askFor describes the first of these servers that was removed or changed, or returns "" if there is none.
 func (w *watcher) askFor(servers []key) string {
 	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
@@ -99,7 +101,7 @@ func (w *watcher) askFor(servers []key) string {
 	return ""
 }
 
-// compareServers lists all servers and describes the first difference, or returns "".
+// compareServers lists all servers and describes the first difference, or returns "" if there is none.
 func (w *watcher) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
@@ -131,7 +133,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// differs describes whether a server was removed or changed, or returns "" if neither.
+// differs describes the removal or change of a server, or returns "" if there is neither.
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:
@@ -153,7 +155,7 @@ func (w *watcher) compareEndpoints() string {
 		w.turn = w.turn[1:]
 		have, err := w.ipvs.endpoints(next.raw)
 		if err != nil {
-			continue // the list of servers shows whether the server is gone
+			continue // compareServers reports missing servers
 		}
 		w.mu.Lock()
 		want, known := w.servers[next.key]

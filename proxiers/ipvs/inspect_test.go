@@ -15,14 +15,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fakeServers are virtual servers with their endpoints, as in the kernel.
+// fakeServers simulates the kernel's virtual servers with their endpoints.
 type fakeServers struct {
 	mu        sync.Mutex
 	servers   map[key]found
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
-	questions int // number of requests for endpoints
+	questions int // the number of requests for endpoints
 	lists     int
-	took      time.Duration // duration of a list
+	took      time.Duration // the duration of a list
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -48,7 +48,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	f.questions++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
-		return nil, nil // like Linux 6.1
+		return nil, nil // as Linux 6.1 does
 	}
 	return maps.Clone(f.endpts[at]), nil
 }
@@ -56,7 +56,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 // numServers exceeds the number of servers that one glance covers.
 const numServers = 300
 
-// inspectedHost holds a watcher and servers that match its records.
+// inspectedHost holds a watcher and the servers that the watcher expects.
 type inspectedHost struct {
 	*testing.T
 	*fakeServers
@@ -118,7 +118,7 @@ func (h *inspectedHost) change(do func()) {
 	do()
 }
 
-// reported returns the drift that the watcher has reported during this time.
+// reported returns the drift that the watcher reports during this time.
 func (h *inspectedHost) reported(during time.Duration) []string {
 	time.Sleep(during)
 	synctest.Wait()
@@ -129,7 +129,7 @@ func (h *inspectedHost) reported(during time.Duration) []string {
 	return out
 }
 
-// Any change of a virtual server by another program is noticed exactly once.
+// The watcher reports any change of a virtual server by another program exactly once.
 func TestServersAreInspected(t *testing.T) {
 	const last = numServers - 1
 	for name, c := range map[string]struct {
@@ -171,7 +171,7 @@ func TestServersAreInspected(t *testing.T) {
 	}
 }
 
-// Changes during an Apply, or from before it, are not reported. Nothing is reported after a failed Apply.
+// The watcher does not report changes that Apply makes, and reports nothing after a failed Apply.
 func TestOwnChangesAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
@@ -201,7 +201,7 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// The watcher follows a partial sync that moves servers.
+// After a partial sync that moves servers, the watcher compares with the new servers.
 func TestMovedServersAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
@@ -219,7 +219,7 @@ func TestMovedServersAreInspected(t *testing.T) {
 	})
 }
 
-// The work in a second is limited, and lists that take long become less frequent.
+// The watcher limits its requests per second, and lists the servers less often if a list takes long.
 func TestInspectionIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)

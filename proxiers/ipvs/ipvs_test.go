@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first)), env, proxiers.NewChange(nil, first)))
 }
 
-// TestProbe checks that nft and the kernel of this host accept the table, whether the host has IPVS or not.
+// TestProbe verifies that nft and the kernel of this host accept the table, whether or not the host has IPVS.
 func TestProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed to have nft check rules")
@@ -41,7 +41,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestNoIPVS checks that without IPVS in the kernel, Probe and New return an error.
+// TestNoIPVS verifies that Probe and New return an error if the kernel lacks IPVS.
 func TestNoIPVS(t *testing.T) {
 	if _, err := os.Stat(serverList); err == nil {
 		t.Skip("this kernel has IPVS; the virtual machines' conformance asks the rest")
@@ -114,7 +114,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A change needs a full sync only if a server would collide with another server or a frontend.
+// A change causes a full sync only if a server would collide with another server or a frontend.
 func TestPlacesStay(t *testing.T) {
 	service := func(name, at string) *plan.ServicePort {
 		a := netip.MustParseAddrPort(at)
@@ -128,12 +128,12 @@ func TestPlacesStay(t *testing.T) {
 	for at, want := range map[string]bool{
 		"10.96.0.1:80":    true,
 		"10.96.0.9:30000": true,
-		"10.96.0.1:20000": false, // a server would be at the port of a's frontend
+		"10.96.0.1:20000": false, // a server would have the port of a's frontend
 		"10.96.0.1:10000": false,
 		"10.96.0.1:40000": false, // the port of a's server
 		"10.96.0.1:50000": false,
 		"10.96.0.3:55536": false, // a server would be at port 65536, which does not exist
-		"10.96.0.2:7":     false, // servers at this address have already moved
+		"10.96.0.2:7":     false, // servers at the address have already moved
 	} {
 		prev := &plan.Plan{Node: plantest.Node(), Services: before}
 		next := &plan.Plan{Node: prev.Node, Services: append(slices.Clone(before), service("d", at))}
@@ -150,8 +150,8 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
-// TestScheduler checks that an unknown name is refused with the list of schedulers, before the kernel loads a module of
-// that name.
+// TestScheduler verifies that an unknown scheduler causes an error with the list of schedulers, before the kernel
+// tries to load a module.
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}
 	for asked, want := range map[string]string{"": "wrr", "lc": "lc"} {

@@ -28,9 +28,9 @@ func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 // kernel communicates with IPVS by netlink. Only one goroutine may use a kernel.
 type kernel struct{ *ipvs.Handle }
 
-// openKernel opens a socket. The library (v1.1.0) looks up IPVS once in the lifetime of a process. If IPVS is missing,
-// the library reports every request as successful, so openKernel checks first. The library also runs modprobe, which
-// fails in the daemon's sandbox, and logs the failure.
+// openKernel opens a socket. The library (v1.1.0) looks up IPVS once per process. If IPVS is missing, the library
+// reports every request as successful, so openKernel checks first. The library also runs modprobe, which fails in the
+// daemon's sandbox, and logs the failure.
 func openKernel() (*kernel, error) {
 	if err := available(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ type found struct {
 	own bool
 }
 
-// list returns all virtual servers except those for firewall marks.
+// list returns all virtual servers except the servers for firewall marks.
 func (k *kernel) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {
@@ -140,8 +140,8 @@ func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	return serverError("endpoint "+e.Addr.String()+" of virtual server", at, err)
 }
 
-// removeEndpoint also succeeds if the endpoint does not exist. Connections of the endpoint continue, because connection
-// tracking carries them.
+// removeEndpoint also succeeds if the endpoint does not exist. Connections to the endpoint continue, because
+// connection tracking handles them.
 func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
@@ -173,7 +173,7 @@ func request(at key, scheduler string) *ipvs.Service {
 		AddressFamily: unix.AF_INET, Netmask: 0xffffffff, SchedName: scheduler, Timeout: ownMark,
 	}
 	if at.at.Addr().Is6() {
-		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // a netmask of IPv6 is a prefix length
+		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // an IPv6 netmask is a prefix length
 	}
 	return s
 }

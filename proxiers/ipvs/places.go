@@ -20,12 +20,12 @@ func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, 
 
 // places maps virtual servers to addresses: the ClusterIP, and a port derived from the Service's port and the pool,
 // such as 10080 or 20080 for port 80. The table rejects clients that connect to the port. The port must not be the
-// Service's own port: when an IPVS entry for a connection ends, with the endpoint or after 15 minutes of silence, IPVS
-// deletes connections to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// Service's own port: when IPVS removes its entry for a connection, with the endpoint or after 15 idle minutes, IPVS
+// also deletes connections to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type places struct {
-	// moved holds the ports of servers that are not at their usual port because another server or anchor is there.
+	// moved holds the ports of servers that cannot use their usual port because another server or anchor has that port.
 	moved map[pool]uint16
-	// crowded holds the addresses of the servers in moved.
+	// crowded holds the addresses of the servers whose ports are in moved.
 	crowded map[netip.Addr]bool
 	// anchors holds the anchors of all ServicePorts.
 	anchors map[key]bool
@@ -39,14 +39,14 @@ type pool struct {
 }
 
 // nowhere holds the virtual server addresses of ServicePorts that have only a NodePort, for example because another
-// ServicePort has their ClusterIP. nowhere holds the dummy addresses of RFC 7600 and RFC 9780. An anchor's port is the
-// NodePort.
+// ServicePort has their ClusterIP. nowhere holds the dummy addresses of RFC 7600 and RFC 9780. The anchor of such a
+// ServicePort has the NodePort as its port.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort returns the usual port of the server of a pool.
+// usualPort returns the usual port of a pool's server.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
 // anchor returns the frontend whose address the servers of a ServicePort use, or an invalid address if there is none.
@@ -65,7 +65,7 @@ func anchor(svc *plan.ServicePort) netip.AddrPort {
 	return at
 }
 
-// of returns the address of the server of a pool.
+// of returns the address of a pool's server.
 func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
 	beside := anchor(svc)
 	port, moved := p.moved[pool{svc.Name, svc.Family, which}]
@@ -75,7 +75,7 @@ func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
 	return netip.AddrPortFrom(beside.Addr(), port)
 }
 
-// keys visits the servers of a ServicePort with the endpoints of each.
+// keys calls visit for each server of a ServicePort, with the endpoints of the server.
 func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	for pool, list := range svc.Pools {
 		if at := p.of(svc, plan.Pool(pool)); len(list) > 0 && at.IsValid() {
@@ -115,8 +115,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow updates the anchors, and reports whether all servers keep their places despite a change. Servers keep their
-// places if no changed ServicePort collides, or collided, with another ServicePort.
+// follow updates the anchors, and reports whether all servers keep their addresses and ports despite a change. A
+// server keeps its address and port if no changed ServicePort collides, or collided, with another ServicePort.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {

@@ -16,7 +16,7 @@ import (
 const (
 	// serverList exists if IPVS is available.
 	serverList = "/proc/net/ip_vs"
-	// sysctls is the directory of the sysctls of IPVS.
+	// sysctls is the directory of the IPVS sysctls.
 	sysctls = "/proc/sys/net/ipv4/vs/"
 )
 
@@ -34,7 +34,7 @@ func available() error {
 	return nil
 }
 
-// whyNot distinguishes a module that is not loaded from a missing module, if the modules are readable.
+// whyNot explains whether the module is missing or only not loaded, if the modules directory is readable.
 func whyNot(modules string) string {
 	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname

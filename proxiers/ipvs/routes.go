@@ -17,9 +17,10 @@ const (
 	// protocol is the routing protocol number of Edgeway's routes and rules. The packages name this number in
 	// /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// RouteTable holds the routes. RouteTable is not the table "local", which defines the addresses of the host.
+	// RouteTable holds the routes. RouteTable is not the local table, which defines the addresses of the host.
 	RouteTable = 237
-	// priority is the priority of the rules: after the table "local", and before the usual rules of other programs.
+	// priority is the priority of the rules: after the rule for the local table, and before the usual rules of other
+	// programs.
 	priority = 237
 )
 
@@ -142,7 +143,7 @@ func (r *routes) check(a netip.Addr) error {
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL),
 		errors.Is(err, unix.EACCES):
-		return nil // this host has no route by which to ask other hosts
+		return nil // this host has no route to other hosts that could have the address
 	case err != nil:
 		return fmt.Errorf("look-up of a route to %s: %w", a, err)
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:

@@ -33,9 +33,9 @@ func schema(p *places) nfttable.Schema {
 		// The host's own packets were routed before IPVS chose an endpoint on the host itself. Changing the mark makes
 		// the kernel route the packets again; the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
-		// IPVS sends a packet through the output hooks again, where other programs may set their own mark. So the need
-		// to masquerade is also stored in the packet's priority, which the kernel keeps on this path, but not when it
-		// forwards a packet.
+		// IPVS sends a packet through the output hooks again, where other programs may set their own mark. So the
+		// rules also store the need to masquerade in the packet's priority, which the kernel keeps on this path but
+		// not when it forwards a packet.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -59,8 +59,8 @@ func schema(p *places) nfttable.Schema {
 			// Packets that IPVS did not handle, for example because another program deleted the virtual server, must
 			// not reach the host's own programs.
 			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
-			// During a switch from a backend that would reject these packets, there is no route yet. TCP retries after
-			// a drop.
+			// During a switch from another backend, which would reject these packets, there is no route yet. TCP
+			// retries after a drop.
 			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
 			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",

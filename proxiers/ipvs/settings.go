@@ -7,13 +7,14 @@ import (
 	"edgeway/proxiers"
 )
 
-// settings are the settings of the configuration section.
+// settings holds the values of the configuration section.
 type settings struct {
 	scheduler string
 	strictARP bool
 }
 
-// schedulers lists the schedulers of Linux 6.1 to 7.2, each a module. A kernel may be built without some of them.
+// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module. A kernel may be built
+// without some of these schedulers.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
 // keys returns the settings with their names in the configuration.

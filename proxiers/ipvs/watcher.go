@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// watcher notices when other programs change or remove virtual servers, routes or rules.
+// watcher detects when other programs change or remove virtual servers, routes or rules.
 type watcher struct {
 	drift   func(string)
 	ipvs    inspected
@@ -26,19 +26,19 @@ type watcher struct {
 	mu sync.Mutex
 	// servers holds the servers that Apply wrote last. Other programs may have changed these servers since.
 	servers map[key]wanted
-	// complete reports whether the last Apply wrote all servers, and busy whether Apply is running. phase counts the
-	// starts and ends of Apply.
+	// complete reports whether the last Apply wrote all servers. busy reports whether Apply is running. phase counts
+	// the starts and ends of Apply.
 	complete, busy bool
 	phase          uint64
 	// uses counts the servers at each address that has a route or is about to get a route.
 	uses map[netip.Addr]int
-	// canaries holds one server of each family, which stands for all servers of that family.
+	// canaries holds one server of each family, which represents all servers of the family.
 	canaries map[bool]key
-	// removed describes Edgeway's route or rule that was removed, or is "".
+	// removed describes the Edgeway route or rule that another program removed, or is "".
 	removed string
 }
 
-// newWatcher opens a separate socket for its requests, because a socket serves one goroutine.
+// newWatcher opens a separate socket for its requests, because only one goroutine may use a socket.
 func newWatcher(env proxiers.Env) (*watcher, error) {
 	k, err := openKernel()
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *watcher) begin() {
 	w.phase++
 }
 
-// finish records that Apply has ended. complete means that the kernel has all servers.
+// finish records that Apply is done. complete means that the kernel has all servers.
 func (w *watcher) finish(complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +107,7 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.move(nil, want)
 }
 
-// made reports whether Edgeway wrote the server, even if the server lacks Edgeway's mark now.
+// made reports whether Edgeway wrote the server, even if the server no longer has Edgeway's mark.
 func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// note processes a notice and reports whether it announces the removal of Edgeway's route or rule.
+// note processes a notice and reports whether the notice announces the removal of Edgeway's route or rule.
 func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 	what := w.lost(m)
 	if what != "" {
@@ -173,7 +173,7 @@ func (w *watcher) report() {
 	}
 }
 
-// lost describes Edgeway's route or rule that a notice reports as removed, or returns "".
+// lost describes the Edgeway route or rule that a notice reports as removed, or returns "" if there is none.
 func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:

@@ -25,7 +25,7 @@ func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
 	return &noticeSocket{sent: n.sent, closed: make(chan struct{})}, nil
 }
 
-// noticeSocket keeps failing after an error, except after an overrun.
+// noticeSocket returns an error from each read after a failure, except after an overrun.
 type noticeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -58,8 +58,8 @@ func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
-// The removal of Edgeway's route is drift. Lost notices and a broken socket also count as drift, once each, and the
-// socket is reopened.
+// The watcher reports the removal of Edgeway's route as drift. The watcher also reports lost notices and a broken
+// socket, once each, and reopens the socket.
 func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap is the maximum size of a map of session affinity. Surplus clients get random endpoints.
+// clientsPerMap is the maximum size of a session affinity map. Surplus clients get random endpoints.
 const clientsPerMap = 1 << 16
 
 // affinity describes the maps of a ServicePort with session affinity. There is a dynamic map from client address to
@@ -104,8 +104,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that lead from a frontend and an endpoint to the learn chain. An endpoint that is in
-// both pools is added once.
+// addEntries adds the elements that lead from a frontend and an endpoint to the learn chain. addEntries adds an
+// endpoint of both pools only once.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -127,8 +127,8 @@ func has(pool []plan.Endpoint, e plan.Endpoint) bool {
 	return found
 }
 
-// mayMislead reports whether a map of next may lead clients to an endpoint that next does not have: because an
-// endpoint was removed, or because the map was not in use before and still holds old clients.
+// mayMislead reports whether a map of next may lead clients to an endpoint that next lacks. The endpoint may have
+// been removed, or the map may have been unused and still hold old clients.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
@@ -171,8 +171,8 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 	return maps
 }
 
-// ClientMap returns the name of the map of those clients of a ServicePort with session affinity that are sent to
-// endpoints of this pool with this port.
+// ClientMap returns the name of the map of clients for the endpoints with this port in a pool. The ServicePort must
+// have session affinity.
 func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
 	return affinityOf(svc).mapName(pool, port)
 }

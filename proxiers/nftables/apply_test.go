@@ -49,7 +49,7 @@ func recreate(t *testing.T, p *proxier, next *plan.Plan) {
 	apply(t, p, nil, next)
 }
 
-// Connections to Services that are not written yet are dropped, unless another backend still serves them.
+// The rules drop connections to Services that are not written yet, unless another backend still serves the Services.
 func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
 		newHost(t)
@@ -73,7 +73,7 @@ func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
 	}
 }
 
-// A host without Service CIDRs, such as a host with only manifests, writes nothing at the end of a takeover.
+// On a host without Service CIDRs, for example with manifests alone, Edgeway writes nothing at the end of a takeover.
 func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })
@@ -189,7 +189,8 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	return svc
 }
 
-// TestFullSyncOverGarbage starts from the remains of older versions, other programs or an incomplete deletion.
+// TestFullSyncOverGarbage starts a full sync on objects of older versions, of other programs or of an incomplete
+// deletion.
 func TestFullSyncOverGarbage(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -214,7 +215,7 @@ func TestFullSyncOverGarbage(t *testing.T) {
 		"no counter":          "flush chain ip edgeway loopback\ndelete counter ip edgeway loopback-rejected-udp",
 		"dormant table":       "add table ip edgeway { flags dormant; }",
 	} {
-		nft(t, script) // no subtests: they would leave the thread, and with it the namespace
+		nft(t, script) // no subtests, which would run on other threads and so in other namespaces
 		apply(t, p, nil, full)
 		if diff := firstDifference(want, kernelState(t, p)); diff != "" {
 			t.Errorf("%s: a full sync left a difference: %s", name, diff)
@@ -256,8 +257,8 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Unused chains and maps are deleted a minute later, without a further change. Another ServicePort may use the chains
-// and maps again before the deletion.
+// Tend deletes unused chains and maps after a minute, even without a further change, unless another ServicePort needs
+// them first.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)
@@ -305,7 +306,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	apply(t, p, none, full)
 }
 
-// If an object cannot be deleted, the sync reports the error, and the deletion is due again later.
+// If the kernel cannot delete an object, Tend returns the error, and the deletion becomes due again later.
 func TestIdleObjectThatIsHeld(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -348,7 +349,7 @@ func TestProbeAndCleanup(t *testing.T) {
 		t.Errorf("the probe left rules:\n%s", state)
 	}
 	nft(t, "add table ip edgeway\nadd table ip6 edgeway\nadd table inet edgeway\nadd table ip other")
-	for range 2 { // the second time there is nothing to do
+	for range 2 { // the second Cleanup finds no table
 		if err := Component().Cleanup(t.Context(), proxiers.Env{}); err != nil {
 			t.Fatal(err)
 		}

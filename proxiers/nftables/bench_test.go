@@ -34,7 +34,7 @@ func BenchmarkFirstSync(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart starts with the tables of the previous process.
+// BenchmarkRestart measures a first sync over the tables of the previous process.
 func BenchmarkRestart(b *testing.B) {
 	for _, n := range []int{1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -81,7 +81,7 @@ func BenchmarkOneEndpoint(b *testing.B) {
 	}
 }
 
-// ownCPU reports the CPU time that this process uses from now on.
+// ownCPU reports the CPU time that this process uses during the rest of the benchmark.
 func ownCPU(b *testing.B) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -122,7 +122,7 @@ func mustApply(b *testing.B, p proxiers.Proxier, prev, next *plan.Plan) {
 	}
 }
 
-// childCPU reports the CPU time that child processes use from now on.
+// childCPU reports the CPU time that child processes use during the rest of the benchmark.
 func childCPU(b *testing.B) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -135,7 +135,7 @@ func childCPU(b *testing.B) {
 	b.Cleanup(func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "nft-cpu-ms/op") })
 }
 
-// BenchmarkElements applies Services with long lists of endpoints. The time for an endpoint must not depend on the
+// BenchmarkElements applies Services with long lists of endpoints. The time per endpoint must not depend on the
 // number of endpoints.
 func BenchmarkElements(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 500} {
@@ -145,7 +145,7 @@ func BenchmarkElements(b *testing.B) {
 			start := time.Now()
 			mustApply(b, p, nil, full)
 			first := time.Since(start)
-			for b.Loop() { // resets the metrics that were reported before
+			for b.Loop() { // resets the metrics reported before the loop
 				mustApply(b, p, nil, full)
 			}
 			b.ReportMetric(first.Seconds()*1e6/float64(n*1000), "first-us/element")

@@ -32,7 +32,7 @@ type class struct {
 	affinity *affinity
 }
 
-// classOf returns the class of a frontend, whose connections are sent to the addresses in to, by pool.
+// classOf returns the class of a frontend. to holds the destinations of connections, by pool.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
@@ -55,7 +55,7 @@ func (c *class) plain() *class {
 	return &p
 }
 
-// chain returns the name of the chain of the class.
+// chain returns the name of the class's chain.
 func (c *class) chain() string {
 	b := make([]byte, 0, 64)
 	if c.nodePort {
@@ -111,14 +111,14 @@ func (c *class) Rules(n *plan.Node) []string {
 		}
 	}
 	if host != outside {
-		// Only in the output hook does a packet have an output interface.
+		// A packet has an output interface only in the output hook.
 		rules = append(rules, c.pickRules("oif != 0 ", host)...)
 		rules = append(rules, c.pickRules("fib saddr type local ", host)...)
 	}
 	return append(rules, c.pickRules("", outside)...)
 }
 
-// pickRules returns the rules for the packets of one origin. The condition matches these packets.
+// pickRules returns the rules for the packets of one origin. condition matches the packets of the origin.
 func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
@@ -149,7 +149,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr returns the beginning of a key. The key of a NodePort has no address, because a NodePort is the same at all
+// daddr returns the beginning of a key. The key of a NodePort has no address, because a NodePort exists at all
 // addresses.
 func (c *class) daddr() string {
 	if c.nodePort {

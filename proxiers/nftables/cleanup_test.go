@@ -16,11 +16,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A packet may be traversing the rules when they are deleted. The remaining rules must not reject such a packet after
-// the maps have been emptied, because another backend now serves its Service.
+// A packet may traverse the rules during their deletion. Once the maps are empty, the remaining rules must not reject
+// the packet, because another backend now serves the packet's Service.
 func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	newHost(t)
-	// Add the address of the endpoint, and a route to the ClusterIP, which no packet takes.
+	// The sockets need a route to the ClusterIP, although the rules send all packets to the endpoint's address.
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"address", "add", "192.0.2.1/32", "dev", "lo"}, {"route", "add", "default", "dev", "lo"},
 	} {
@@ -36,7 +36,7 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 		chain output { type nat hook output priority -99; ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.1:5353; }
 	}`)
 	var sent, refused int
-	for range 30 { // without the wait, 2 packets are refused in each round
+	for range 30 { // without the wait, the rules reject 2 packets in each round
 		apply(t, p, nil, next)
 		stop := make(chan struct{})
 		var senders sync.WaitGroup
@@ -67,7 +67,7 @@ func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
 	}
 }
 
-// An interrupted Cleanup leaves disabled tables. The next full sync of the backend enables the tables again, also
+// An interrupted Cleanup leaves disabled tables. The next full sync of the backend enables the tables again, even
 // after a restart.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
@@ -90,7 +90,7 @@ func TestDisabledTablesAreRepaired(t *testing.T) {
 	}
 }
 
-// sender starts flows in the test's network namespace, one after the other.
+// sender starts consecutive flows in the test's network namespace.
 type sender struct {
 	namespace int
 	to        unix.Sockaddr
@@ -109,9 +109,9 @@ func newSender(t *testing.T, to unix.Sockaddr) *sender {
 	return &sender{namespace: ns, to: to}
 }
 
-// run counts all packets, and the packets that a rule rejected: then the send fails with EPERM.
+// run sends packets, and counts all of them and those that a rule rejected. A rejected send fails with EPERM.
 func (s *sender) run(stop <-chan struct{}) {
-	runtime.LockOSThread() // never unlocked: the thread ends
+	runtime.LockOSThread() // never unlocked, so the thread exits
 	if s.failure = unix.Setns(s.namespace, unix.CLONE_NEWNET); s.failure != nil {
 		return
 	}

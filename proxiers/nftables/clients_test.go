@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clients returns the clients in the map of a port of the cluster pool, with their endpoints.
+// clients returns the clients and their endpoints in the map of the cluster pool and a port.
 func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
 	c, err := netlink.Dial()
@@ -112,7 +112,7 @@ func TestPacketsTeach(t *testing.T) {
 	}
 }
 
-// loopback adds addresses to the loopback interface and routes all other addresses to it.
+// loopback adds addresses to the loopback interface, and adds a default route through the interface.
 func loopback(t *testing.T, addrs ...string) {
 	t.Helper()
 	lo, err := rtnetlink.LinkByName("lo")

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A first sync that panics halfway leaves a part of the plan in the kernel. The next full sync repairs the tables.
+// A first sync that panics halfway leaves an incomplete plan in the kernel. The next full sync repairs the tables.
 func TestApplyThatPanicsHalfWay(t *testing.T) {
 	newHost(t)
 	broken := true

@@ -34,8 +34,8 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to an address of this host and returns the error of the answer. The kernel reports a
-// rejection in the output hook twice: immediately by EPERM, and then by the ICMP message.
+// knock sends a datagram to an address of this host and returns the error of the ICMP response. The kernel reports a
+// rejection in the output hook twice: immediately with EPERM, and then with the ICMP message.
 func knock(t *testing.T, at string) error {
 	t.Helper()
 	conn, err := net.Dial("udp", at)
@@ -76,7 +76,8 @@ func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	return found
 }
 
-// mustHaveRejected checks these counts of rejected UDP packets, and that no SCTP packet was rejected.
+// mustHaveRejected fails the test unless the metrics report these counts of rejected UDP packets and no rejected SCTP
+// packet.
 func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	t.Helper()
 	want := map[string]float64{
@@ -88,7 +89,7 @@ func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	}
 }
 
-// The counter of each family exists from the start.
+// The counter of each family exists before the first failure.
 func TestFailuresAreCounted(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -103,7 +104,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// A scrape may come at any time, even during an Apply.
+// Prometheus may scrape the metrics at any time, even during an Apply.
 func TestScrapesBesideApply(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -128,8 +129,8 @@ func TestScrapesBesideApply(t *testing.T) {
 	scraping.Wait()
 }
 
-// TestLoopbackRejects sends packets to NodePorts on loopback. UDP is rejected and counted, and TCP reaches the host's
-// own sockets. The conformance suite tests SCTP in the same way.
+// TestLoopbackRejects sends packets to NodePorts on loopback. The rules reject and count UDP packets, and TCP
+// connections reach the host's own sockets. The conformance suite tests SCTP in the same way.
 func TestLoopbackRejects(t *testing.T) {
 	newHost(t)
 	loopback(t)
@@ -155,7 +156,7 @@ func TestLoopbackRejects(t *testing.T) {
 		if err := knock(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("UDP to %s: %v, want a refusal", host, err)
 		}
-		_ = knock(t, host+":30001") // not a NodePort, so not counted
+		_ = knock(t, host+":30001") // the port is no NodePort, so the packet does not count
 	}
 	mustHaveRejected(t, p, 1, 1)
 	apply(t, p, nil, on)
@@ -172,7 +173,7 @@ func TestLoopbackRejects(t *testing.T) {
 	}
 }
 
-// If the NodePort is not served on loopback, a UDP packet to its port reaches the listener of the host.
+// If a loopback address does not accept NodePorts, a UDP packet to a NodePort's port reaches the host's own listener.
 func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	newHost(t)
 	loopback(t)
@@ -191,7 +192,7 @@ func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 	mustHaveRejected(t, p, 0, 0)
 }
 
-// A change of elements must not touch anything else.
+// A change of loopback addresses must change only their elements.
 func TestLoopbackChangeIsOneElementOfEachFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services

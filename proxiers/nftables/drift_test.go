@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle is the time to read notices that have already been sent.
+// settle is the time that the watcher gets to read notices that the kernel has already sent.
 const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndMended(t *testing.T) {
@@ -34,7 +34,7 @@ func TestDriftIsReportedAndMended(t *testing.T) {
 		before := drift.count()
 		nft(t, script)
 		drift.wait(t)
-		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more") // not reported before the full sync
+		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more") // no report before the full sync
 		time.Sleep(settle)
 		if n := drift.count() - before; n != 1 {
 			t.Errorf("%s: reported %d times, want once", script, n)
@@ -74,7 +74,7 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller skips plans without a difference, so Prev may be a plan that the backend has not seen. The sync must
+// The caller skips plans without a difference, so Prev may be a plan that the backend never received. The sync must
 // still be partial, because a full sync rewrites all rules.
 func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
 	newHost(t)

@@ -36,7 +36,7 @@ func TestFirstTransaction(t *testing.T) {
 	plantest.Golden(t, *update, "first", tx)
 }
 
-// Without IPv6 in the kernel, the backend creates no IPv6 table.
+// If the kernel lacks IPv6, the backend creates no IPv6 table.
 func TestOneFamily(t *testing.T) {
 	tx := Render(testEnv(plan.IPv4), proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
 	if strings.Contains(tx, "ip6") || !strings.Contains(tx, "10.96.0.2") {
@@ -44,7 +44,7 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// The sample plan of Probe must be valid, like the plans of the planner.
+// The sample plan of Probe must be valid, like a plan from the planner.
 func TestProbePlanIsValid(t *testing.T) {
 	if err := Sample().Validate(); err != nil {
 		t.Error(err)

@@ -23,7 +23,7 @@ import (
 )
 
 // newHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
-// end with the test.
+// disappear after the test.
 func newHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -55,7 +55,7 @@ func (d *drifts) count() int {
 	return len(d.reasons)
 }
 
-// wait waits for a report.
+// wait waits for a report of drift.
 func (d *drifts) wait(t *testing.T) {
 	t.Helper()
 	select {
@@ -65,7 +65,7 @@ func (d *drifts) wait(t *testing.T) {
 	}
 }
 
-// testProxier starts a backend in the test's namespace. The backend keeps idle objects until the next call of
+// testProxier starts a backend in the test's namespace. The backend keeps idle objects until the test calls
 // kernelState.
 func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drifts) {
 	t.Helper()
@@ -108,7 +108,7 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	}
 }
 
-// nft runs a script, which must succeed, and returns its output.
+// nft runs an nft script, which must succeed, and returns the output.
 func nft(t testing.TB, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -122,8 +122,8 @@ func nft(t testing.TB, script string) string {
 	return string(out)
 }
 
-// kernelState deletes idle objects, and returns all rules and elements of all tables, with elements in order.
-// Elements are in the kernel's format, in hexadecimal.
+// kernelState deletes idle objects, and returns all rules and the sorted elements of all tables. Elements are in the
+// kernel's format, in hexadecimal.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	tend(t, p)
@@ -141,15 +141,15 @@ func tend(t *testing.T, p *proxier) {
 	}
 }
 
-// kernelElements returns the elements of the fixed sets and maps in the kernel's format, in order.
+// kernelElements returns the sorted elements of the fixed sets and maps in the kernel's format.
 func kernelElements(t *testing.T, p *proxier) string {
 	t.Helper()
 	return settled(t, func() string { return tellElements(t, p) })
 }
 
-// settled reads the state until it is the same twice in a row. While the kernel (6.18) moves a set to a hash table of
-// another size, which begins after a transaction, a list of several datagrams repeats some elements and omits as
-// many.
+// settled reads the state until two consecutive reads return the same state. After a transaction, the kernel (6.18)
+// may move a set to a hash table of another size. During the move, a list of several datagrams repeats some elements
+// and omits as many.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()
@@ -184,7 +184,7 @@ func tellElements(t *testing.T, p *proxier) string {
 	return b.String()
 }
 
-// eachElement visits the elements of a set.
+// eachElement calls visit for each element of a set.
 func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit func(raw []byte)) {
 	t.Helper()
 	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName), unix.NFTA_SET_ELEM_LIST_SET, set)
@@ -199,8 +199,8 @@ func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit
 	}
 }
 
-// ruleLines returns the lines of a listing without elements. Each line follows its table and object, and objects are
-// sorted by name.
+// ruleLines returns the lines of a listing without elements, sorted by object name. Each line begins with its table
+// and object.
 func ruleLines(listing string) []string {
 	objects := map[string][]string{}
 	var table, object string

@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sortedListing returns the objects of a listing sorted by name, and the elements in order.
+// sortedListing sorts the objects of a listing by name, and sorts their elements.
 func sortedListing(text string) string {
 	lines := ruleLines(text)
 	for part := range strings.SplitSeq(text, "elements = {") {
@@ -35,7 +35,7 @@ func sortedListing(text string) string {
 }
 
 // TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and the output of nft with
-// new tables whose elements nft wrote.
+// the same plan in new tables, whose elements nft wrote.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -63,7 +63,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 		if diff := firstDifference(state(), byNetlink); diff != "" {
 			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
 		}
-		if reports > seed { // one for each flush by recreate
+		if reports > seed { // recreate causes one report for each flush
 			t.Fatalf("drift reported for our own transactions: %q", drift.reasons)
 		}
 	}
@@ -84,8 +84,8 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change of endpoints runs no program and opens no socket, so it needs no new file descriptor. Closing a netfilter
-// socket would cost as much as the program.
+// A change of endpoints runs no program and opens no socket, so Apply needs no new file descriptor. Closing a
+// netfilter socket would take as long as running nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
@@ -112,7 +112,7 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 	}
 }
 
-// withoutFiles runs f while no file can be opened.
+// withoutFiles runs f while the process cannot open a file.
 func withoutFiles(t *testing.T, f func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -136,7 +136,7 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// While other programs write to their own tables, no change of Edgeway is lost, and none is reported as drift.
+// While other programs write to their own tables, no change by Edgeway is lost or reported as drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

@@ -32,7 +32,7 @@ const tableName = proxiers.NFTablesTable
 
 func schema() nfttable.Schema { return EndpointSchema(tableName) }
 
-// EndpointSchema returns the schema of tables whose rules choose endpoints themselves, before all filters.
+// EndpointSchema returns the schema of tables whose rules choose endpoints themselves, before any filter rules run.
 func EndpointSchema(table string) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
 	return Schema(Options{Table: table, Learn: []nfttable.Chain{
@@ -78,7 +78,7 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 }
 
 // Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the translation
-// from objects to rules. If change.Prev is nil, there are no tables yet.
+// from objects to rules. A nil change.Prev means that the tables do not exist yet.
 func Render(env proxiers.Env, change proxiers.Change) string {
 	return nfttable.Render(schema(), env, change)
 }

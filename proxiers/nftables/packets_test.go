@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with a ServicePort that has some of six endpoints, starting with number from. The endpoints
-// are addresses of this host.
+// dnsPlan returns a plan with a ServicePort that has the given number of six endpoints, starting with endpoint from.
+// All endpoints have addresses of this host.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {
@@ -29,7 +29,8 @@ func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 }
 
 // While endpoints change, the first packet of each flow reaches an endpoint: it is neither rejected nor sent to the
-// address of the Service. A packet takes only some microseconds, so many packets are needed to find a fault.
+// address of the Service. A packet traverses the rules within microseconds, so the test needs many packets to find a
+// fault.
 func TestNoFirstPacketIsLost(t *testing.T) {
 	const changes = 1000
 	packets, _ := strconv.Atoi(os.Getenv("FIRST_PACKETS"))
@@ -46,7 +47,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 		plans = append(plans, dnsPlan(node, c[0], c[1]))
 	}
 	var prev *plan.Plan
-	for _, next := range plans { // creates the classes
+	for _, next := range plans { // the first pass creates the classes
 		apply(t, p, prev, next)
 		prev = next
 	}
@@ -112,7 +113,7 @@ func (r *receiver) run() {
 	}
 }
 
-// stop returns the number of received packets, including packets that were not read in time.
+// stop returns the number of received packets, including packets that the socket dropped because its buffer was full.
 func (r *receiver) stop(t *testing.T) int {
 	t.Helper()
 	r.quit.Store(true)

@@ -2,7 +2,7 @@ package nftables
 
 import "edgeway/proxiers/internal/plantest"
 
-// Short names for the plans with which all proxiers are tested.
+// These are short names for the plans that the tests of all proxiers use.
 var (
 	addr          = plantest.Addr
 	prefix        = plantest.Prefix

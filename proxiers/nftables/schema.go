@@ -52,13 +52,13 @@ type Options struct {
 	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
 	// that masquerades such packets. Remember and Masquerade are empty if the mark alone is enough.
 	Remember, Masquerade string
-	// Learn holds chains at the hooks where the endpoint of a new connection is known. The chains jump to the chain
-	// learn.
+	// Learn holds chains at the hooks where the endpoint of a new connection is known. The chains jump to the learn
+	// chain.
 	Learn []nfttable.Chain
-	// Sets and Chains are specific to the backend. OwnSets is the SetID of the first of Sets.
+	// Sets and Chains are specific to the backend. OwnSets is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Service adds the backend's own needs of a ServicePort. Service may be nil.
+	// Service adds the backend-specific needs of a ServicePort. Service may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
@@ -95,7 +95,7 @@ func sets() []nfttable.Set {
 	with := func(key []nfttable.Field, more ...nfttable.Field) []nfttable.Field { return slices.Concat(key, more) }
 	slots := []nfttable.Field{nfttable.Addr, nfttable.Port, nfttable.Slot}
 	addr := []nfttable.Field{nfttable.Addr}
-	// The key of a NodePort is the same without the address.
+	// frontend[1:], the key of a NodePort, has no address.
 	return []nfttable.Set{
 		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, Leads: true},
 		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, Leads: true},
@@ -117,8 +117,8 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because nft 1.0.6 refuses to
-// use a map with "th dport" in a rule if it has read the map from the kernel ("conflicting protocols specified: tcp
+// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because nft 1.0.6 rejects a
+// rule that uses a map with "th dport" if nft has read the map from the kernel ("conflicting protocols specified: tcp
 // vs. th"). nft accepts a map with "tcp dport".
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	set := endpointsTCP
@@ -171,8 +171,8 @@ func (o Options) masquerade() []string {
 }
 
 // loopbackRules returns the rules that count and reject packets to NodePorts on loopback that are not relayed. The
-// lookups in @nodeports only test whether an element exists, because kernels before 6.11 have no other such test for
-// a map.
+// rules look up @nodeports only to test whether an element exists: kernels before 6.11 have no other such test for
+// maps.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules,
@@ -184,7 +184,7 @@ func loopbackRules() (rules []string) {
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
 
-// Check returns an error if a host has an interface whose name is invalid in rules, which contain the name unchanged.
+// Check returns an error if the name of a pod interface is invalid in rules, which contain the name unchanged.
 func Check(n *plan.Node) error {
 	for _, name := range n.PodInterfaces {
 		if err := plan.CheckInterface(name); err != nil {

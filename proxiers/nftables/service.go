@@ -31,7 +31,7 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// to returns the addresses to which connections are sent, by pool.
+// to returns the destinations of connections to the ServicePort, by pool.
 func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	if o.To == nil {
 		return svc.Pools
@@ -108,7 +108,7 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// Refuse rejects connections to an address that is not among the frontends of the ServicePort.
+// Refuse adds an element that rejects connections to an address that is not a frontend of the ServicePort.
 func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.picks {

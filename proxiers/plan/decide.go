@@ -16,14 +16,14 @@ type Packet struct {
 	InInterface string
 }
 
-// Decision describes what must happen to a packet, and the reason.
+// Decision describes what must happen to a packet, and why.
 type Decision struct {
 	Verdict Verdict
 	Origin  Origin
 	// Service and Frontend are nil if no frontend matched.
 	Service  *ServicePort
 	Frontend *Frontend
-	// Pool is the pool that Endpoints come from. Pool and Endpoints are only meaningful with Forward.
+	// Pool is the pool that Endpoints come from. Pool and Endpoints are meaningful only if the verdict is Forward.
 	Pool      Pool
 	Endpoints []Endpoint
 	// SNAT reports whether the source is masqueraded for every endpoint; see SNATFor.
@@ -32,8 +32,8 @@ type Decision struct {
 	Reason string
 }
 
-// SNATFor reports whether a connection from src to e is masqueraded: because the route demands it, or because the
-// connection is a hairpin (an endpoint of this host that connects to itself through its Service).
+// SNATFor reports whether a connection from src to e is masqueraded. The reason is the route's SNAT, or that an
+// endpoint on this host connects to itself through its Service (a hairpin).
 func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
 	return d.SNAT || e.Local && e.Addr.Addr() == src
 }
@@ -59,9 +59,9 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 }
 
 // Decide specifies the dataplane: it returns what must happen to the first packet of a connection. Frontends with an
-// address take precedence over NodePorts. Next come the ports of a ClusterIP that no Service uses (rejected) and the
-// unallocated addresses of the Service CIDRs (dropped). Decide visits every ServicePort: it is meant for tests and
-// for people, not for packets.
+// address take precedence over NodePorts. Without a frontend, packets to unused ports of a ClusterIP are rejected,
+// and packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so a
+// dataplane must not call Decide for each packet.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -90,8 +90,8 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
 }
 
-// decideMartian decides about a packet from another host whose source or destination is a loopback address. The
-// kernel drops such packets unless route_localnet is set, and Edgeway never sets it.
+// decideMartian returns the decision for a packet from another host with a loopback address as its source or
+// destination. The kernel drops such packets unless route_localnet is set, and Edgeway never sets it.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {
@@ -105,7 +105,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	)}, true
 }
 
-// whyPass returns the reason why a packet is not for a Service, or why a NodePort does not accept the packet.
+// whyPass explains why a packet is not for a Service, or why a NodePort does not accept the packet.
 func (p *Plan) whyPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)
@@ -128,7 +128,7 @@ func (p *Plan) whyPass(pkt Packet) string {
 	return fmt.Sprintf("%s, accepted at %s only: proxy.nodeport_addresses", owner, strings.Join(accepting, ", "))
 }
 
-// nodePortAt returns the ServicePort whose NodePort is the packet's port at any address, or nil if there is none.
+// nodePortAt returns the ServicePort whose NodePort is the packet's destination port, or nil if there is none.
 func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
@@ -142,7 +142,7 @@ func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	return nil
 }
 
-// decideLoopback decides about a connection to a loopback address that accepts NodePorts.
+// decideLoopback returns the decision for a connection to a loopback address that accepts NodePorts.
 func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
@@ -171,7 +171,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
-// whyNotRelayed returns the reason why LoopbackPool returns false.
+// whyNotRelayed explains why LoopbackPool returns false.
 func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
@@ -183,7 +183,7 @@ func (s *ServicePort) whyNotRelayed() string {
 
 // LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback get
 // the endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local applies, without a
-// short-circuit). LoopbackPool returns false if f is not served on loopback. Only TCP can be relayed.
+// short-circuit). LoopbackPool returns false if Edgeway does not serve f on loopback. Edgeway relays only TCP.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0

@@ -15,15 +15,15 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// The routes of the tests, with a route for each origin.
+// These are the routes of the test plan, with a route for each origin.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
 	mixed          = [numOrigins]Route{{Verdict: Forward}, {Verdict: Reject}, {Verdict: Drop}}
 )
 
-// testPlan returns a plan with a Service that has endpoints and each kind of frontend, one without endpoints, one
-// over UDP, and one in IPv6.
+// testPlan returns a plan with four kinds of Service: with endpoints and each kind of frontend, without endpoints,
+// over UDP, and in IPv6.
 func testPlan() *Plan {
 	name := func(n string, p Protocol) ServicePortName {
 		return ServicePortName{Namespace: "ns", Name: n, Protocol: p}
@@ -72,8 +72,8 @@ func TestDecide(t *testing.T) {
 		src, dst string
 		iface    string
 		verdict  Verdict
-		service  string // empty if there is none
-		why      string // a part of the reason
+		service  string // empty if no Service matches
+		why      string // a substring of the reason
 	}{
 		"ClusterIP":                         {TCP, outside, "10.96.0.1:80", "eth0", Forward, "web", "ClusterIP of ns/web"},
 		"ClusterIP, unused port":            {TCP, outside, "10.96.0.1:81", "eth0", Reject, "", "no Service uses its port 81/TCP"},
@@ -117,8 +117,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Without the other Service's external IP, the same address and port are the NodePort. A connection to loopback is
-// never for the NodePort, even if the plan lists the loopback address.
+// Without the other Service's external IP, connections to the same address and port reach the NodePort. Connections
+// to loopback never reach the NodePort, even if the plan lists the loopback address.
 func TestDecideNodePort(t *testing.T) {
 	p := testPlan()
 	p.Services = p.Services[3:]
@@ -181,7 +181,7 @@ func TestSNATFor(t *testing.T) {
 	}
 }
 
-// The names in a plan are those of Kubernetes.
+// The names in a plan are the names that Kubernetes uses.
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		ServicePortName{"ns", "svc", "http", TCP}.String(): "ns/svc:http/TCP",

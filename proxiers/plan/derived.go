@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// The verdicts for packets that no frontend matches. Like Routes, the verdicts are policy, and they are the same on
-// every host.
+// The verdicts for packets that no frontend matches. The verdicts are policy, like Routes, and are the same on every
+// host.
 const (
-	// OtherPort applies to the ports of a ClusterIP that no Service uses.
+	// OtherPort applies to ClusterIP ports that no Service uses.
 	OtherPort = Reject
-	// Unallocated applies to addresses of Node.ServiceCIDRs that are neither a ClusterIP nor the host's own.
+	// Unallocated applies to addresses in Node.ServiceCIDRs that are neither ClusterIPs nor addresses of the host.
 	Unallocated = Drop
 	// NotRelayed applies to NodePorts of NotRelayedProtocols on Node.LoopbackAddrs.
 	NotRelayed = Reject
@@ -20,8 +20,8 @@ const (
 // NotRelayedProtocols returns the protocols that have no relay on loopback (KEP-6032).
 func NotRelayedProtocols() []Protocol { return []Protocol{UDP, SCTP} }
 
-// Destinations returns each address and port at which the ServicePort is reached on this host, except loopback,
-// together with its frontend. A NodePort has one destination for each address of the family in Node.NodePortAddrs.
+// Destinations iterates over the non-loopback addresses and ports of the ServicePort on this host, and over their
+// frontends. A NodePort has one destination for each address of the family in Node.NodePortAddrs.
 func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend] {
 	return func(yield func(netip.AddrPort, *Frontend) bool) {
 		for i := range s.Frontends {
@@ -52,8 +52,8 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal returns the prefixes in the form that a Plan holds: masked, sorted and without prefixes that another prefix
-// contains.
+// Minimal returns the prefixes in the form that a Plan requires: masked, sorted and without prefixes that another
+// prefix contains.
 func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -72,8 +72,8 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns the first ServicePort of each port that has no endpoint in any family on any host, so that
-// its connections are rejected. The list must be in plan order and contain all families of each port.
+// WithoutEndpoint returns the first ServicePort of each port whose connections are rejected in every family, because
+// the port has no endpoint on any host. The list must be in plan order and contain all families of each port.
 func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true
@@ -88,7 +88,7 @@ func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	return out
 }
 
-// rejects reports whether the ServicePort rejects every connection, instead of forwarding or dropping some.
+// rejects reports whether the ServicePort rejects every connection.
 func (s *ServicePort) rejects() bool {
 	for i := range s.Frontends {
 		if slices.ContainsFunc(s.Frontends[i].Routes[:], func(r Route) bool { return r.Verdict != Reject }) {

@@ -7,7 +7,7 @@ import (
 
 // Diff returns the ServicePorts of next that are new or changed and the ServicePorts of prev that are not in next,
 // both in plan order. Diff compares pointers, because plans share the ServicePorts that did not change: with 10,000
-// ServicePorts it takes about 30 µs. A nil prev is an empty plan.
+// ServicePorts it takes about 30 µs. A nil prev counts as an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	var old []*ServicePort
 	if prev != nil {
@@ -36,7 +36,7 @@ func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	return append(changed, cur...), append(removed, old...)
 }
 
-// Find returns the ServicePort with this name and family by binary search, or nil if there is none.
+// Find looks up the ServicePort with this name and family by binary search, and returns nil if there is none.
 func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	if p == nil {
 		return nil
@@ -48,7 +48,7 @@ func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	return p.Services[i]
 }
 
-// Of returns the ServicePorts of a Service, by binary search.
+// Of looks up the ServicePorts of a Service by binary search.
 func (p *Plan) Of(namespace, name string) []*ServicePort {
 	if p == nil {
 		return nil

@@ -74,7 +74,7 @@ func TestDiffAgreesWithMaps(t *testing.T) {
 	for i := range 5000 {
 		next := randomPlan(rng, prev)
 		if i%50 == 0 {
-			prev = nil // start from an empty plan
+			prev = nil // compare with an empty plan
 		}
 		changed, removed := Diff(prev, next)
 		wantChanged, wantRemoved := naiveDiff(prev, next)
@@ -98,7 +98,7 @@ func TestDiffOfEmptyPlans(t *testing.T) {
 	}
 }
 
-// Diff does not modify the slices of either plan.
+// Diff modifies neither plan's slices.
 func TestDiffLeavesPlansAlone(t *testing.T) {
 	a, b, c := sealed("a", IPv4, 0), sealed("b", IPv4, 0), sealed("c", IPv4, 0)
 	list := []*ServicePort{a, b, c}

@@ -29,8 +29,8 @@ func sample() *ServicePort {
 	}
 }
 
-// mutations calls f after each single change of v, and restores v afterwards. The test fails if it does not support a
-// kind of value, so that a new field cannot be missed.
+// mutations changes each field of v in turn, calls f after each change, and restores the field. An unsupported kind
+// of value fails the test, so that no new field is missed.
 func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {

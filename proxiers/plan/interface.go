@@ -9,8 +9,8 @@ import (
 const maxInterface = 15
 
 // CheckInterface returns an error for a pattern of Node.PodInterfaces that cannot be written in a rule. A valid
-// pattern has at most 15 bytes and is a name, or a prefix of names followed by '*'. Valid names are those that the
-// kernel accepts (dev_valid_name, up to Linux 6.18), without the characters that have a meaning in rules.
+// pattern has at most 15 bytes and is a name, or a prefix of names followed by '*'. A name is valid if the kernel
+// accepts it (dev_valid_name, up to Linux 6.18) and it contains no character with a special meaning in rules.
 func CheckInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||

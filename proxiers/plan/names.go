@@ -16,7 +16,7 @@ type ServicePortName struct {
 	Protocol Protocol
 }
 
-// String returns "namespace/name:port/TCP", without ":port" for a port without a name.
+// String returns "namespace/name:port/TCP", omitting ":port" if the port has no name.
 func (n ServicePortName) String() string {
 	if n.Port == "" {
 		return fmt.Sprintf("%s/%s/%s", n.Namespace, n.Name, n.Protocol)
@@ -83,7 +83,7 @@ func (h *HealthCheck) Compare(o *HealthCheck) int {
 	return cmp.Compare(h.Name, o.Name)
 }
 
-// Protocol is a transport protocol that a Service can have. The values are the IP protocol numbers.
+// Protocol is a transport protocol that a Service can use. The values are the IP protocol numbers.
 type Protocol uint8
 
 // The protocols of Services.
@@ -93,7 +93,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String returns the spelling of Kubernetes: "TCP", "UDP" or "SCTP".
+// String returns the name in Kubernetes: "TCP", "UDP" or "SCTP".
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -152,7 +152,7 @@ const (
 
 var kinds = []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}
 
-// String returns the name that Kubernetes uses.
+// String returns the name in Kubernetes.
 func (k FrontendKind) String() string { return kinds[k] }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -171,7 +171,7 @@ func parse[T ~uint8](value *T, names []string, text []byte) error {
 	return nil
 }
 
-// Origin is the origin of a new connection, as far as policy distinguishes origins.
+// Origin classifies the source of a new connection.
 type Origin uint8
 
 // The origins. Node.PodSources and Node.PodInterfaces identify the pods on this host, and addresses identify the host
@@ -189,13 +189,13 @@ func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o
 // Verdict describes what happens to a new connection.
 type Verdict uint8
 
-// The verdicts. Pass appears only in a Decision: the packet belongs to no Service, and Edgeway does not touch it.
+// The verdicts. Pass appears only in a Decision, and means that the packet belongs to no Service.
 const (
 	// Forward sends the connection to an endpoint of the route's pool.
 	Forward Verdict = iota
-	// Reject answers with an ICMP port unreachable message.
+	// Reject rejects the connection with an ICMP port unreachable message.
 	Reject
-	// Drop discards the packet without an answer.
+	// Drop silently discards the packet.
 	Drop
 	Pass
 )

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Validate returns an error if a proxier could not translate the plan. The planner never creates such a plan, and
-// tests verify that.
+// Validate returns an error if a proxier could not apply the plan. Tests verify that the planner never creates an
+// invalid plan.
 func (p *Plan) Validate() error {
 	var errs []error
 	add := func(err error) {

@@ -1,5 +1,5 @@
-// Package iptablestest provides tests with separate hosts, and runs the iptables programs of other software on them.
-// Variants are "nft" and "legacy".
+// Package iptablestest creates network namespaces for tests and runs iptables programs in them, as other software
+// would. The variants are "nft" and "legacy".
 package iptablestest
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // NewHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
-// end with the test. The test also has its own lock of iptables-legacy.
+// disappear after the test. The test also has its own iptables-legacy lock.
 func NewHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -30,7 +30,7 @@ func NewHost(t testing.TB) {
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 }
 
-// Each runs a test for each variant, each on a new host.
+// Each runs a test for each variant, each time on a new host.
 func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
 	t.Helper()
 	for _, v := range variants {
@@ -57,7 +57,7 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartOther starts a script of another program, which must succeed. wait waits for the end of the script.
+// StartOther starts a script, which acts as another program and must succeed. wait waits until the script exits.
 func StartOther(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -77,7 +77,7 @@ func Program[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one table on behalf of another program. lines is the input for the table.
+// Restore changes one table as another program would. lines is the input for the table.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
@@ -101,8 +101,8 @@ func NFTRuleset(t testing.TB) string {
 	return Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-// OnlyPrograms sets PATH to a directory with only these programs. Each program is a script if its text is one.
-// Otherwise the program is a link to the program that the text names, or to the program with the same name.
+// OnlyPrograms sets PATH to a directory with only these programs. The text of a program is a script, or the name of
+// the program to link to. If the text is "", the target has the program's own name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,4 +1,5 @@
-// Package links tracks the network devices of the host: it lists them once, and then follows the kernel's notices.
+// Package links tracks the network devices of the host: it lists the devices once, and then follows the kernel's
+// notices.
 package links
 
 import (
@@ -17,10 +18,11 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// attempts limits the attempts to list the devices: the kernel aborts a listing when devices change during it.
+// attempts is the maximum number of attempts to list the devices. The kernel aborts a list if devices change in the
+// meantime.
 const attempts = 5
 
-// Device is a network device that is not a loopback.
+// Device is a network device other than a loopback device.
 type Device struct {
 	Name string
 	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0.
@@ -41,8 +43,8 @@ type Links struct {
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread. changed is called when a device appeared or
-// changed.
+// Open opens a socket in the network namespace of the calling thread. changed is called when a device appears or
+// changes.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -63,7 +65,7 @@ func (l *Links) Close() {
 	l.kernel.Close()
 }
 
-// Watch starts to watch for changes, unless it was started before.
+// Watch starts watching for changes, unless the watcher already runs.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +80,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note processes a notice and reports whether a device is new or has another name or master. The kernel sends a notice
-// for each change of a device. Notices of another address family are about ports of bridges.
+// note processes a notice and reports whether a device is new or has a new name or master. The kernel sends a notice
+// for each change of a device. Notices with another address family are about bridge ports.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -107,15 +109,15 @@ func (l *Links) see(a *netlink.LinkAttrs) {
 	}
 }
 
-// Forget discards the list, so that the next List asks the kernel again.
+// Forget discards the list, so that the next List queries the kernel again.
 func (l *Links) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = nil
 }
 
-// List returns the devices by index. List asks the kernel once, which takes 10 µs for each device (6.18), and later
-// uses the notices. Devices that appear during the listing are announced afterwards.
+// List returns the devices by index. List queries the kernel once, which takes 10 µs for each device (6.18), and
+// later uses the notices. The kernel also sends notices for devices that appear during the query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,10 +50,10 @@ func TestLinksFollowEvents(t *testing.T) {
 	if got := listed(); got != "eth0" {
 		t.Fatalf("at first %q", got)
 	}
-	l.kernel.Close() // prevents further requests
+	l.kernel.Close() // makes further requests fail
 	for _, step := range []struct {
 		ip, want string
-		changes  int32 // at least
+		changes  int32 // the minimum
 	}{
 		{"link add pod1 type veth peer name other1", "eth0, other1, pod1", 1},
 		{"link set pod1 up", "eth0, other1, pod1", 0},

@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// AttrTable is attribute 1 of every message about a table or its contents: the table's name. The kernel's nf_tables.h
-// has a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
+// AttrTable is the attribute with the table's name in every message about a table or its contents. The kernel's
+// nf_tables.h has a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
 const AttrTable = 1
 
 const attrTypeMask = 0x3fff
@@ -49,7 +49,7 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-// Nested marks the type of an attribute that holds attributes.
+// Nested marks the type of an attribute that contains other attributes.
 const Nested = 1 << 15
 
 // Begin appends the header of an attribute whose contents follow, and returns the offset that End needs.

@@ -8,7 +8,7 @@ import (
 
 const (
 	headSize = netlinkHeader + nfgenHeader
-	// beginSize is the size of the message that begins a batch, with the generation.
+	// beginSize is the size of the message that begins a batch, including the generation.
 	beginSize = headSize + 8
 	// MaxAttr is the maximum length of an attribute. The length has 16 bits, and the kernel (6.18) does not check it: a
 	// longer attribute would be truncated.
@@ -29,7 +29,7 @@ func (b *Batch) Reset() { b.buf, b.starts = b.buf[:0], b.starts[:0] }
 // Messages returns the number of messages.
 func (b *Batch) Messages() int { return len(b.starts) }
 
-// Size is the number of bytes that Conn.Commit sends.
+// Size returns the number of bytes that Conn.Commit sends.
 func (b *Batch) Size() int { return len(b.buf) + headSize }
 
 // Message returns message i without the padding after it.
@@ -38,7 +38,7 @@ func (b *Batch) Message(i int) []byte {
 	return b.buf[start : start+int(binary.NativeEndian.Uint32(b.buf[start:]))]
 }
 
-// Add adds a message. kind is an NFT_MSG constant, family an NFPROTO constant; attrs appends the attributes.
+// Add adds a message. kind is an NFT_MSG constant, family is an NFPROTO constant, and attrs appends the attributes.
 func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte) {
 	if len(b.buf) == 0 {
 		b.buf = appendHead(b.buf, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.AF_UNSPEC)
@@ -53,9 +53,9 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	endMessage(b.buf, start)
 }
 
-// bytes returns the bytes to send. Only the last message requests an acknowledgement: the kernel always reports
-// messages that it rejects, and one acknowledgement proves that it has read all messages. (Only Linux 6.10 and newer
-// acknowledge the end of a batch.)
+// bytes returns the bytes to send. Only the last message requests an acknowledgement: the kernel always reports the
+// messages that it rejects, and one acknowledgement proves that the kernel has read all messages. (Only Linux 6.10
+// and newer acknowledge the end of a batch.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements takes a tenth of writeBuffer. The kernel
-// allocates the memory only while it reads a batch.
+// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements needs a tenth of writeBuffer. The
+// kernel allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
-// ErrStale means that another transaction came before a batch. The kernel has applied no part of the batch.
+// ErrStale means that the kernel received another transaction before a batch and applied no change of the batch.
 var ErrStale = errors.New("another transaction came first")
 
-// ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not seen the batch.
+// ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not received the batch.
 var ErrTooBig = errors.New("the batch is more than the socket takes")
 
-// Refused means that the kernel rejected a batch. The kernel has applied no part of the batch.
+// Refused means that the kernel rejected a batch and applied no change of the batch.
 type Refused struct {
 	Errno unix.Errno
 	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.
@@ -40,7 +40,7 @@ func (r *Refused) Error() string {
 // Unwrap returns the error number.
 func (r *Refused) Unwrap() error { return r.Errno }
 
-// Content reports whether the content is at fault, so that the kernel will reject the same bytes again.
+// Content reports whether the kernel rejected the content, so that it will reject the same bytes again.
 func (r *Refused) Content() bool {
 	switch r.Errno {
 	case unix.EPERM, unix.EACCES, unix.ENOMEM, unix.ENOBUFS, unix.EMSGSIZE, unix.EAGAIN, unix.EINTR:
@@ -49,11 +49,11 @@ func (r *Refused) Content() bool {
 	return true
 }
 
-// Port returns the sender address in the kernel's notices of transactions by Commit.
+// Port returns the sender address in the kernel's notices of the transactions that Commit sends.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
-// Commit sends a batch to the kernel, and fails with ErrStale if there was a transaction after this generation. After
-// any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The batch can be committed again.
+// Commit sends a batch to the kernel, and returns ErrStale if there was a transaction after the given generation. After
+// any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The caller may commit the same batch again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if generation == 0 {
 		return errors.New("nf_tables batch without a generation") // the kernel interprets 0 as "any"
@@ -85,7 +85,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// answers reads the kernel's answers to a batch. All answers are available when the write returns.
+// answers reads the kernel's responses to a batch. All responses are available when the write returns.
 func (c *Conn) answers(fd, messages int) error {
 	var first *Refused
 	done := false
@@ -123,7 +123,8 @@ func outcome(first *Refused, done bool) error {
 	return nil
 }
 
-// eachAnswer iterates over the answers in a datagram. The sequence number of a message is its position, from 1.
+// eachAnswer iterates over the responses in a datagram. The messages of a batch have the sequence numbers 1, 2 and so
+// on.
 func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	return func(yield func(uint32, Refused) bool) {
 		for len(b) >= netlinkHeader {
@@ -142,7 +143,7 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	}
 }
 
-// answer decodes the body of an answer: the error number, the header of the rejected message, and attributes.
+// answer decodes the body of a response: the error number, the header of the rejected message, and attributes.
 func answer(flags uint16, seq uint32, body []byte) Refused {
 	r := Refused{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
 	if flags&unix.NLM_F_ACK_TLVS == 0 || flags&unix.NLM_F_CAPPED == 0 || len(body) < 4+netlinkHeader {

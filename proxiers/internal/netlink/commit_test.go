@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses adds messages about elements of the set "s" in the table "ours", which holds IPv4 addresses. Each message
-// has a list of numbers, which are offsets from 10.0.0.0.
+// addresses adds messages about elements of the set "s" in the table "ours". The set holds IPv4 addresses, and each
+// list holds the offsets of a message's addresses from 10.0.0.0.
 func addresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
@@ -65,7 +65,8 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// A batch is applied as a whole, and its own notices are not drift, whatever its number of messages and the generation.
+// The kernel applies a batch as a whole, and the watcher does not report the batch as drift, whatever its number of
+// messages and the generation.
 func TestCommit(t *testing.T) {
 	m, r := newWriter(t)
 	var b Batch
@@ -99,7 +100,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// A batch is rejected as stale after an unknown transaction. With the right generation, the same batch is applied.
+// After an unknown transaction, the kernel rejects a batch as stale. With the right generation, the kernel applies
+// the same batch.
 func TestStaleBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	before, err := m.Conn.Generation()
@@ -182,7 +184,7 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// A batch that does not fit into the socket is not sent, not even in part.
+// Commit sends nothing of a batch that does not fit into the socket's buffer.
 func TestTooBigBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	m.Conn.Room = 1000
@@ -209,7 +211,8 @@ func TestTooBigBatch(t *testing.T) {
 	}
 }
 
-// While another program writes constantly, all of Edgeway's batches are applied, and none of them is reported as drift.
+// While another program writes constantly, the kernel applies all of Edgeway's batches, and the watcher reports no
+// drift.
 func TestCommitBesideOthers(t *testing.T) {
 	m, r := newWriter(t)
 	nft(t, "add table ip other")
@@ -282,7 +285,7 @@ func touchOther(c *Conn, n int) error {
 	}
 }
 
-// FuzzAnswer parses arbitrary bytes as answers.
+// FuzzAnswer parses arbitrary bytes as kernel responses.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,9 +1,9 @@
 // Package netlink communicates with netfilter: it dumps, changes and watches nftables rules, which iptables-nft also
 // uses, and it reads and deletes entries of connection tracking.
 //
-// The socket is mdlayher/netlink's. The read loop and the iteration over attributes are Edgeway's own, because a dump
-// of 10,000 Services has 3 MB and 70,000 elements: here the dump passes through one buffer, without an allocation for
-// each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
+// The socket comes from mdlayher/netlink. The read loop and the iteration over attributes are Edgeway's own, because a
+// dump of 10,000 Services has 3 MB and 70,000 elements. Edgeway reads a dump through one buffer, without an allocation
+// for each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
 // google/nftables (0.3.0) allocates each element of a set. google/nftables also cannot make a batch conditional on the
 // last transaction, does not report which message the kernel rejects, and truncates an attribute of more than 64 KiB.
 package netlink
@@ -27,22 +27,22 @@ import (
 const (
 	netlinkHeader  = unix.NLMSG_HDRLEN
 	nfgenHeader    = 4
-	receiveTimeout = 10 * time.Second // the kernel answers immediately
+	receiveTimeout = 10 * time.Second // the kernel responds immediately
 )
 
-// Conn is a netlink socket for nftables, which any goroutine may use. Frequent users keep a Conn open: closing any
-// netfilter socket waits until the kernel (6.18) has freed what transactions have deleted, 16 ms after a transaction.
+// Conn is a netlink socket for nftables. Any goroutine may use a Conn. Frequent users keep a Conn open: closing any
+// netfilter socket waits until the kernel (6.18) has freed the deleted objects, 16 ms after a transaction.
 type Conn struct {
 	// Room is the size of the largest batch that Commit accepts.
 	Room int
 
-	mu   sync.Mutex // held during a request and its answer
+	mu   sync.Mutex // held during a request and its response
 	sock *netlink.Conn
 	raw  syscall.RawConn
 	buf  []byte
 	// port is the address of the socket.
 	port atomic.Uint32
-	// stuck reports that an answer was not read completely, so that the kernel accepts no further request.
+	// stuck reports whether a response was not read completely, in which case the kernel accepts no further request.
 	stuck bool
 }
 
@@ -85,7 +85,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			c.port.Store(own.Pid)
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		c.Room, failed = size-32, err // netlink_sendmsg accepts no more
+		c.Room, failed = size-32, err // the limit of netlink_sendmsg
 	})
 	return errors.Join(err, failed)
 }
@@ -104,21 +104,21 @@ type Message struct {
 	Kind uint16
 	// Family is an NFPROTO constant.
 	Family uint8
-	// Port is, in a notice, the address of the socket that sent the transaction.
+	// Port is the address of the socket that sent the transaction, if the message is a notice.
 	Port uint32
 	// Attrs is valid until the next message is read.
 	Attrs []byte
 }
 
-// Dump requests all objects of a kind and calls visit for each message until visit fails. Dump deliberately ignores the
-// NLM_F_DUMP_INTR flag, which means that any table changed during the dump: the Watcher reports changes in Edgeway's
-// tables. Errors of the kernel are unix.Errno. visit must not use the Conn.
+// Dump requests all objects of a kind and calls visit for each message until visit fails. Dump deliberately ignores
+// the NLM_F_DUMP_INTR flag, which means that some table changed during the dump: the Watcher reports changes in
+// Edgeway's tables. Kernel errors are unix.Errno values. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
 
-// Get requests a single object, or the elements that the attributes name. Get calls visit as Dump does. Get stops at
-// the first object that does not exist, and returns ENOENT.
+// Get requests a single object, or the elements that the attributes name. Like Dump, Get calls visit for each
+// message. Get stops at the first object that does not exist, and returns ENOENT.
 func (c *Conn) Get(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Acknowledge, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
@@ -200,7 +200,7 @@ func (c *Conn) receive() (n int, err error) {
 	return n, os.NewSyscallError("netlink receive", err)
 }
 
-// read retries after a signal interrupts it. The socket is non-blocking.
+// read retries a system call that a signal interrupts. The socket is non-blocking.
 func read(fd uintptr, buf []byte) (n int, err error) {
 	for {
 		if n, err = unix.Read(int(fd), buf); !errors.Is(err, unix.EINTR) {
@@ -209,7 +209,7 @@ func read(fd uintptr, buf []byte) (n int, err error) {
 	}
 }
 
-// EachMessage calls visit for each nftables message in b. done reports whether an answer ended.
+// EachMessage calls visit for each nftables message in b. done reports whether b contains the end of a response.
 func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))

@@ -20,7 +20,7 @@ const (
 	msgDelete = subsystem | 2
 )
 
-// Scope is a part of the table to which a dump can be restricted.
+// Scope restricts a dump to one family and protocol.
 type Scope struct {
 	Family   plan.Family
 	Protocol plan.Protocol
@@ -40,8 +40,8 @@ func OpenConntrack() (*Conntrack, error) {
 	return &Conntrack{conn}, nil
 }
 
-// During makes requests fail when ctx ends, until release is called. release returns false if ctx has ended; the table
-// can then no longer be used.
+// During makes requests fail once ctx is done, until release is called. If release returns false, ctx is done and the
+// table can no longer be used.
 func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
 		// SetDeadline fails only if the connection is closed, and then no request is waiting.
@@ -51,7 +51,7 @@ func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 
 // Close closes the socket.
 func (t *Conntrack) Close() {
-	_ = t.conn.Close() // nothing is buffered, so nothing can be lost
+	_ = t.conn.Close() // no data is buffered, so none can be lost
 }
 
 // Dump calls fn with each flow of the scope. A valid dst excludes most flows to other destinations.
@@ -96,7 +96,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	return nil
 }
 
-// Delete deletes a flow, or returns false if the flow has already ended.
+// Delete deletes a flow, or returns false if the flow no longer exists.
 func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	data, err := f.encodeDelete(s)
 	if err != nil {

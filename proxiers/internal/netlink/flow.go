@@ -42,14 +42,14 @@ const (
 	ctaFilterOrigFlags = 1
 )
 
-// The tuple fields that can restrict a dump, from the kernel's net/netfilter/nf_internals.h.
+// The tuple fields by which the kernel can filter a dump, from the kernel's net/netfilter/nf_internals.h.
 const (
 	filterIPDst        = 1 << 1
 	filterProtoNum     = 1 << 3
 	filterProtoDstPort = 1 << 5
 )
 
-// Bits of the status of a flow, from linux/netfilter/nf_conntrack_common.h.
+// Status bits of a flow, from linux/netfilter/nf_conntrack_common.h.
 const (
 	statusSeenReply = 1 << 1
 	statusDstNAT    = 1 << 5
@@ -58,7 +58,8 @@ const (
 
 // Flow is an entry of the connection-tracking table.
 type Flow struct {
-	// Orig is the direction of the first packet, as received. Reply is the direction of the replies, as received.
+	// Orig holds the addresses of the first packet, as received. Reply holds the addresses of the reply packets, as
+	// received.
 	Orig, Reply Tuple
 	Protocol    plan.Protocol
 	ID          uint32
@@ -68,13 +69,14 @@ type Flow struct {
 	Packets, Bytes uint64
 }
 
-// Answered reports whether packets of both directions were seen.
+// Answered reports whether the kernel has seen packets in both directions.
 func (f *Flow) Answered() bool { return f.Status&statusSeenReply != 0 }
 
 // Tuple is one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// decodeFlow leaves fields invalid that the message does not contain: such a flow matches no frontend.
+// decodeFlow decodes a flow. Fields that the message lacks stay invalid, and a flow with invalid fields matches no
+// frontend.
 func decodeFlow(data []byte) *Flow {
 	f := &Flow{}
 	for kind, value := range attributes(data) {
@@ -175,7 +177,8 @@ func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// encodeDelete identifies exactly this entry: the ID distinguishes it from a later entry with the same tuple.
+// encodeDelete encodes the attributes that identify the flow. The ID distinguishes the flow from a later flow with
+// the same tuple.
 func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	ae := encoder()
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return f.Orig.encode(ae, s) })
@@ -183,17 +186,17 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeFilter restricts a dump to one protocol and, if dst is valid, to one destination, if the kernel supports it:
-// the reader must check the destination again. Kernels before 5.8 ignore the attribute and dump the whole family. For
-// TCP the filter also excludes answered and translated flows, if the kernel supports that.
+// encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not
+// support the filter, so the reader must check the destination again. Kernels before 5.8 ignore the attribute and
+// dump the whole family. For TCP the filter also excludes answered and translated flows, if the kernel supports that.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
 	case dst.IsValid() && s.Family == plan.IPv4:
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
-		// On Linux 6.18, with an IPv6 address the filter returns every flow except those to the address, because
-		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". The filter by port works.
+		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to the address, because
+		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". A filter by port works.
 		flags |= filterProtoDstPort
 	default:
 		dst = netip.AddrPortFrom(unspecified(s), 0)
@@ -214,7 +217,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeOffloaded restricts a dump to the flows in the flowtable, if the kernel supports it.
+// encodeOffloaded encodes a filter for the flows in the flowtable, which not all kernels support.
 func encodeOffloaded() ([]byte, error) {
 	ae := encoder()
 	ae.Uint32(ctaStatus, statusOffload)

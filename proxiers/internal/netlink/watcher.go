@@ -24,29 +24,29 @@ const rejoinAfter = 2 * time.Second
 
 // WatcherOptions configures a Watcher.
 type WatcherOptions struct {
-	// Concerns describes the object of Edgeway that a notice is about, for the report, or returns "" if the notice is
-	// about another program's object. Concerns is called with the watcher's lock held. Concerns is not called for every
-	// notice of a transaction that is already known to affect Edgeway.
+	// Concerns describes the Edgeway object that a notice is about, or returns "" if the notice is about another
+	// program's object. The description becomes part of the report. Concerns is called with the watcher's lock held.
+	// Once a transaction is known to affect Edgeway, Concerns may not be called for its other notices.
 	Concerns func(Message) (what string)
-	// Notify is called with a reason when another program changed Edgeway's objects, on the goroutine of Run or Own,
-	// without the lock. Notify is not called again until Forget.
+	// Notify is called with a reason when another program changed Edgeway's objects. The call comes from the
+	// goroutine of Run or Own, without the lock. Notify is not called again until Forget is called.
 	Notify func(reason string)
 }
 
 // Watcher detects transactions of other programs that change Edgeway's objects.
 //
-// The kernel sends a notice for each object that a transaction changed, then a notice for the transaction. All notices
-// are in the socket's buffer when the transaction's sender returns, and when the kernel rejects a later transaction as
-// stale. A notice contains the address of the sender's socket, which identifies the notices of Commit. Own recognizes
-// Edgeway's other transactions without knowing the sending process: it holds mu while they run, reads earlier notices
-// first, and then expects at most as many relevant transactions as Edgeway made.
+// The kernel sends a notice for each object that a transaction changed, then a notice for the transaction. All
+// notices are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects a later
+// transaction as stale. A notice contains the address of the sender's socket, which identifies the notices of Commit.
+// Own recognizes Edgeway's other transactions without knowing the sending process: it holds mu while they run, reads
+// earlier notices first, and then expects at most as many relevant transactions as Edgeway sent.
 //
 // For a big transaction the kernel would allocate a page for each notice, so Own leaves the multicast group and
 // compares the kernel's count of transactions instead.
 type Watcher struct {
 	// Conn is the socket that Commit uses. Conn may be used for other requests.
 	Conn *Conn
-	// Stale counts the batches that were rejected as stale.
+	// Stale counts the batches that the kernel rejected as stale.
 	Stale atomic.Uint64
 
 	opts WatcherOptions
@@ -57,11 +57,11 @@ type Watcher struct {
 	buf []byte
 	// generation is the number of the last transaction whose notices were read, or 0 if notices were missed.
 	generation uint32
-	// dirty describes Edgeway's object that the current transaction changes, while its notices are being read.
+	// dirty describes the Edgeway object that the current transaction changed, while the watcher reads its notices.
 	dirty string
-	// reported is true from a report of drift until the full sync that repairs it.
+	// reported is true from a report of drift until the full sync that repairs the drift.
 	reported bool
-	// outside reports that rejoining the group failed. Run tries again at the read deadline.
+	// outside reports whether rejoining the group failed. Run retries at the read deadline.
 	outside bool
 }
 
@@ -132,7 +132,7 @@ func (m *Watcher) Close() error {
 	return m.sock.Close()
 }
 
-// Forget discards all notices so far, because a full sync begins, which will find all changes.
+// Forget discards all notices so far. A full sync calls Forget at its start, because it will find all changes.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,9 +144,10 @@ func (m *Watcher) Forget() {
 var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that it is " +
 	"the distribution's own")
 
-// Own runs commit, which makes up to this number of transactions in sequence until one fails, and reports drift if
-// other programs changed Edgeway's objects before or during commit. A successful commit that changed no object of
-// Edgeway fails with ErrNoEffect. big means that the transactions have more than about a thousand operations.
+// Own runs commit, which sends up to the given number of transactions and stops at the first failure. Own reports
+// drift if other programs changed Edgeway's objects before or during commit. If commit succeeds without changing any
+// of Edgeway's objects, Own returns ErrNoEffect. big means that the transactions have more than about a thousand
+// operations.
 func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -176,7 +177,7 @@ func (m *Watcher) watched(transactions int, big bool, commit func() error) (befo
 	return before, meanwhile, err
 }
 
-// counted runs transactions while the watcher is outside the group.
+// counted runs transactions while the watcher is outside the multicast group.
 func (m *Watcher) counted(transactions int, commit func() error) (foreign string, err error) {
 	before, err := m.Conn.Generation()
 	if err != nil {
@@ -199,8 +200,9 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads the pending notices. foreign returns a reason if more transactions than own changed Edgeway's objects,
-// or "" otherwise, or if drift was already reported. idle reports that certainly no transaction changed these objects.
+// foreign reads the pending notices. If more transactions than own changed Edgeway's objects and no drift has been
+// reported yet, foreign returns a reason. idle reports whether it is certain that no transaction changed Edgeway's
+// objects.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -249,8 +251,8 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes one notice. At the end of a transaction, note describes the changed object of Edgeway. Notices from
-// the port own are notices of Commit.
+// note processes one notice. At the end of a transaction, note describes the changed Edgeway object. Notices from the
+// port own result from Commit.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

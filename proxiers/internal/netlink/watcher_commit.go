@@ -2,16 +2,16 @@ package netlink
 
 import "errors"
 
-// staleAttempts limits the attempts to commit a batch that is stale each time because other programs write constantly.
-// An attempt takes about 0.1 ms.
+// staleAttempts is the maximum number of attempts to commit a batch while other programs write constantly. An attempt
+// takes about 0.1 ms.
 const staleAttempts = 1000
 
-// ErrTouched means that another program has changed Edgeway's objects, which was reported. The batch was not sent.
+// ErrTouched means that another program has changed Edgeway's objects, and that the batch was not sent.
 var ErrTouched = errors.New("another program changed Edgeway's rules")
 
-// Commit commits a batch, based on the notices so far. If another program has changed Edgeway's objects since the last
-// Forget, Commit reports that and sends nothing (ErrTouched), unless anyway is set. Transactions on other objects do
-// not matter; ErrStale means that there were too many of them.
+// Commit commits a batch, based on the notices so far. If another program has changed Edgeway's objects since the
+// last Forget, Commit reports the change and sends nothing (ErrTouched), unless anyway is set. Commit ignores
+// transactions on other objects, but returns ErrStale if there are too many of them.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
 	if reason != "" {
@@ -31,7 +31,7 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 			return reason, ErrTouched
 		}
 		// If notices of a transaction are missing, ask the kernel for the generation. If that transaction changed
-		// Edgeway's objects, its notices are read after the commit at the latest.
+		// Edgeway's objects, the transaction's notices are read after the commit at the latest.
 		if m.generation == 0 || m.outside {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err

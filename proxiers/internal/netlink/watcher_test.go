@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// settle is the time to wait for notices that must not come.
+	// settle is the time to wait for notices that must not arrive.
 	settle = 50 * time.Millisecond
 	// patience is the time limit for expected events.
 	patience = 30 * time.Second
@@ -41,7 +41,7 @@ func (r *reports) take() []string {
 	return list
 }
 
-// await waits for n reports, and returns all reports so far.
+// await waits until there are n reports, and returns all reports.
 func (r *reports) await(n int) []string {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
@@ -56,7 +56,7 @@ func (r *reports) await(n int) []string {
 }
 
 // newWatcher runs a watcher for the table "ours" in a new network namespace. The thread is never unlocked, so the
-// thread and the namespace end with the test.
+// thread and the namespace disappear after the test.
 func newWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := idleWatcher(t)
@@ -171,7 +171,7 @@ func TestReportNamesTheProgram(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	got := r.await(1)
-	nft(t, "delete table ip ours") // the watcher reports nothing more before the full sync
+	nft(t, "delete table ip ours") // the watcher sends no further report before the full sync
 	if got = append(got, r.await(0)...); len(got) != 1 || got[0] != `"nft" changed the table` {
 		t.Errorf("reported %q", got)
 	}
@@ -197,7 +197,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
 	}
-	m.mu.Lock() // keeps the watcher from reading
+	m.mu.Lock() // prevents the watcher from reading
 	nft(t, script.String())
 	m.mu.Unlock()
 	if got := r.await(1); len(got) != 1 {
@@ -220,8 +220,8 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// A group that cannot be rejoined does not end the watcher. The watcher reports drift, and again after the full sync
-// that answers it, and later notices changes as before.
+// The watcher keeps running if it cannot rejoin the group. The watcher reports drift, and reports drift again after
+// the full sync. Once the watcher has rejoined the group, the watcher detects changes as before.
 func TestGroupIsJoinedAgain(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
@@ -265,7 +265,7 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	return data
 }
 
-// The kernel rejects a request while the answer to an earlier request is not read completely.
+// The kernel rejects a request while the response to an earlier request has not been read completely.
 func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
@@ -285,7 +285,7 @@ func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
 	}
 }
 
-// FuzzEachMessage parses arbitrary bytes: the messages must lie within the buffer, one after the other.
+// FuzzEachMessage parses arbitrary bytes. The messages must be consecutive and lie within the buffer.
 func FuzzEachMessage(f *testing.F) {
 	f.Add([]byte{24, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 1, 0})
 	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
@@ -298,7 +298,7 @@ func FuzzEachMessage(f *testing.F) {
 	})
 }
 
-// FuzzEachAttr does the same as FuzzEachMessage for attributes.
+// FuzzEachAttr parses arbitrary bytes. The attributes must be consecutive and lie within the buffer.
 func FuzzEachAttr(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 128, 1, 2, 3, 4, 5, 0, 2, 0, 9, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

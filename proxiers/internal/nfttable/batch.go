@@ -8,14 +8,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// batch collects changes and sends them. Packets see all or nothing of a transaction, so the order of its commands
-// does not matter to packets. The order matters to nft, which requires that keys are deleted before they are added
-// again, and that elements of a set are together.
+// batch collects changes and sends them. A transaction takes effect atomically for packets, whatever the order of its
+// commands. But nft requires that a key is deleted before it is added again, and that the elements of a set are
+// consecutive.
 type batch struct {
 	r    *renderer
 	refs *references
 	now  time.Time
-	// tx is the next transaction. The existing commands of tx come before the collected changes.
+	// tx is the next transaction. The commands already in tx precede the collected changes.
 	tx *knftables.Transaction
 	// send sends a transaction. If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
@@ -24,7 +24,7 @@ type batch struct {
 	sendWire func() error
 
 	created []Object
-	// deleted and added are indexed by family and set. size is the number of all their entries.
+	// deleted and added are indexed by family and set. size is the total number of entries in deleted and added.
 	deleted, added [2][][]Entry
 	size           int
 	old, new       Needs
@@ -91,7 +91,7 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.diff(b.old.entries, b.new.entries)
 }
 
-// diff adds and deletes the entries that differ between two lists without duplicates.
+// diff adds and deletes the entries that differ between two lists. Neither list may contain duplicates.
 func (b *batch) diff(old, next []Entry) {
 	if len(old) == 0 {
 		for _, e := range next {
@@ -118,8 +118,8 @@ func (b *batch) diff(old, next []Entry) {
 	}
 }
 
-// elementsPerCommand bounds the length of a command. A command with more than a few hundred elements saves no more
-// time.
+// elementsPerCommand is the maximum number of elements in a command. Commands with more than a few hundred elements
+// are no faster.
 const elementsPerCommand = 200
 
 // elementLength is the approximate length of an IPv4 element with its value.
@@ -127,7 +127,7 @@ const elementLength = 56
 
 // elements returns several elements of one set as the operand of an add command or, without values, of a delete
 // command. knftables expects one element and writes "{ key : value }", so "key" is a list that ends with the last
-// key. Compared with a command for each element, this halves nft's CPU time.
+// key. Compared with a command for each element, a list halves nft's CPU time.
 func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables.Element {
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
 	list := make([]byte, 0, elementLength*len(group))

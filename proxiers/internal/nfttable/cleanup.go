@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// cleanupLimit bounds a cleanup. The kernel deletes a table of 30,000 Services within seconds, or within minutes on a
-// busy machine.
+// cleanupLimit is the timeout of a cleanup. The kernel deletes a table of 30,000 Services within seconds, or within
+// minutes on a busy machine.
 const cleanupLimit = 10 * time.Minute
 
 // cleanupFamilies lists the families in which any version of Edgeway has created a table.
@@ -52,8 +52,9 @@ func Cleanup(ctx context.Context, table string) error {
 		}
 	}
 	// A packet traverses the rules of the generation with which it started, but each lookup in a map or set uses the
-	// current generation (Linux 6.18). During the deletion, a packet could miss its Service, which another backend
-	// now serves, and be rejected. So no packet may traverse the rules while the tables are deleted.
+	// current generation (Linux 6.18). During the deletion, a packet might not match its Service and be rejected,
+	// although another backend now serves the Service. So no packet may traverse the rules while the kernel deletes
+	// the tables.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
@@ -64,9 +65,9 @@ func Cleanup(ctx context.Context, table string) error {
 	return nil
 }
 
-// awaitPackets waits until no packet traverses rules that the kernel has stopped using. If the kernel refuses to
-// wait, as with nohz_full, awaitPackets returns immediately, because nft takes longer to start than a packet takes to
-// pass.
+// awaitPackets waits until no packet traverses rules that the kernel has stopped using. If the kernel cannot wait,
+// for example with nohz_full, awaitPackets returns immediately: nft takes longer to start than a packet takes to
+// traverse the rules.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h: waits for an RCU grace period
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

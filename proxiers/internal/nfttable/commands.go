@@ -9,7 +9,7 @@ import (
 // Program runs nft commands that the caller wrote, such as those that knftables (v0.0.22) cannot express.
 type Program struct{ nft *tool }
 
-// FindProgram returns the nft program.
+// FindProgram finds the nft program.
 func FindProgram() (*Program, error) {
 	nft, err := findNFT()
 	if err != nil {
@@ -23,7 +23,8 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.nft.feed(ctx, commands, "-f", "-")
 }
 
-// Check has nft and the kernel check the commands without executing them. Check returns the same errors as Probe.
+// Check asks nft and the kernel to validate the commands without executing them. Check returns the same errors as
+// Probe.
 func (p *Program) Check(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -33,5 +34,5 @@ func (p *Program) Check(ctx context.Context, commands string) error {
 	return checked(p.nft.feed(ctx, commands, "--check", "-f", "-"))
 }
 
-// Refused reports whether the kernel refused commands or a batch with this error number.
+// Refused reports whether the kernel rejected commands or a batch with this error number.
 func Refused(err error, errno unix.Errno) bool { return refusedWith(err, errno) }

@@ -2,7 +2,8 @@ package nfttable
 
 import "edgeway/proxiers/plan"
 
-// comment is the comment of an element as nft stores it in the kernel: a user data attribute without the final zero.
+// comment is the comment of an element as nft stores it in the kernel: a user data attribute without the terminating
+// zero.
 type comment string
 
 const (
@@ -23,7 +24,7 @@ func commentOf(n plan.ServicePortName) comment {
 	}
 	b = b[:min(len(b), 2+maxComment)]
 	for i, c := range b[2:] {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > ':') { // '-' to ':' has . and / and digits
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > ':') { // '-' to ':' includes ., / and digits
 			b[2+i] = '_'
 		}
 	}
@@ -31,7 +32,7 @@ func commentOf(n plan.ServicePortName) comment {
 	return comment(b)
 }
 
-// appendText appends the comment in nft's syntax, if there is one.
+// appendText appends the comment, if any, in nft's syntax.
 func (c comment) appendText(b []byte) []byte {
 	if c == "" {
 		return b

@@ -12,7 +12,7 @@ import (
 // contents holds the entries of some sets in the kernel, by set and key. The key of an element includes its family.
 type contents map[SetID]map[Element]Value
 
-// checksum is the number of elements of a set and a sum over the elements that does not depend on their order.
+// checksum holds the number of elements of a set and an order-independent sum of the elements.
 type checksum struct {
 	count int
 	sum   uint64
@@ -23,7 +23,7 @@ type summer struct {
 	sets []Set
 	seed maphash.Seed
 	buf  []byte
-	// names holds each distinct name of an object once, for decode.
+	// names interns the names of objects for decode.
 	names map[string]string
 }
 
@@ -42,9 +42,9 @@ func (s *summer) addTo(c *checksum, e *Entry) {
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
 
-// each visits every entry that the plan needs: first the numbers of chains, then the entries of each ServicePort
-// together. refs must be the references of the plan. The entries are not kept in memory, because there are several
-// for each endpoint.
+// each calls visit with the entries that the plan needs: first the numbers of chains, then the entries of one
+// ServicePort at a time. refs must be the references of the plan. The entries are not kept in memory, because each
+// endpoint has several entries.
 func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) {
 	var one [1]Entry
 	for id := range refs.numbers {
@@ -105,7 +105,7 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 }
 
 // reconcile adds and deletes elements until the differing sets agree with the plan, and empties differing. reconcile
-// adds ranges last, because the kernel (6.18) refuses a range that overlaps another range.
+// adds ranges last, because the kernel (6.18) rejects a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil
@@ -141,8 +141,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element if have, the contents of its set, lacks the element or holds another value for it. align
-// removes the element from have. later is true if the element is a range that the caller must add later.
+// align adds an element unless have, the contents of the set, contains the element with the same value. align removes
+// the element from have. later is true if the element is a range that the caller must add later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters returns the packet counts of each family by the name of the counter. A missing table has no counters.
-// Counters may be called from any goroutine.
+// Counters returns the packet counts of each family by counter name. A missing table has no counters. Counters may be
+// called from any goroutine.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
 	for _, f := range t.families {
@@ -32,7 +32,7 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// ClientMap is a map from client addresses to other addresses, which rules fill.
+// ClientMap is an nft map from client addresses to other addresses. Rules fill the map.
 type ClientMap struct {
 	Family plan.Family
 	Name   string
@@ -45,12 +45,12 @@ type ClientMap struct {
 const pruneAttempts = 5
 
 // sureClients is the number of clients that certainly fit into one datagram. A list of several datagrams may lack
-// clients, because clients come and go during the read or because of the kernel's behavior that reread describes. A
-// list of several datagrams is read again.
+// clients, because clients are added and expire during the read or because of the kernel's behavior that reread
+// describes. So Prune reads a list of several datagrams again.
 const sureClients = 40
 
 // Prune deletes from the maps the clients that are mapped to an invalid address. Call Prune after the Apply that
-// removed the address, so that no more such clients are added.
+// removed the address, so that the rules map no more clients to the address.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// refusedElement is the error for an element that the kernel refuses.
+// refusedElement is the error for an element that the kernel rejects.
 type refusedElement struct {
 	// text is the element in nft's syntax, preceded by the name of its set.
 	text  string
@@ -19,9 +19,8 @@ type refusedElement struct {
 func (r *refusedElement) Error() string { return fmt.Sprintf("%s: %s", r.text, r.cause) }
 func (r *refusedElement) Unwrap() error { return r.cause }
 
-// commitWire sends the elements in t.wire. If strict is set and a transaction of another program touched the table
-// before, commitWire sends nothing (netlink.ErrTouched). Otherwise commitWire only reports that transaction, which
-// later causes a full sync.
+// commitWire sends the elements in t.wire, and reports changes by other programs, which later cause a full sync. If
+// strict is set and another program has changed the table, commitWire sends nothing and returns netlink.ErrTouched.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// changed returns testPlan with other endpoints for the ServicePort "one".
+// changed returns a copy of p with the given endpoints for the ServicePort "one".
 func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	i := slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })
 	var list []plan.Endpoint
@@ -23,7 +23,7 @@ func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	return plantest.WithEndpoints(p, i, list...)
 }
 
-// mustHave checks that the kernel has exactly the elements of a plan.
+// mustHave fails the test unless the kernel has exactly the elements of a plan.
 func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	t.Helper()
 	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {
@@ -41,8 +41,8 @@ func longPool(n, first int) *plan.ServicePort {
 	return svc
 }
 
-// A list of endpoints may be longer than a chunk: one transaction adds elements, and the next deletes the unused
-// ones.
+// For a list of endpoints that is longer than a chunk, one transaction adds elements, and the next transaction
+// deletes the unused elements.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
 	table.chunk = 100
@@ -61,7 +61,7 @@ func TestLongListTakesTwoTransactions(t *testing.T) {
 	}
 }
 
-// A change that is too big for the socket is refused, so that the caller leaves out its ServicePort.
+// For a change that is too big for the socket, Apply returns ErrRefused, so that the caller leaves out the ServicePort.
 func TestBatchTooBigForTheSocket(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -75,7 +75,7 @@ func TestBatchTooBigForTheSocket(t *testing.T) {
 	}
 }
 
-// A full sync replaces ranges that overlap ranges of the plan, even if it takes many transactions.
+// A full sync replaces ranges that overlap ranges of the plan, even if the sync needs many transactions.
 func TestOverlappingRangesAreReplaced(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {

@@ -37,8 +37,8 @@ type Entry struct {
 	Value
 }
 
-// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because the
-// number has the type of a packet's priority.
+// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because its
+// type is that of a packet's priority.
 type ChainNumber uint32
 
 func (n ChainNumber) append(b []byte) []byte {
@@ -47,7 +47,7 @@ func (n ChainNumber) append(b []byte) []byte {
 	return strconv.AppendUint(b, uint64(n&0xffff), 16)
 }
 
-// appendKey appends the key of an element of the set in nft's syntax. All parts are formatted from parsed values.
+// appendKey appends the key of an element of the set in nft's syntax. Each field is formatted from a parsed value.
 func (s *Set) appendKey(b []byte, e *Element) []byte {
 	for i, f := range s.Key {
 		if i > 0 {

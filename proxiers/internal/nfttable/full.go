@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxReplaced is the maximum number of elements to replace in one transaction, for which nft uses 220 MB.
+// maxReplaced is the maximum number of elements to replace in one transaction. nft uses 220 MB for 100,000 elements.
 const maxReplaced = 100_000
 
 // full makes tables of unknown content agree with the plan. full repairs existing tables in place, so that
@@ -36,7 +36,7 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	elements := 0
 	t.needs(newReferences(), next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
 	if elements > maxReplaced && (errors.Is(err, unix.EEXIST) || errors.Is(err, netlink.ErrTooBig)) {
-		return nil, syncError("full sync", err) // netlink refused elements of the plan: new tables do not help
+		return nil, syncError("full sync", err) // the kernel rejected elements of the plan: new tables do not help
 	}
 	t.env.Logger.Warn("rewriting the nftables table as a whole", "table", t.Table, "error", err)
 	refs, again := t.recreate(ctx, next, elements)
@@ -46,10 +46,9 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	return refs, again
 }
 
-// build fills new tables in chunks, each of which is complete in itself. Until a Service is written, its packets are
-// subject to the ranges, such as the range of unused addresses, to which packets are dropped. Clients respond to a
-// drop by trying again. In a takeover, the ranges with Range.Last are written last, so the other backend serves the
-// remaining Services.
+// build fills new tables in self-contained chunks. Until a Service is written, its packets match only the ranges,
+// such as the Service CIDRs, in which packets to unused addresses are dropped. Clients retry after a drop. In a
+// takeover, build writes the ranges with Range.Last last, so the other backend serves the remaining Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.whole(next, baseOptions{takeover: t.env.Takeover},
@@ -62,7 +61,7 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 }
 
 // recreate replaces the tables as a whole. If there are too many elements for one transaction, recreate uses several,
-// and Services are not served for a moment. Elements that packets added to maps are lost.
+// and Services are briefly unavailable. Map elements that the packet path added are lost.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -79,7 +78,7 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 	return b.refs, nil
 }
 
-// syncError wraps an error with the kind of sync that failed, and with ErrRefused if the kernel refused the content.
+// syncError wraps an error with the kind of sync that failed, and with ErrRefused if the kernel rejected the content.
 func syncError(what string, err error) error {
 	if refused(err) {
 		return fmt.Errorf("%s: %w: %w", what, proxiers.ErrRefused, err)
@@ -122,8 +121,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, to which no element or rule refers. sweep may have to keep the chains in
-// the kernel for a while, and one of them may be a base chain of an older version or of another program.
+// silence deletes the rules of idle chains, to which no element or rule refers. sweep may have to keep an idle chain
+// in the kernel for a while, and the chain may be a base chain of an older version or of another program.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {

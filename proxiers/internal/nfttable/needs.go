@@ -7,11 +7,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ObjectKind is the kind of an object.
+// ObjectKind distinguishes chains, maps and other sets.
 type ObjectKind uint8
 
-// The kinds of objects. Chains, sets and maps of the Schema are not objects. A setObject is any other set, which
-// nothing needs.
+// The kinds of objects. Chains, sets and maps of the Schema are not objects. A setObject is any other set, which no
+// ServicePort needs.
 const (
 	ChainObject ObjectKind = iota
 	MapObject
@@ -25,12 +25,12 @@ type ObjectID struct {
 	Name   string
 }
 
-// Object is a chain or map that a ServicePort needs. Two objects with the same name are equal.
+// Object is a chain or map that a ServicePort needs. Objects with the same name have the same contents.
 type Object struct {
 	ObjectID
 	// Rules holds the rules of a chain.
 	Rules Rules
-	// Size and Timeout apply to a map, which rules fill with pairs of a client's address and another address.
+	// Size and Timeout apply to a map. Rules fill the map with pairs of a client's address and another address.
 	Size    uint64
 	Timeout time.Duration
 	// numbered reports whether maps refer to a chain by its number.
@@ -56,7 +56,7 @@ type Needs struct {
 	objects []Object
 }
 
-// of replaces the needs in n by those of svc. A nil svc needs nothing.
+// of sets n to the needs of svc. A nil svc needs nothing.
 func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
@@ -80,7 +80,7 @@ func (n *Needs) Shared(set SetID, e Element) {
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object, after the objects to which it refers. An object may be added twice.
+// Object adds an object. The objects to which the object refers must be added first. An object may be added twice.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// openLimit bounds the start of nft, which does almost nothing but takes seconds on a busy machine.
+	// openLimit is the timeout of "nft --version", which takes seconds on a busy machine.
 	openLimit = time.Minute
-	// runLimit bounds a transaction of any size.
+	// runLimit is the timeout of a transaction of any size.
 	runLimit = 10 * time.Minute
 )
 
 // tool is the nft program. The input of nft is a transaction, which knftables renders.
 type tool struct{ path string }
 
-// findNFT returns the nft program.
+// findNFT finds the nft program.
 func findNFT() (*tool, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
@@ -39,7 +39,7 @@ func findNFT() (*tool, error) {
 	return &tool{path}, nil
 }
 
-// checkVersion returns an error if nft does not answer or has a version that is known not to work.
+// checkVersion returns an error if nft does not respond or its version is known not to work.
 func (n *tool) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
@@ -63,7 +63,7 @@ func (n *tool) run(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "-f", "-")
 }
 
-// check has nft and the kernel check a transaction without executing it.
+// check asks nft and the kernel to validate a transaction without executing it.
 func (n *tool) check(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "--check", "-f", "-")
 }
@@ -89,10 +89,10 @@ func (n *tool) feed(ctx context.Context, input string, args ...string) error {
 	}
 }
 
-// maxMessage bounds the part of nft's message that is kept, because nft quotes its input.
+// maxMessage is the length to which nft's message is truncated, because nft quotes its input.
 const maxMessage = 200
 
-// nftError holds nft's message, in one line and in full.
+// nftError holds nft's message, both shortened to one line and in full.
 type nftError struct {
 	text, messages string
 	cause          error
@@ -117,7 +117,7 @@ func short(text string) string {
 	return text
 }
 
-// saying returns the message with which nft refused its input, or "" for any other error.
+// saying returns the message with which nft rejected its input, or "" for any other error.
 func saying(err error) string {
 	var failed *nftError
 	var exit *exec.ExitError
@@ -127,8 +127,9 @@ func saying(err error) string {
 	return failed.messages
 }
 
-// refused reports whether the content of a transaction was refused, as opposed to a failed delivery. A batch that is
-// too big for the socket holds a single ServicePort with very many elements, which the caller leaves out.
+// refused reports whether the content of a transaction was rejected, as opposed to a failed delivery. A batch that is
+// too big for the socket also counts: it holds a single ServicePort with very many elements, which the caller leaves
+// out.
 func refused(err error) bool {
 	var r *netlink.Refused
 	if errors.As(err, &r) {
@@ -140,8 +141,8 @@ func refused(err error) bool {
 	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
 }
 
-// undelivered reports whether the transaction of a run of nft did not reach the kernel, or the kernel had no memory
-// for the transaction.
+// undelivered reports whether nft failed to deliver a transaction to the kernel, or the kernel lacked memory for the
+// transaction.
 func undelivered(err error) bool {
 	said := func(what string) bool { return strings.Contains(saying(err), what) }
 	return slices.ContainsFunc([]string{
@@ -149,10 +150,10 @@ func undelivered(err error) bool {
 	}, said)
 }
 
-// missing reports whether a transaction was refused because something does not exist.
+// missing reports whether the kernel rejected a transaction because an object does not exist.
 func missing(err error) bool { return refusedWith(err, unix.ENOENT) }
 
-// refusedWith reports whether the kernel refused a transaction with this error number, which nft reports by its text.
+// refusedWith reports whether the kernel rejected a transaction with this error number, which nft reports as text.
 func refusedWith(err error, errno unix.Errno) bool {
 	var r *netlink.Refused
 	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())

@@ -15,11 +15,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit bounds the check of a few dozen rules, which may take long on a slow and busy board.
+// probeLimit is the timeout of a check of a few dozen rules, which is slow on a busy single-board computer.
 const probeLimit = 3 * time.Minute
 
-// Probe has nft and the kernel check a transaction with everything in a sample plan, which contains every kind of
-// rule and element. Probe changes nothing. The rules use an arbitrary masquerade bit.
+// Probe asks nft and the kernel to validate a transaction with a sample plan, which contains every kind of rule and
+// element. Probe changes nothing. The rules use an arbitrary masquerade bit.
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -36,8 +36,9 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	return checked(nft.check(ctx, b.tx))
 }
 
-// checked interprets the error of a check. If nft was killed or found no memory, nothing was checked. Edgeway must
-// not fall back to another backend if nothing was checked, because that backend would serve until the next reload.
+// checked interprets the error that a check returned. If nft was killed or ran out of memory, the check is
+// inconclusive. Edgeway must not fall back to another backend after an inconclusive check, because the other backend
+// would serve until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -52,7 +53,7 @@ func checked(err error) error {
 }
 
 // kernelFamilies returns the address families that the kernel supports. A kernel that was started with ipv6.disable=1
-// has no IPv6 sockets and refuses rules of this family.
+// has no IPv6 sockets and rejects IPv6 rules.
 func kernelFamilies() []plan.Family {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EAFNOSUPPORT) {

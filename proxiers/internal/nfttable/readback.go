@@ -37,11 +37,11 @@ func (c *reader) tables(name string) (found []uint8, err error) {
 	return found, nil
 }
 
-// objects returns the chains, sets and maps of a table. Anonymous sets belong to rules and are left out.
+// objects returns the chains, sets and maps of a table. objects omits anonymous sets, which belong to rules.
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
 	add := func(kind ObjectKind, m netlink.Message, name []byte) {
-		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table { // kernels do not filter chains by table
+		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table { // no kernel filters chains by table
 			found = append(found, ObjectID{f, kind, string(netlink.Text(name))})
 		}
 	}
@@ -63,18 +63,18 @@ func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err err
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) { // there is no table
+	if err != nil && !errors.Is(err, unix.ENOENT) { // the table does not exist
 		return nil, fmt.Errorf("read sets: %w", err)
 	}
 	return found, nil
 }
 
-// rawElement is an element as the kernel reports it. The slices are only valid during the visit.
+// rawElement is an element as the kernel reports it. The slices are valid only until visit returns.
 type rawElement struct {
 	key, keyEnd, data, user []byte
 }
 
-// elements visits all elements of a set or map. A set that does not exist has no elements.
+// elements calls visit for each element of a set or map. A set that does not exist has no elements.
 func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
 	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table),
 		unix.NFTA_SET_ELEM_LIST_SET, set)
@@ -87,7 +87,7 @@ func (c *reader) elements(f plan.Family, table, set string, visit func(rawElemen
 	return nil
 }
 
-// eachElement visits the elements of one message.
+// eachElement calls visit for each element in a message.
 func eachElement(m netlink.Message, visit func(rawElement) error) error {
 	for t, list := range netlink.EachAttr(m.Attrs) {
 		if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -199,7 +199,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 		verdict := netlink.Attr(b, unix.NFTA_DATA_VERDICT)
 		name := netlink.Text(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
 		if int32(netlink.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
-			name = []byte("?") // not a chain of Edgeway: differs from every wanted chain
+			name = []byte("?") // not Edgeway's chain, so it differs from every wanted chain
 		}
 		v.Chain = intern(names, name)
 	case ToNumber:

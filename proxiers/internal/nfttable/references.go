@@ -15,8 +15,7 @@ type references struct {
 	// numbers holds the numbers of the chains in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
-	// idle holds objects that are still in the kernel although no ServicePort needs the objects and no element refers
-	// to them.
+	// idle holds the objects in the kernel that no ServicePort needs and to which no element refers.
 	idle map[ObjectID]idleness
 }
 

@@ -17,9 +17,9 @@ import (
 type renderer struct {
 	Schema
 	families []plan.Family
-	// templates replaces the variables in the templates of rules, by family.
+	// templates expands the variables in rule templates, by family.
 	templates [2]*strings.Replacer
-	// chunk is the number of elements at which a transaction is sent before more elements are added.
+	// chunk is the number of elements after which a transaction is sent.
 	chunk int
 	// node is the host for which the rules are rendered.
 	node *plan.Node
@@ -49,7 +49,7 @@ func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	}
 }
 
-// count adds the references of the plan to empty references, and returns the objects.
+// count fills empty references with the references of the plan, and returns the objects.
 func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	r.needs(refs, p, func(n *Needs) {
 		for _, o := range n.objects {
@@ -64,7 +64,7 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	return objects
 }
 
-// whole adds everything in a plan, for tables that contain none of it.
+// whole adds everything in a plan to new tables.
 func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
 	b.r.base(b.tx, next.Node, o)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// readings bounds the number of times that a set is read if its elements differ each time.
+// readings is the maximum number of times that reread reads a set whose elements differ each time.
 const readings = 10
 
 // attrSetCount is an attribute of the kernel's nf_tables.h that golang.org/x/sys/unix lacks: the number of elements
@@ -20,7 +20,7 @@ const attrSetCount = 20
 // reread returns the elements of a set whose first reading, with the checksum before, differs from the plan. reread
 // reads the set until the kernel's count of elements or a second reading confirms the list. After a transaction, the
 // kernel (6.18) may move a set to a hash table of another size. During the move, a list of several datagrams repeats
-// some elements and silently omits as many others. (A list that equals the plan is always right.)
+// some elements and silently omits as many others. (A list that equals the plan is always complete.)
 func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]
 	for range readings {

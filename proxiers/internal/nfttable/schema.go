@@ -27,7 +27,7 @@ type Schema struct {
 	Counters []string
 	// Chains holds the chains that always exist.
 	Chains []Chain
-	// Chunk is the number of elements at which a transaction is sent before more are added. 0 means 10,000.
+	// Chunk is the number of elements after which a transaction is sent. The default is 10,000.
 	Chunk int
 	// Idle is the time for which an unused object is kept.
 	Idle time.Duration
@@ -36,7 +36,7 @@ type Schema struct {
 	Service func(n *Needs, svc *plan.ServicePort)
 	// Node returns the elements that depend on the host. Elements of a family without a table are ignored.
 	Node func(n *plan.Node) []Entry
-	// SameRules reports whether two hosts have the same rules, so that a change between them needs no full sync.
+	// SameRules reports whether two hosts have the same rules, so that a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
@@ -48,7 +48,7 @@ type Set struct {
 	Name string
 	Key  []Field
 	Data Data
-	// Proto is the protocol of a set for one protocol, whose key has no protocol field.
+	// Proto is the protocol of all elements, if the set's key has no protocol field.
 	Proto plan.Protocol
 	// Named reports whether each element has the name of its ServicePort as a comment.
 	Named bool
@@ -57,7 +57,7 @@ type Set struct {
 	Leads bool
 }
 
-// Field is one part of an element's key.
+// Field is a component of an element's key.
 type Field uint8
 
 // The fields of an Element.
@@ -75,7 +75,7 @@ const (
 // Data is the kind of value that a map's elements have.
 type Data uint8
 
-// A set has no data. A map has chains (by goto), addresses and ports, or numbers of chains.
+// A set holds no data. A map holds chains (as goto verdicts), addresses and ports, or chain numbers.
 const (
 	NoData Data = iota
 	ToChain
@@ -88,7 +88,8 @@ type Range struct {
 	Name string
 	// Of returns the prefixes of both families, in the form of plan.Minimal.
 	Of func(n *plan.Node) []netip.Prefix
-	// Last reports whether the set takes packets from other backends. In a takeover, the last chunk fills the set.
+	// Last reports whether the set matches packets that another backend may still serve. In a takeover, the last
+	// chunk fills the set.
 	Last bool
 }
 
@@ -140,7 +141,7 @@ func (s *Set) typeOf(f plan.Family) string {
 		case Port:
 			parts = append(parts, port)
 		case Slot:
-			parts = append(parts, "numgen random mod 65536") // any modulus: the key has 32 bits
+			parts = append(parts, "numgen random mod 65536") // any modulus works: the key has 32 bits
 		}
 	}
 	return fmt.Sprintf("%s : %s daddr . %s", strings.Join(parts, " . "), ip, port)

@@ -97,7 +97,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions of a full change, in chunks of this number of elements.
+// transactions returns the transactions of a change in chunks of the given number of elements.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -121,8 +121,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Ports of one Service are written in one chunk, because the remaining ports of its ClusterIP are rejected in
-// between.
+// Edgeway writes the ports of a Service in one chunk, because packets to missing ports of a ClusterIP are rejected
+// between chunks.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -136,7 +136,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After the removals of a sync, the batch may hold between one and two chunks when other changes follow.
+// After the removals of a sync, a batch may already hold more than a chunk when other changes follow.
 func TestRemovalsOfMoreThanAChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
@@ -147,7 +147,7 @@ func TestRemovalsOfMoreThanAChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, the names get different numbers. A number that is no longer used is free
+// If the numbers of two names collide, Edgeway assigns a different number to one of them. An unused number is free
 // again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
@@ -163,7 +163,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	}
 }
 
-// An object that another ServicePort still needs is not deleted. An idle object is not written again.
+// Edgeway does not delete an object that another ServicePort still needs, and does not write an idle object again.
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the number of elements at which a transaction is sent before more are added. The number is large
-// enough that the start of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB
-// for each element.
+// chunkElements is the default number of elements after which a transaction is sent. The number is large enough that
+// the startup time of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB for
+// each element.
 const chunkElements = 10_000
 
 // step is a change of some ServicePorts, in plan order.
@@ -26,14 +26,14 @@ type step struct {
 }
 
 // errMoves reports that elements move between ServicePorts in a change of several transactions. The transaction that
-// adds an element may then come before the transaction that deletes the element of its last owner.
+// adds an element for its new owner may then precede the transaction that deletes the element for its old owner.
 var errMoves = errors.New("elements move between ServicePorts of several transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step and sends the batch whenever the batch is too large. The ports of one Service stay together
-// unless there are too many of them, because the other ports of a ClusterIP are rejected between the transactions.
+// take collects a step and sends the batch whenever the batch is too large. Unless a Service has too many ports, its
+// ports stay in one transaction, because packets to the missing ports of a ClusterIP are rejected between transactions.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -70,9 +70,9 @@ func (b *batch) spill() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends the transaction. Packets see all of the changes or
-// nothing, unless there are too many changes for one transaction. With wire, the elements follow in a transaction of
-// their own, and no element refers to the objects until then.
+// flush adds the collected changes to the transaction and sends the transaction. For packets, the changes take effect
+// atomically unless one transaction cannot hold all of them. With wire, the elements follow in a separate
+// transaction, and until then no element refers to the objects.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -86,9 +86,9 @@ func (b *batch) flush() error {
 }
 
 // writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each of its
-// lookups uses the current elements (Linux 6.18). An element to which a packet was led must therefore still exist at
-// its next lookup. By netlink, where a transaction costs little, a second transaction deletes the elements to which
-// no other element leads.
+// lookups uses the current elements (Linux 6.18). An element to which one lookup leads a packet must therefore still
+// exist at the packet's next lookup. With netlink, whose transactions cost little, a second transaction deletes the
+// elements to which no other element leads.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.wire != nil {
@@ -172,7 +172,7 @@ func (r *renderer) text(tx *knftables.Transaction, s span) {
 	}
 }
 
-// commit sends the transaction and then the elements in wire, unless they are empty.
+// commit sends the transaction and then the elements in wire, and skips either if it is empty.
 func (b *batch) commit() error {
 	if b.send == nil {
 		return nil

@@ -24,7 +24,7 @@ const elementRoom = 1600
 // bigTransaction is the number of operations above which the watcher leaves its multicast group.
 const bigTransaction = 1000
 
-// Table is a table in each family. A Table implements proxiers.Proxier and proxiers.Tender.
+// Table represents the tables of all families. A Table implements proxiers.Proxier and proxiers.Tender.
 type Table struct {
 	*renderer
 	env      proxiers.Env
@@ -40,7 +40,7 @@ type Table struct {
 	byNetlink, byProgram atomic.Uint64
 }
 
-// New opens sockets to change and to watch the tables, in the network namespace of the calling thread. New changes
+// New opens sockets that change and watch the tables in the network namespace of the calling thread. New changes
 // nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := findNFT()
@@ -135,8 +135,8 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 	return nil
 }
 
-// batch returns a batch that sends transactions of limited size: elements by netlink, everything else by nft. For
-// strict, see commitWire.
+// batch returns a batch that sends transactions of limited size: elements by netlink, everything else by nft. strict
+// has the same meaning as for commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
 	t.wire.reset() // an earlier error may have left messages in wire
@@ -160,14 +160,13 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 }
 
 // Transactions returns the number of transactions that succeeded by netlink, the number that succeeded by nft, and
-// the number of netlink transactions that came too late and were sent again. Transactions may be called from any
-// goroutine.
+// the number of stale netlink transactions that were sent again. Transactions may be called from any goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }
 
-// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. If
-// change.Prev is nil, there are no tables yet.
+// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. A nil
+// change.Prev means that the tables do not exist yet.
 func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
 	r, refs := newRenderer(s, env.Families, env.MasqueradeBit), newReferences()
 	b := newBatch(r, refs, time.Now())

@@ -20,7 +20,7 @@ import (
 )
 
 // newTable returns a table in a new network namespace. The thread is never unlocked, so the thread and the namespace
-// end with the test.
+// disappear after the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	runtime.LockOSThread()
@@ -87,7 +87,7 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 	return text(b.added), text(b.deleted)
 }
 
-// Elements of every kind are read as they were written, and the reported difference is exact.
+// Elements of every kind read back exactly as written, and a full sync finds exactly the elements that differ.
 func TestReadBack(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A map and a chain that refer to each other are deleted in one transaction, a minute after their last use.
+// A minute after their last use, Tend deletes a map and a chain that refer to each other in one transaction.
 func TestTendSweepsWhatIsIdle(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -151,7 +151,7 @@ func TestTendSweepsWhatIsIdle(t *testing.T) {
 	}
 }
 
-// A change of the setting with which the host detects pods changes the rules and therefore causes a full sync.
+// A change in how the host detects pods changes the rules and therefore causes a full sync.
 func TestOtherRulesAreAFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node
@@ -169,7 +169,7 @@ func TestOtherRulesAreAFullSync(t *testing.T) {
 	}
 }
 
-// standIn replaces nft by a script until the test ends.
+// standIn replaces nft with a script for the rest of the test.
 func standIn(t *testing.T, script string) {
 	t.Helper()
 	path := t.TempDir()
@@ -179,9 +179,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// If the kernel kills nft for lack of memory, or nft finds no memory, the probe does not report the backend as
-// unsupported. If the backend counted as unsupported, another backend would serve until the next reload. If nft
-// refuses a rule or fails an assertion, the backend is unsupported.
+// If the kernel kills nft for lack of memory, or nft runs out of memory, the probe does not report the backend as
+// unsupported. Otherwise another backend would serve until the next reload. If nft rejects a rule or fails an
+// assertion, the backend is unsupported.
 func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
@@ -203,7 +203,7 @@ func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 	}
 }
 
-// If nft succeeds without any change, the sync fails.
+// If nft exits successfully without changing anything, the sync fails.
 func TestProgramThatDoesNothing(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()
@@ -212,7 +212,7 @@ func TestProgramThatDoesNothing(t *testing.T) {
 	}
 }
 
-// A child of nft may keep the pipes open forever, but the sync still ends.
+// A sync returns even if a child process of nft keeps the pipes open forever.
 func TestProgramThatLeavesAChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()
@@ -225,7 +225,7 @@ func TestProgramThatLeavesAChild(t *testing.T) {
 	}
 }
 
-// An nft that hangs is killed when the context ends, regardless of its task.
+// Edgeway kills a hanging nft when the context is done, whatever the command.
 func TestHungProgram(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
@@ -236,7 +236,7 @@ func TestHungProgram(t *testing.T) {
 	}{
 		{"probe", func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) }},
 		{"clean-up", func(ctx context.Context) error { return Cleanup(ctx, table.Table) }},
-		{"sync", func(ctx context.Context) error { // uses a new namespace, so it comes last
+		{"sync", func(ctx context.Context) error { // uses a new namespace, so it must be last
 			return newTable(t).Apply(ctx, proxiers.NewChange(nil, testPlan()))
 		}},
 	} {

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// listElement is the type of the attribute of an element in a list, NFTA_LIST_ELEM in the kernel.
+// listElement is the attribute type of an element in a list, NFTA_LIST_ELEM in the kernel.
 const listElement = 1
 
 // wire is a transaction of elements in the kernel's format.
@@ -20,25 +20,25 @@ type wire struct {
 	spans []span
 }
 
-// span is a list of elements of one set that are added or deleted.
+// span is a list of elements to add to one set or to delete from the set.
 type span struct {
 	set    *Set
 	list   []Entry
 	remove bool
 }
 
-// reset empties w and keeps its memory if it is at most 1 MiB.
+// reset empties w and keeps its buffer if the buffer has at most 1 MiB.
 func (w *wire) reset() {
 	if w.Size() > 1<<20 {
 		*w = wire{}
 		return
 	}
 	w.Reset()
-	clear(w.spans) // the spans refer to the lists
+	clear(w.spans) // the spans would keep the lists in memory
 	w.spans = w.spans[:0]
 }
 
-// write adds messages for elements. s.list must not change, because refused reads it if the kernel refuses an
+// write adds messages for elements. s.list must not change, because refused reads s.list if the kernel rejects an
 // element.
 func (w *wire) write(table string, s span) {
 	kind, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
@@ -56,7 +56,7 @@ func (w *wire) write(table string, s span) {
 	}
 }
 
-// refused returns the element that the kernel refuses and its set, or nil if the kernel does not identify the
+// refused returns the element that the kernel rejected and its set, or a nil set if the kernel does not identify the
 // element.
 func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	if r.Message < 0 || r.Message >= len(w.spans) || r.Offset == 0 {
@@ -156,7 +156,7 @@ func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte 
 	return b
 }
 
-// maskTail sets the bits that follow the prefix of this length to 0, or to 1 if ones is set.
+// maskTail sets the bits after a prefix of this length to 0, or to 1 if ones is set.
 func maskTail(b []byte, bits int, ones bool) {
 	for i := range b {
 		mask := byte(0xff >> min(max(bits-8*i, 0), 8))
@@ -175,7 +175,7 @@ func (v *Value) appendRaw(b []byte, d Data) []byte {
 	switch d {
 	case ToChain:
 		b, inner = netlink.Begin(b, netlink.Nested|unix.NFTA_DATA_VERDICT)
-		b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, 1<<32+unix.NFT_GOTO) // a negative number
+		b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, 1<<32+unix.NFT_GOTO) // NFT_GOTO is negative
 		b = netlink.AppendAttr(b, unix.NFTA_VERDICT_CHAIN, v.Chain)
 	case ToNumber:
 		b, inner = netlink.Begin(b, unix.NFTA_DATA_VALUE)

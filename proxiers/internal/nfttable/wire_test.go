@@ -67,8 +67,8 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	return e
 }
 
-// FuzzWire writes random elements of any set and reads them back as if they came from the kernel. Each message must
-// be valid for netlink, and each element must be found by its offset.
+// FuzzWire writes random elements of any set and reads the elements back as if they came from the kernel. Each
+// message must be valid netlink, and elementAt must find each element by its offset.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
 	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
@@ -88,7 +88,7 @@ func FuzzWire(f *testing.F) {
 			w.write(schema.Table, span{set, list, remove})
 			got := readWire(t, &w, set, id, family)
 			want := list
-			if remove { // only keys
+			if remove { // messages that remove elements contain only keys
 				want = slices.Clone(list)
 				for i := range want {
 					want[i].Value = Value{}
@@ -147,7 +147,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 	return all
 }
 
-// The length of an attribute has 16 bits, so longer lists take several messages.
+// The length of an attribute has 16 bits, so a long list needs several messages.
 func TestLongListsTakeSeveralMessages(t *testing.T) {
 	s := testSchema()
 	bytes, list := source(nil), []Entry(nil)
@@ -164,7 +164,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire encodes the elements of a change of one endpoint, and of a chunk of a first sync.
+// BenchmarkWire measures the encoding of a change of one endpoint, and of a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

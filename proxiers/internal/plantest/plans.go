@@ -27,7 +27,7 @@ func LocalEndpoint(s string) plan.Endpoint {
 // ToPods holds the routes of a ClusterIP: connections from all sources except pods are masqueraded.
 var ToPods = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
-// Node returns the host of the plans.
+// Node returns the host of the test plans.
 func Node() *plan.Node {
 	return &plan.Node{
 		Name:          "here",
@@ -38,7 +38,7 @@ func Node() *plan.Node {
 	}
 }
 
-// Plan returns a plan with the sealed and sorted services.
+// Plan seals and sorts the services, and returns a plan that contains them.
 func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	for _, svc := range list {
 		svc.Seal()
@@ -60,7 +60,7 @@ func ClusterIP(ip string, port uint16) plan.Frontend {
 	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ToPods}
 }
 
-// Many returns n ServicePorts with this number of endpoints each, in the proportions of typical clusters: 80 %
+// Many returns n ServicePorts with the given number of endpoints each, in the proportions of typical clusters: 80 %
 // ClusterIP, 15 % NodePort, 5 % LoadBalancer.
 func Many(n, each int) []*plan.ServicePort {
 	list := make([]*plan.ServicePort, n)
@@ -85,7 +85,7 @@ func Many(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of the plan in which one ServicePort has another cluster pool. Connections to an empty
+// WithEndpoints returns a copy of the plan in which ServicePort i has the given cluster pool. Connections to an empty
 // pool are rejected.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]

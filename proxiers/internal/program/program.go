@@ -19,24 +19,24 @@ type Call struct {
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Bound is the timeout of a run, unless the context ends earlier.
+	// Bound is the timeout of a run, unless the context has an earlier deadline.
 	Bound time.Duration
 }
 
-// waitDelay limits the time to read a program's output after the program has ended or was killed. A very busy machine
-// may need this long. The time is finite, because a child process (modprobe) may keep the pipes open.
+// waitDelay is the time limit for reading a program's output after the program has exited or was killed. A very busy
+// machine may need the whole time. The time is finite, because a child process (modprobe) may keep the pipes open.
 const waitDelay = 10 * time.Second
 
 // firstToGo is the oom_score_adj of a program: if memory is short, the kernel kills the program and not the daemon,
 // which retries.
 const firstToGo = "500"
 
-// large is the size of the input, in bytes, above which a program may need much memory. For smaller inputs, which write
-// single changes, writing oom_score_adj would take a tenth of the run.
+// large is the size of the input, in bytes, above which a program may need much memory. For smaller inputs, which
+// contain single changes, setting oom_score_adj would take a tenth of the run.
 const large = 64 << 10
 
-// Run returns the program's standard error. Run kills the program when the context ends, and then returns the context's
-// error.
+// Run runs the program and returns its standard error. When the context is done, Run kills the program and returns
+// the context's error.
 func (c Call) Run(ctx context.Context) (messages []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Transient reports whether a run failed for a reason that may be gone at the next run: a timeout, a lack of processes,
-// memory or descriptors, or a kill by the kernel's OOM killer. Such a failure does not show what the host supports.
+// Transient reports whether a run failed for a temporary reason: a timeout, a shortage of processes, memory or
+// descriptors, or the kernel's OOM killer. A transient failure does not show what the host supports.
 func Transient(err error) bool {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, ok := exit.Sys().(syscall.WaitStatus)

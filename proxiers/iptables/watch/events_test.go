@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// The first restore on a host creates tables, built-in chains and Edgeway's chains in one transaction for each table.
+// The first restore on a host creates a table, its built-in chains and Edgeway's chains in one transaction per table.
 func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
 	}
 }
 
-// heard returns the notices that a function causes.
+// heard returns the notices that the kernel sends while do runs.
 func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func heard(t *testing.T, do func()) (notices []netlink.Message) {
 		t.Fatal(err)
 	}
 	do()
-	m.Forget() // reads the notices received so far
+	m.Forget() // reads the pending notices
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
 	}
 }
 
-// FuzzConcerns passes random bytes to the reader of notices. Starting from a real notice, the reader must not find
-// Edgeway's chains in a notice that has none.
+// FuzzConcerns passes random bytes to concerns. Starting from a real notice, concerns must not find Edgeway's chains
+// in a notice without their names.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

@@ -29,21 +29,21 @@ type tableInfo struct {
 	numEntries, size uint32
 }
 
-// observation is the state of a table at one time.
+// observation is the state of a table at one point in time.
 type observation struct {
 	tableInfo
-	// ours is the number of entries that belonged to Edgeway, if that was settled.
+	// ours is the number of entries that belonged to Edgeway. settled reports whether the number was known.
 	ours    int
 	settled bool
 }
 
 // poll is the Watcher for iptables-legacy, where the kernel sends no notices. poll compares each table's number of
 // entries, size and positions of built-in chains with their values after Edgeway's last restore. The kernel copies no
-// rules for that: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). Only if these values
-// differ does poll read the table (0.11 s of CPU for nat).
+// rules for this comparison: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). poll reads
+// the table (0.11 s of CPU for nat) only if these values differ.
 //
-// A restore may wait seconds for the lock of the iptables programs, while another program changes the table. So the
-// number of entries must also change by the number of entries that Edgeway wrote.
+// A restore may wait seconds for the lock of the iptables programs, while another program changes the table. So poll
+// also compares the change in the number of entries with the number of entries that Edgeway wrote.
 //
 // poll does not detect a change that keeps all these values: a rule replaced by another of the same size in the same
 // chain, or a change and its opposite elsewhere within a second. The periodic full sync corrects such changes.
@@ -54,9 +54,9 @@ type poll struct {
 	mu sync.Mutex
 	// socket stays in the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// known holds the state of each table when it was last as Edgeway wrote it, or when a full sync began. A table
-	// that did not exist then and that Edgeway has not written since is not in known and is not polled, because the
-	// kernel would load its module.
+	// known holds the last state of each table that matched the rules that Edgeway wrote, or the state at the start
+	// of a full sync. known omits a table that did not exist at the start of the full sync until Edgeway writes the
+	// table, because a poll would make the kernel load the table's module.
 	known map[Table]observation
 	// reported is set from a report of drift until the next full sync.
 	reported bool
@@ -107,7 +107,7 @@ func (p *poll) Own(_ int, _ bool, commit func() error) error {
 }
 
 // commit detects changes by other programs before a restore, but reads the changed tables after the restore, so that
-// the restore need not wait.
+// the restore does not wait.
 func (p *poll) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,16 +130,16 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// untouched reports whether the restore that just succeeded cannot have changed the table, in which Edgeway must now
-// have this number of entries. A suspect table, which another program changed before, may have returned to its known
-// state.
+// untouched reports whether the restore that just succeeded cannot have changed the table. After a successful
+// restore, the table must hold at least ours entries. A suspect table, which another program changed before, may have
+// returned to its known state.
 func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
 }
 
 // observe records the state of a table after a restore, unless the restore alone cannot have led to this state. A
-// table that was never written need not exist.
+// table that Edgeway never wrote need not exist.
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
@@ -168,7 +168,7 @@ func (p *poll) changed() (suspects []Table) {
 }
 
 // inspect reads the contents of suspects. For an intact table, inspect records the state before the reading as known,
-// so that a later change is detected. A table that is not settled remains suspect.
+// so that poll detects a later change. A table that is not settled remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -191,7 +191,7 @@ func (p *poll) Forget() {
 	defer p.mu.Unlock()
 	p.reported = false
 	for _, t := range p.Tables {
-		// Only root may read the list. Without root, a change before the first restore is not detected.
+		// Only root may read the list. Without root privileges, poll does not detect a change before the first restore.
 		present, _ := xtables.Tables(xtables.Legacy, t.Family)
 		if _, written := p.known[t]; !written && !slices.Contains(present, t.Name) {
 			continue

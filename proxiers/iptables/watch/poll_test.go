@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietPoll returns a poll that does not run on a timer. settled determines whether the state is settled, and intact
-// answers for all tables.
+// quietPoll returns a poll without a timer. settled determines whether the state is settled, and intact implements
+// Options.Intact for all tables.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -36,7 +36,7 @@ func (w *watched) inspections() int {
 	return w.inspected
 }
 
-// After a change of another program, poll reads the table once, not each second.
+// After another program's change, poll reads the table once, not every second.
 func TestPollReadsATableOnceForAChange(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
@@ -54,7 +54,7 @@ func TestPollReadsATableOnceForAChange(t *testing.T) {
 	}
 }
 
-// A query for a table would make the kernel load and register the table.
+// poll does not query a table that does not exist, because the kernel would load and register the table.
 func TestPollMakesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
@@ -70,7 +70,7 @@ func TestPollMakesNoTable(t *testing.T) {
 	}
 }
 
-// Changes of other programs during a full sync are only evaluated after the full sync.
+// poll evaluates changes that other programs make during a full sync only after the full sync.
 func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
@@ -145,7 +145,7 @@ func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll measures a poll of the four tables without changes; two of the tables are long.
+// BenchmarkPoll measures a poll of four unchanged tables, two of which are long.
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false
@@ -167,7 +167,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
-// A program that exits successfully without writing its input has failed.
+// If a program exits successfully without writing its input, commit returns ErrNoEffect.
 func TestPollRestoreWithoutEffect(t *testing.T) {
 	iptablestest.NewHost(t)
 	o := testOptions()

@@ -15,10 +15,10 @@ import (
 
 // Watcher watches the tables of one variant. All methods may be called from any goroutine.
 type Watcher interface {
-	// Own runs one of Edgeway's restores, which changes this number of tables, and reports the changes of other
-	// programs before and during the restore. big means that the restore changes more than about a thousand rules.
+	// Own calls commit, which runs a restore of the given number of tables, and reports changes that other programs
+	// make before and during the restore. big means that the restore changes more than about a thousand rules.
 	Own(tables int, big bool, commit func() error) error
-	// Forget discards all changes detected and reported so far, because a full sync begins.
+	// Forget discards all changes detected and reported so far. A full sync calls Forget at its start.
 	Forget()
 	// Run reports changes until Close is called.
 	Run()
@@ -31,15 +31,15 @@ type Options struct {
 	Tables []Table
 	// Ours reports whether a chain with this name is Edgeway's. Builtin reports whether a chain is built in.
 	Ours, Builtin func(chain string) bool
-	// Notify is called without any lock held. Notify is not called again until Forget.
+	// Notify is called without any lock held. Notify is not called again until Forget is called.
 	Notify func(reason string)
-	// Entries returns the number of entries that Edgeway's chains and rules have in a table of iptables-legacy: one
-	// for each rule, and two for each chain. settled is false if the number is unknown. Only the poll calls Entries
-	// and Intact, with its lock held: from Run, and from Own after the commit, so that the changes of the commit
+	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one
+	// for each rule, and two for each chain. settled is false if the number is unknown. Only poll calls Entries and
+	// Intact, with its lock held. Own calls Entries and Intact after the commit, so that the changes of the commit
 	// count.
 	Entries func(Table) (n int, settled bool)
-	// Intact reads a settled table from the kernel and compares it with what Edgeway wrote. reason is empty if there
-	// is no difference.
+	// Intact reads a settled table from the kernel and compares the table with the rules that Edgeway wrote. reason
+	// is empty if there is no difference.
 	Intact func(Table) (reason string)
 }
 
@@ -72,7 +72,7 @@ const (
 // iptables-nft-restore sends one transaction for each table in its input, which also creates the chains that the
 // kernel lacks (1.8.9). iptables-nft-restore sends no transaction for a table in which nothing changes.
 //
-// The watcher does not detect that one of Edgeway's chains was renamed, because the notice only contains the new
+// The watcher does not detect that one of Edgeway's chains was renamed, because the notice contains only the new
 // name. The next full sync, or the next change of that chain, restores the name.
 func newEvents(o Options) (*netlink.Watcher, error) {
 	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
@@ -82,8 +82,8 @@ func newEvents(o Options) (*netlink.Watcher, error) {
 	return m, nil
 }
 
-// concerns returns the part of Edgeway's rules that a notice is about, or "" if the notice is about objects of other
-// programs. Docker, the kubelet and other programs use the same tables all the time.
+// concerns describes the Edgeway chain or table that a notice is about, or returns "" if the notice is about objects
+// of other programs. Docker, the kubelet and other programs use the same tables all the time.
 func (o Options) concerns(m netlink.Message) (what string) {
 	// Attribute 1 of every message is the name of the table.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
@@ -111,8 +111,8 @@ func (o Options) concerns(m netlink.Message) (what string) {
 	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
-// leadsToOurs reports whether a rule jumps to one of Edgeway's chains. If the kernel leaves out the expressions, the
-// rule counts as Edgeway's, because an unnecessary full sync is better than a missing one.
+// leadsToOurs reports whether a rule jumps to one of Edgeway's chains. If the notice lacks the rule's expressions,
+// the rule counts as Edgeway's, because an unnecessary full sync is better than a missing one.
 func (o Options) leadsToOurs(rule []byte) bool {
 	chains, whole := netlink.Jumps(rule)
 	return !whole || slices.ContainsFunc(chains, o.Ours)

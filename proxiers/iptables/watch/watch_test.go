@@ -40,9 +40,9 @@ type watched struct {
 	reports chan string
 
 	mu sync.Mutex
-	// wrote is the output of iptables-save after the last restore, by table. wrote is nil during a full sync.
+	// wrote holds the output of iptables-save after the last restore, by table. wrote is nil during a full sync.
 	wrote map[Table]string
-	// inspected counts the times that a table was read.
+	// inspected counts the reads of tables.
 	inspected int
 }
 
@@ -107,7 +107,7 @@ func (w *watched) save(table Table) (string, error) {
 	return iptablestest.WithoutDetails(string(out)), err
 }
 
-// intact implements Options.Intact. intact compares only Edgeway's chains and rules.
+// intact implements Options.Intact. Only Edgeway's chains and rules count.
 func (w *watched) intact(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +166,7 @@ func (w *watched) fullSync(t *testing.T) {
 	}
 }
 
-// own runs a change by Edgeway.
+// own makes a change as Edgeway would.
 func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	t.Helper()
 	err := w.watcher.Own(tables, big, func() error {
@@ -179,7 +179,7 @@ func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	}
 }
 
-// foreign runs programs of other software. "iptables" is replaced by the program of the variant.
+// foreign runs commands of another program. "iptables" stands for the program of the variant.
 func (w *watched) foreign(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -191,7 +191,7 @@ func (w *watched) foreign(t *testing.T, lines ...string) {
 	}
 }
 
-// wantReport waits for the one report of changes since the last full sync.
+// wantReport waits for the only report since the last full sync.
 func (w *watched) wantReport(t *testing.T, what string) {
 	t.Helper()
 	start := time.Now()
@@ -321,8 +321,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// A change by another program during a restore is detected by the number of changes, because the other program may
-// have had the lock before the restore.
+// The watcher detects another program's change during a restore by the number of changes, because the other program
+// may have held the lock before the restore.
 func TestForeignChangeDuringOwn(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -355,7 +355,7 @@ func TestForeignChangeDuringOwn(t *testing.T) {
 }
 
 // ownAmidst runs a restore of both tables during which another program changes a table. The recorded state excludes
-// that change.
+// the other program's change.
 func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
 	err := w.watcher.Own(2, big, func() error {
@@ -371,7 +371,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	}
 }
 
-// A restore reports changes that happened before it, even if the watcher has not run yet.
+// Own reports earlier changes by other programs, even if Run has not detected the changes yet.
 func TestDamageBeforeOwnIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {

@@ -19,13 +19,14 @@ const (
 )
 
 var (
-	// greeting matches the beginning of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the name.
+	// greeting matches the beginning of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the program's
+	// name.
 	greeting = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
 	// lineNumber matches the number in "Error occurred at line: 3", "line 4: RULE_INSERT failed" and "line 2 failed".
 	lineNumber = regexp.MustCompile(`\bline:? (\d+)`)
 )
 
-// transport holds parts of messages about failures that the content of the input did not cause.
+// transport holds phrases from messages about failures that the content of the input did not cause.
 var transport = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",
@@ -47,10 +48,10 @@ func (c call) failure(err error, exit int, messages []byte) error {
 	return err
 }
 
-// refused reports whether input was refused, as opposed to not delivered. Exit code 1 stands for errors without
-// another code, and for rules of iptables-legacy that the kernel refuses. Exit code 2 stands for parameters, and 4
-// for resources and for rules of iptables-nft that the kernel refuses. Other codes mean an unsuitable version or
-// kernel.
+// refused reports whether the program or the kernel rejected the input, as opposed to a failed delivery. Exit code 1
+// means an error without another code, or a rule of iptables-legacy that the kernel rejects. Exit code 2 means a
+// wrong parameter, and 4 means a lack of resources or a rule of iptables-nft that the kernel rejects. Other codes
+// mean an unsuitable version or kernel.
 func refused(exit int, messages []byte) bool {
 	if slices.ContainsFunc(transport, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
 		return false
@@ -62,8 +63,8 @@ func refused(exit int, messages []byte) bool {
 func message(text []byte) string {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(greeting.ReplaceAll(line, nil))
-		// "Can't lock" precedes a line with more details, and "# " begins a warning about tables of the other
-		// variant.
+		// A line with "Can't lock" precedes a line with more details. A line with "# " warns about tables of the
+		// other variant.
 		if len(line) > 0 && !bytes.HasPrefix(line, []byte("Can't lock ")) && !bytes.HasPrefix(line, []byte("# ")) {
 			return shorten(string(line), maxMessage)
 		}
@@ -71,8 +72,8 @@ func message(text []byte) string {
 	return ""
 }
 
-// blamed returns the line of the input that a message refers to. A legacy kernel refuses a table as a whole, and then
-// blamed returns the line with the table's name.
+// blamed returns the line of the input that a message refers to. With iptables-legacy, the kernel rejects a table as
+// a whole, and blamed returns the line with the table's name.
 func blamed(text, input []byte) string {
 	m := lineNumber.FindSubmatch(text)
 	if m == nil {

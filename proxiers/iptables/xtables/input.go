@@ -18,13 +18,13 @@ type Chain struct {
 // together or not at all.
 type Input struct {
 	parts map[string]*part
-	// Rules counts the rules that are written, by table. Lines counts all lines that change something.
+	// Rules counts the written rules by table. Lines counts all lines that change the tables.
 	Rules map[string]int
 	Lines int
 }
 
-// part is the input for one table. Each chain is declared, which also empties it, before any rule refers to it, and
-// is deleted after all rules that refer to it.
+// part is the input for one table. The declaration of a chain, which also empties the chain, precedes all rules that
+// refer to the chain. The deletion of a chain follows the deletion of these rules.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }
@@ -44,7 +44,7 @@ func (in *Input) Write(c Chain) {
 	in.Rules[c.Table] += len(c.Rules)
 }
 
-// Remove deletes a chain to which no rule leads any more.
+// Remove deletes a chain to which no rule leads anymore.
 func (in *Input) Remove(id ChainID) {
 	in.line(&in.declare(id).removed, "-X", id.Name)
 }

@@ -22,12 +22,12 @@ const (
 	lockPoll = 10 * time.Millisecond
 )
 
-// lock measures the time until the lock of the programs is free. The program then takes the lock itself, because one
-// process cannot hand the lock over to another.
+// lock measures the time until the lock of the programs is free. The program then takes the lock itself, because a
+// process cannot pass the lock to another process.
 type lock struct {
 	path  string
 	taken atomic.Uint64
-	// waited is a time.Duration.
+	// waited holds a time.Duration.
 	waited atomic.Int64
 }
 
@@ -66,7 +66,7 @@ func (l *lock) take(ctx context.Context) error {
 	}
 }
 
-// waitOption returns the option with which a program waits for the lock, for at least one second.
+// waitOption returns the option that makes a program wait for the lock. The program waits for at least one second.
 func waitOption(ctx context.Context) string {
 	bound := lockBound
 	if deadline, ok := ctx.Deadline(); ok {

@@ -19,9 +19,9 @@ type Line struct {
 	Rule, Policy string
 }
 
-// Save reads one table: all chains, then all rules. A table that does not exist is empty, and Save does not create it
-// as the programs of iptables-legacy would. If this process may not list the tables, Save assumes that the table
-// exists.
+// Save reads one table: all chains, then all rules. Save treats a missing table as empty, and does not create the
+// table as the programs of iptables-legacy would. If this process may not list the tables, Save assumes that the
+// table exists.
 func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
 	names, err := Tables(t.Variant, t.Family)
 	if !errors.Is(err, fs.ErrPermission) && (err != nil || !slices.Contains(names, table)) {
@@ -48,10 +48,10 @@ type saveReader struct {
 	err  error
 }
 
-// maxLine is many times the length of the longest possible rule.
+// maxLine is the maximum length of a line, many times the length of the longest possible rule.
 const maxLine = 1 << 16
 
-// Write never fails, so that the program runs to its end and reports its own errors.
+// Write never fails, so that the program runs to completion and reports its own errors.
 func (r *saveReader) Write(output []byte) (int, error) {
 	r.rest = append(r.rest, output...)
 	for r.err == nil {
@@ -80,7 +80,7 @@ func (r *saveReader) line(line string) {
 	}
 }
 
-// verdicts holds the targets that end the evaluation of a built-in chain and are not chains themselves.
+// verdicts holds the targets that end the evaluation of a built-in chain and are not chains.
 var verdicts = map[string]bool{"ACCEPT": true, "DROP": true, "RETURN": true, "QUEUE": true}
 
 // Target returns the chain or the target extension to which a rule leads, or "" for a verdict.

@@ -60,7 +60,7 @@ func TestLookingMakesNothing(t *testing.T) {
 	})
 }
 
-// The output after an invalid line is not interpreted as rules, and is not kept in memory.
+// After an invalid line, saveReader neither interprets the output as rules nor keeps the output in memory.
 func TestEndlessLine(t *testing.T) {
 	visited := 0
 	r := &saveReader{visit: func(Line) { visited++ }}
@@ -74,7 +74,8 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// FuzzSave reads random output in two pieces. The split must not matter, and every result must be part of the output.
+// FuzzSave reads random output in two pieces. The result must not depend on the split, and must be contained in the
+// output.
 func FuzzSave(f *testing.F) {
 	f.Add([]byte("# made by\n*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n-A DOCKER\nCOMMIT\n"), 30)
 	f.Add([]byte(":\n-A \n-A  x\n: \n\n\r\n"), 1)

@@ -15,13 +15,13 @@ import (
 )
 
 // The tables that Edgeway uses. An Input contains the tables in this order, because a new Service works as soon as
-// nat contains it.
+// the nat table contains its rules.
 const (
 	NAT    = "nat"
 	Filter = "filter"
 )
 
-// allTables holds the tables of iptables. Other tables of nftables do not belong to iptables.
+// allTables holds the tables of iptables. Other nftables tables do not belong to iptables.
 var allTables = []string{"raw", "mangle", NAT, Filter, "security"}
 
 // Tables returns the existing tables of iptables. The error is fs.ErrPermission if this process may not list the
@@ -33,9 +33,9 @@ func Tables(v Variant, f plan.Family) ([]string, error) {
 	return nftTables(f)
 }
 
-// legacyTables reads the list in the calling thread's network namespace. The list does not exist until the kernel has
-// loaded ip_tables. Only root may read the list, and only processes with CAP_NET_RAW may read the contents of the
-// tables.
+// legacyTables reads the list of tables in the calling thread's network namespace. The list does not exist until the
+// kernel has loaded ip_tables. Only root may read the list, and only processes with CAP_NET_RAW may read the contents
+// of the tables.
 func legacyTables(f plan.Family) ([]string, error) {
 	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
 	text, err := os.ReadFile("/proc/thread-self/net/" + name)
@@ -54,7 +54,7 @@ func legacyTables(f plan.Family) ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-// nftTables also returns no tables if the kernel lacks nf_tables.
+// nftTables returns no tables if the kernel lacks nf_tables.
 func nftTables(f plan.Family) ([]string, error) {
 	c, err := netlink.Dial()
 	if err != nil {

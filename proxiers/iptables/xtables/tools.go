@@ -1,8 +1,8 @@
-// Package xtables runs the programs of iptables, of either variant. The package finds the programs, reads tables with
-// iptables-save, writes tables with iptables-restore, and describes errors. The package is independent of Services.
+// Package xtables runs the iptables programs of either variant. The package finds the programs, reads tables with
+// iptables-save, writes tables with iptables-restore, and describes errors. The package does not depend on Services.
 //
-// Each run has a time limit. The programs of iptables-legacy share a lock, for which each of them waits for a limited
-// time: without --wait, version 1.8.9 gives up immediately, or waits forever ("iptables -S").
+// Each run has a time limit. The programs of iptables-legacy share a lock, and Edgeway limits the time for which a
+// program waits for the lock. Without --wait, version 1.8.9 gives up immediately, or waits forever ("iptables -S").
 package xtables
 
 import (
@@ -24,7 +24,7 @@ type Tools struct {
 	Variant  Variant
 	Family   plan.Family
 	programs programs
-	// lock is only used with Legacy.
+	// Only the Legacy variant uses lock.
 	lock *lock
 }
 
@@ -37,8 +37,8 @@ func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	return &Tools{Variant: v, Family: f, programs: p, lock: newLock()}, nil
 }
 
-// Restore runs one input without flushing the tables. The changes of each table take effect together or not at all.
-// The error wraps proxiers.ErrRefused if the content of the input caused it.
+// Restore applies an input with iptables-restore, without flushing the tables. The changes of each table take effect
+// together or not at all. The error wraps proxiers.ErrRefused if the content of the input caused it.
 func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	if t.Variant == Legacy {
 		if err := t.lock.pass(ctx); err != nil {
@@ -48,9 +48,9 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	return t.restore(ctx, call{Stdin: input, Bound: tableBound})
 }
 
-// Try runs an input in a new network namespace. If that is forbidden, the program only checks the input (--test):
-// then the kernel does not check each rule, and iptables-legacy registers the tables. Try returns the same errors as
-// Restore.
+// Try applies an input in a new network namespace. If the process may not create a namespace, the program only checks
+// the input (--test). With --test, the kernel does not check each rule, and iptables-legacy registers the tables. Try
+// returns the same errors as Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
 	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Bound: tryBound}
 	err := t.restore(ctx, c)
@@ -70,12 +70,12 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 }
 
 // LockWait returns the number of times that Restore took the lock of the iptables programs, and the total time that
-// it waited. The number and the time are 0 for iptables-nft.
+// Restore waited. The number and the time are 0 for iptables-nft.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
 }
 
-// The time limits of a run whose context has no shorter limit.
+// The time limits of a run, unless its context has an earlier deadline.
 const (
 	// queryBound applies to a program that does almost nothing.
 	queryBound = 20 * time.Second

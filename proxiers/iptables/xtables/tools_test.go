@@ -38,7 +38,8 @@ func TestRestoreWritesTables(t *testing.T) {
 func TestRefusedContentIsQuoted(t *testing.T) {
 	cases := []struct {
 		name, lines string
-		// quote is the part of the input that the error must contain; legacyQuote is used for Legacy if it differs.
+		// quote is the excerpt of the input that the error must contain. A non-empty legacyQuote replaces quote for
+		// Legacy.
 		quote, legacyQuote string
 	}{
 		{name: "bad number", lines: ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT", quote: "--dport 99999"},
@@ -99,7 +100,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A program that hangs is killed even if the caller sets no limit, and so is a program whose child hangs.
+// Edgeway kills a program that hangs, even if the caller sets no limit, and a program whose child hangs.
 func TestProgramsThatHang(t *testing.T) {
 	path := script(t, "exec /bin/sleep 60")
 	withChild := script(t, "/bin/sleep 60 & echo; exec /bin/sleep 60")
@@ -133,7 +134,7 @@ func TestProgramsThatHang(t *testing.T) {
 	wait.Wait()
 }
 
-// holdLock takes the lock of iptables-legacy like another process, and returns a function that releases it.
+// holdLock takes the iptables-legacy lock as another process would, and returns a function that releases the lock.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)
@@ -178,7 +179,7 @@ func TestLockThatIsNeverFree(t *testing.T) {
 	}
 }
 
-// Another program takes the lock after Edgeway's test of the lock and before the program takes it.
+// Another process takes the lock after Edgeway has tested the lock, but before Edgeway's program takes the lock.
 func TestProgramThatDoesNotGetTheLock(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
@@ -205,7 +206,7 @@ func TestLockIsOnlyLegacys(t *testing.T) {
 	}
 }
 
-// Other programs change the same tables at the same time, and no change is lost.
+// No change is lost if other programs change the same tables at the same time.
 func TestConcurrentChanges(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)

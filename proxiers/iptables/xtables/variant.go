@@ -32,8 +32,8 @@ type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. Programs of the
-// variant NFT have at least version 1.8.0.
+// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. All programs of the
+// NFT variant have at least version 1.8.0.
 var oldest = version{1, 6, 2}
 
 // HostFamilies returns the families that the kernel supports. /proc/net/if_inet6 is missing if the kernel runs with
@@ -45,10 +45,10 @@ func HostFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// Choose returns the variant that the host uses. The host uses the variant of the program iptables, which on Debian
-// is a link that the host's other programs follow. If there are only programs with long names, Choose returns NFT. If
-// only the programs of the other variant are usable, Choose returns that variant. Without usable programs, the error
-// wraps proxiers.ErrUnsupported.
+// Choose returns the variant that the host uses. The program named iptables determines the variant. On Debian,
+// iptables is a link that other programs on the host also use. If only iptables-nft and iptables-legacy exist, Choose
+// returns NFT. If only the programs of the other variant are usable, Choose returns that variant. Without usable
+// programs, the error wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
 	if err != nil {
@@ -76,8 +76,8 @@ func checkPrograms(ctx context.Context, v Variant) error {
 // programs holds the paths of the programs of one variant and family.
 type programs struct{ restore, save string }
 
-// findPrograms looks for iptables-nft or iptables-legacy, and then for programs with plain names of the same variant.
-// An error that is not transient wraps proxiers.ErrUnsupported.
+// findPrograms searches for the programs with long names, such as iptables-nft, and then for programs with plain
+// names of the same variant. An error that is not transient wraps proxiers.ErrUnsupported.
 func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
 	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
 	name := plain + "-" + string(v)
@@ -124,7 +124,8 @@ func askVersion(ctx context.Context, program string) (Variant, version, error) {
 
 var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\(nf_tables\))?`)
 
-// parseVersion parses "iptables v1.8.9 (nf_tables)". Programs before version 1.8 do not report the legacy variant.
+// parseVersion parses "iptables v1.8.9 (nf_tables)". Programs before version 1.8, which are all legacy, do not print
+// the variant.
 func parseVersion(line string) (Variant, version, error) {
 	m := versionLine.FindStringSubmatch(line)
 	if m == nil {

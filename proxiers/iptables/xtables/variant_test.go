@@ -13,7 +13,7 @@ import (
 
 const says = "#!/bin/sh\necho 'iptables v"
 
-// allPrograms returns the programs of Debian.
+// allPrograms returns the programs that Debian installs.
 func allPrograms() map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -26,7 +26,7 @@ func allPrograms() map[string]string {
 	return m
 }
 
-// plainPrograms returns only the short names, for one variant.
+// plainPrograms returns the programs with short names, for one variant.
 func plainPrograms(v Variant) map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -37,7 +37,7 @@ func plainPrograms(v Variant) map[string]string {
 	return m
 }
 
-// Existing rules do not influence the choice: if both variants are usable, the administrator's setting decides.
+// If both variants are usable, the administrator's choice of the iptables program decides, whatever rules exist.
 func TestVariantIsWhatIptablesIs(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
@@ -66,7 +66,7 @@ func TestVariantWhereThereAreOnlyLongNames(t *testing.T) {
 	wantChoice(t, NFT)
 }
 
-// The program iptables belongs to the other variant, whose other programs are missing.
+// The iptables program belongs to the other variant, but the other programs of that variant are missing.
 func TestOnlyVariantThatIsUsable(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
@@ -173,8 +173,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// If the kernel kills a program for lack of memory, the variant is not reported as unsupported. If the variant
-// counted as unsupported, another backend would serve until the next reload.
+// If the kernel kills a program for lack of memory, the error does not report the variant as unsupported. Otherwise
+// another backend would serve until the next reload.
 func TestAProgramThatIsKilledIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",

@@ -1,4 +1,4 @@
-// Package batches tests that partial syncs of any size lead to the same table as a full sync from scratch.
+// Package batches tests that partial syncs of any size produce the same table as a full sync from scratch.
 package batches
 
 import (
@@ -25,7 +25,7 @@ import (
 // Test applies a sequence of random plans whose changes are about one or two chunks in size. Test calls schema, which
 // returns the schema of a plan, before each Apply.
 func Test(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
-	runtime.LockOSThread() // never unlocked: the network namespace ends with the thread
+	runtime.LockOSThread() // never unlocked, so the network namespace disappears with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (the test needs root): %v", err)
 	}
@@ -90,7 +90,7 @@ type service struct {
 	names int
 }
 
-// size is the approximate number of elements of a Service.
+// size returns the approximate number of elements of a Service.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
 // next removes, renames, moves or adds about as many elements as one or two chunks hold.
@@ -201,11 +201,11 @@ func state(t *testing.T, table string) map[string][]string {
 }
 
 func text(v any) string {
-	raw, _ := json.Marshal(v) // v was JSON
+	raw, _ := json.Marshal(v) // v came from JSON
 	return string(raw)
 }
 
-// difference describes the first difference. difference ignores unused chains and maps, which stay for a while.
+// difference describes the first difference between two states, except unused chains and maps, which are deleted later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {
