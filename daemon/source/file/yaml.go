@@ -32,8 +32,8 @@ func toJSON(text []byte) ([]byte, error) {
 // v3.0) bounds only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand subtracts the size of a node from left and returns the rest. The result is negative if the node exceeds left
-// or nests too deeply.
+// expand subtracts the size of a node from left and returns the difference. The result is negative if the node
+// exceeds left or nests too deeply.
 func expand(n *yaml.Node, left, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -93,7 +93,7 @@ func scalarAsKubectl(n *yaml.Node) {
 	}
 }
 
-// The boolean words that YAML 1.1 has and YAML 1.2 lacks.
+// The words that are booleans in YAML 1.1 but strings in YAML 1.2.
 var (
 	trueWords  = []string{"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}
 	falseWords = []string{"n", "N", "no", "No", "NO", "off", "Off", "OFF"}
