@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Otherwise the
-// pipeline would not notice that the kernel has lost the rules of the plan.
+// If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Without the
+// sync, the pipeline would not notice that the kernel has lost the rules of the plan.
 func TestThePlanInForceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

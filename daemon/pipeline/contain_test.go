@@ -115,7 +115,7 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 }
 
 // If a stage panics with every plan, the pipeline pauses and retries the stage. The third panic of the stage ends the
-// daemon. Until then, the other stages run.
+// daemon. The other stages run until the third panic.
 func TestAStageThatPanicsAlways(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {

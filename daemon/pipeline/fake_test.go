@@ -36,7 +36,7 @@ type kernel struct {
 	names bool
 	// takes is the duration of an Apply.
 	takes time.Duration
-	// fault may be nil. Otherwise an Apply fails with the error of fault before it changes the kernel.
+	// If fault is not nil, an Apply fails with the error that fault returns, before the Apply changes the kernel.
 	fault   func(proxiers.Change) error
 	drifted bool
 	running bool
@@ -52,7 +52,7 @@ func newKernel(t *testing.T) *kernel {
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
 
-// version returns a name for this version of a ServicePort.
+// version returns a string that identifies a version of a ServicePort.
 func version(s *plan.ServicePort) string { return key(s) + " " + hex.EncodeToString(s.Digest[:]) }
 
 func contents(p *plan.Plan) map[string][32]byte {
@@ -327,8 +327,8 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged fails the test unless the kernel holds the wanted ServicePorts. Of a ServicePort that the kernel refuses,
-// the kernel may hold another version or none.
+// converged fails the test unless the kernel holds the wanted ServicePorts. For a ServicePort that the kernel
+// refuses, the fake kernel may hold another version or no version.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

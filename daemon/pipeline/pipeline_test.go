@@ -312,7 +312,7 @@ func TestAStageThatOverstaysItsTimeAges(t *testing.T) {
 func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so not part of Edgeway's latency
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so ignored in the latency
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Second)

@@ -173,8 +173,8 @@ type pools struct {
 
 // choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are
 // alive. If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the
-// terminating endpoints that still serve connections. So one pool can hold ready endpoints while the other pool holds
-// terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
+// terminating endpoints that still serve connections. One pool can therefore hold ready endpoints while the other
+// pool holds terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready
@@ -221,9 +221,10 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 }
 
 // topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node
-// hints and at least one hint names this node, only the endpoints for this node are allowed. Otherwise the same rule
-// applies to zone hints. If neither kind of hint applies, all endpoints are allowed. A single usable endpoint without
-// a hint disables that kind of hint. The hints already reflect spec.trafficDistribution of the Service.
+// hints and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not
+// apply, the same rule applies to zone hints. If neither kind of hint applies, all endpoints are allowed. A single
+// usable endpoint without a hint disables that kind of hint. The hints already reflect spec.trafficDistribution of
+// the Service.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }

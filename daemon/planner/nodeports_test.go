@@ -52,8 +52,9 @@ func TestNodePortRange(t *testing.T) {
 	w.wantProblems()
 }
 
-// No Service can use a port on which the daemon or an API server on this host listens as a NodePort or health check
-// port. This applies regardless of the range, and even to manifests. UDP ports with these numbers are free.
+// If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
+// health check port, regardless of the range and even if the Service is from a manifest. UDP ports with these numbers
+// are free.
 func TestNodePortsOfTheDaemon(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

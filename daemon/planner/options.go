@@ -22,11 +22,11 @@ type Options struct {
 	// Zone is the zone of this host for topology hints. The default is the zone of the Node object.
 	Zone string
 	// LocalAsCluster, on a host without a Node object, treats a Local traffic policy like Cluster for a ServicePort
-	// without an endpoint on this host. Otherwise Edgeway drops connections to the ServicePort.
+	// without an endpoint on this host. If LocalAsCluster is false, Edgeway drops connections to the ServicePort.
 	LocalAsCluster bool
 	// MasqueradeAll rewrites the source of every connection to a ClusterIP.
 	MasqueradeAll bool
-	// Pods configures how pods of this host are distinguished from other sources.
+	// Pods configures how Edgeway distinguishes pods of this host from other sources.
 	Pods PodDetection
 	// NodePorts selects the addresses that accept NodePorts.
 	NodePorts NodePortAddresses
@@ -60,8 +60,8 @@ type Options struct {
 	// Held returns the result of Contested when the previous process exited. Only the first call of Plan calls Held.
 	// The owners in a previous plan take precedence. Held may be nil.
 	Held func() []source.Holding
-	// Before may be nil. Otherwise the Planner calls Before with the key of each Service that it plans. Tests use
-	// Before to cause panics.
+	// If Before is not nil, the Planner calls Before with the key of each Service that it plans. Tests use Before to
+	// cause panics.
 	Before func(source.Key)
 	// The Planner calls beforeClaims with each Service whose claims it collects. Tests use beforeClaims to cause a
 	// panic. For one version of a Service, beforeClaims must panic always or never, because the Planner would
@@ -69,7 +69,7 @@ type Options struct {
 	beforeClaims func(*source.Service)
 }
 
-// PodDetection configures how pods of this host are distinguished from other sources. In a family without any
+// PodDetection configures how Edgeway distinguishes pods of this host from other sources. In a family without any
 // setting, no source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway short-circuits
 // no connection.
 type PodDetection struct {

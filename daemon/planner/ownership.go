@@ -35,10 +35,10 @@ type bid struct {
 	kind    plan.FrontendKind
 }
 
-// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs.
-// Otherwise a tenant could choose an address as an external IP before the API server allocates the address as a
-// ClusterIP. A load-balancer address comes before an external IP, because a controller assigns load-balancer
-// addresses, and because the source ranges must apply if a Service lists one address as both kinds.
+// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs. If
+// external IPs came first, a tenant could choose an address as an external IP before the API server allocates the
+// address as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
+// load-balancer addresses, and because the source ranges must apply if a Service lists one address as both kinds.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b bid) rank() int { return ranks[b.kind] }

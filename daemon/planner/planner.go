@@ -149,8 +149,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// concerned returns the Services to plan again, sorted. A Service is planned again if it changed, gains or loses a
-// claim, or has an endpoint that died or recovered.
+// concerned returns the Services to plan again, sorted. The Planner plans a Service again if the Service changed,
+// gains or loses a claim, or has an endpoint that died or recovered.
 func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.before {
@@ -213,8 +213,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault of a setting. The fault breaks no existing connection, because an object that the
-// setting excludes has no rules.
+// ofSetting returns f as a fault of a setting. The fault breaks no connection to a Service with rules, because an
+// object that the setting excludes has no rules.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }

@@ -40,8 +40,8 @@ func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 }
 
 // addSetting adds the ranges of the configuration. If a range overlaps a network of this host, or contains the host's
-// router or the API server, the host would lose its network if Edgeway dropped connections to the range's unused
-// addresses. A range may contain a name server, because many hosts use the cluster's DNS Service.
+// router or the API server, the host would lose its network connection if Edgeway dropped connections to the range's
+// unused addresses. A range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)

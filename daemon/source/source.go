@@ -2,7 +2,8 @@
 // state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
 //
 // The objects are Edgeway's own types. These types hold only the fields that a service proxy reads, parsed and
-// validated. They take a fraction of the memory of the Kubernetes types. Package convert creates the objects.
+// validated. Edgeway's types take a fraction of the memory of the Kubernetes types. Package convert creates the
+// objects.
 package source
 
 import (

@@ -50,7 +50,7 @@ type Options struct {
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// Before becomes convert.Converter.Before.
+	// Before is the value for convert.Converter.Before.
 	Before func(source.Key)
 }
 
@@ -124,10 +124,10 @@ func (s *Source) Place(key source.Key) string {
 	return ""
 }
 
-// The times that control when the files are read.
+// The times that control when Edgeway reads the files.
 const (
-	// quiet is the time without a change after which the files are read. settle is the longest wait for a pause in the
-	// changes.
+	// quiet is the time without changes after which Edgeway reads the files. settle is the longest wait for a pause
+	// in the changes.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
 	// poll is the time between two readings if no event arrives. The kernel sends no events for changes behind

@@ -57,7 +57,7 @@ func (r *reading) whole() bool { return len(r.faults) == 0 }
 // faults and without objects looks like an empty cluster, so counts returns false.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
-// String returns why the reading is incomplete and which Services are kept, or "" if the reading is complete.
+// String returns why the reading is incomplete and which Services Edgeway keeps, or "" if the reading is complete.
 func (r *reading) String() string {
 	if r.whole() {
 		return ""

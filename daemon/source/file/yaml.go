@@ -50,9 +50,9 @@ func expand(n *yaml.Node, left, depth int) int {
 	return left
 }
 
-// asKubectl gives scalars the types that kubectl uses. The library (go.yaml.in/yaml v3.0) implements YAML 1.2, but
-// kubectl uses version 2, which implements YAML 1.1: "yes" is true, and a time is a string. All field names are
-// strings.
+// asKubectl changes the types of scalars to the types that kubectl uses. The library (go.yaml.in/yaml v3.0)
+// implements YAML 1.2, but kubectl uses version 2, which implements YAML 1.1: "yes" is true, and a time is a string.
+// All field names are strings.
 func asKubectl(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		scalarAsKubectl(n)

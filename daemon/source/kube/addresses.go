@@ -30,8 +30,8 @@ type addresses struct {
 	changed chan struct{}
 
 	mu sync.Mutex
-	// configured holds the literal addresses in the kubeconfig and in the proxy's URL. These addresses need no proof,
-	// because root wrote them.
+	// configured holds the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no
+	// proof, because only root can write the kubeconfig.
 	configured []netip.Addr
 	// fixed reports whether the URL of the server or proxy contains an address and not a host name.
 	fixed bool

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns these addresses for apiName. nameServer also returns a resolver that
-// queries the name server.
+// nameServer starts a name server that returns the given addresses for apiName. nameServer also returns a resolver
+// that queries the name server.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")

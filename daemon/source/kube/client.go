@@ -79,7 +79,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 	base, err := rest.TransportFor(config)
 	if err != nil {
 		if config.Insecure {
-			// client-go rejects a kubeconfig with both an authority and this option.
+			// client-go rejects a kubeconfig that has both a certificate authority and insecure-skip-tls-verify.
 			err = fixable("remove insecure-skip-tls-verify", err)
 		}
 		return fmt.Errorf("make transport: %w", err)

@@ -171,8 +171,8 @@ func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// refusesStream reports whether the API server cannot stream a list but may return a plain list. This is the case
-// before v1.32, or if the feature WatchList is disabled.
+// refusesStream reports whether the API server cannot stream a list but may return a plain list. API servers cannot
+// stream lists before v1.32 or if the feature WatchList is disabled.
 func refusesStream(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{400, 405, 406, 415, 422}, status.Status().Code)

@@ -2,11 +2,11 @@
 // the host's own Node, and ServiceCIDRs.
 //
 // The package uses client-go's rest and cache packages, without the clientset, and stores no Kubernetes objects: it
-// converts each object immediately after decoding. The package is designed for hosts far away from the API server. It
-// detects a silent connection within half a minute, and an unanswered request or a silent watch within 90 seconds.
-// After a lost connection, the watch continues after the last event. A list may take any time while data arrives. The
-// package sends a failing API server at most one request for a full list per second, at growing intervals, and
-// respects Retry-After.
+// converts each object immediately after decoding. The package is designed for hosts far away from the API server.
+// The package detects a silent connection within half a minute, and an unanswered request or a silent watch within 90
+// seconds. After a lost connection, the watch continues after the last event. A list may take any time while data
+// arrives. The package sends a failing API server at most one request for a full list per second, at growing
+// intervals, and respects Retry-After.
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
 // bookmarks: the API server sends a bookmark each minute and another before the end of a watch.
@@ -63,7 +63,7 @@ type Options struct {
 	// Lookup returns the addresses of a host name. The default is to query this host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// Before becomes convert.Converter.Before.
+	// Before is the value for convert.Converter.Before.
 	Before func(source.Key)
 }
 

@@ -136,7 +136,7 @@ func (s *Store) written(at time.Time, err error) {
 	if s.fault != "" {
 		s.log.Info("last-known state saved again")
 	}
-	s.fault, s.fix, s.age, s.synced = "", "", at, true // the write replaces a state that could not be used at the start
+	s.fault, s.fix, s.age, s.synced = "", "", at, true // the write replaces a state that was unusable
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
