@@ -56,12 +56,12 @@ type Options struct {
 	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
 	// syncs InForce.
 	InForce *plan.Plan
-	// If Parts is not nil, Parts counts the panics of stages that no ServicePort causes.
+	// Parts counts the panics of stages that no ServicePort causes. Parts may be nil.
 	Parts *contain.Parts
-	// The pipeline calls OnApplied after every Apply, even after a failed Apply.
+	// OnApplied runs after every Apply, even after a failed Apply.
 	OnApplied func(Applied)
-	// The pipeline calls OnSynced when the backend is in sync with the plan of a snapshot. The plan does not contain
-	// the refused versions of quarantined ServicePorts.
+	// OnSynced runs when the backend is in sync with the plan of a snapshot. The plan does not contain the refused
+	// versions of quarantined ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
 

@@ -34,8 +34,8 @@ func TestExternalIPInAServiceCIDR(t *testing.T) {
 }
 
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, and reports a fault, because the host
-// could no longer reach its neighbours if Edgeway dropped connections to unused addresses. The configuration cannot
-// change this.
+// could no longer reach its neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway
+// use the range.
 func TestServiceCIDROverAHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string

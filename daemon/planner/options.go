@@ -60,8 +60,8 @@ type Options struct {
 	// Held returns the result of Contested when the previous process exited. Only the first call of Plan calls Held.
 	// The owners in a previous plan take precedence. Held may be nil.
 	Held func() []source.Holding
-	// If Before is not nil, the Planner calls Before with the key of each Service that it plans. Tests use Before to
-	// cause panics.
+	// Before is an optional function. The Planner calls Before with the key of each Service before planning the
+	// Service. Tests use Before to cause panics.
 	Before func(source.Key)
 	// The Planner calls beforeClaims with each Service whose claims it collects. Tests use beforeClaims to cause a
 	// panic. For one version of a Service, beforeClaims must panic always or never, because the Planner would

@@ -44,7 +44,7 @@ type Planner struct {
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside counts, for each port outside Options.NodePortRange, the requests of Services for the port.
+	// outside maps each port outside Options.NodePortRange to the number of Service ports that request it.
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int

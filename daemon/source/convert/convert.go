@@ -19,8 +19,8 @@ import (
 // Converter converts objects and shares the strings that many objects repeat: namespaces, node names, zones, port
 // names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// If Before is not nil, the Converter calls Before with the key of each object before it converts the object.
-	// Tests use Before to cause panics.
+	// Before is an optional function. The Converter calls Before with the key of each object before converting the
+	// object. Tests use Before to cause panics.
 	Before  func(source.Key)
 	strings map[string]string
 }

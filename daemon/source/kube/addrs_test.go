@@ -169,8 +169,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the name resolves to a new address, a running source connects to that address. The old and the new address are
-// then both proven.
+// If the name resolves to a new address, a running source connects to that address. Afterwards, the old and the new
+// address are proven.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")

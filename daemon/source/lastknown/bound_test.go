@@ -28,8 +28,8 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// Edgeway renames a huge file, which a faulty disk or a wrong restore may leave, and uses almost no memory to detect
-// it.
+// Edgeway detects a huge file, which a faulty disk or a wrong restore may leave, with little memory, and renames the
+// file.
 func TestHugeFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -6,8 +6,8 @@
 // hosts. After a power failure, the changes since the last write are lost, which matters only if the API server is
 // unreachable at the next boot.
 //
-// Edgeway renames a snapshot that is damaged, or larger than Edgeway's limit, and does not use it. Edgeway does not
-// use a snapshot of a later version of Edgeway either, but keeps the snapshot until the next write.
+// Edgeway renames a snapshot that is damaged, or larger than Edgeway's limit, and does not load the file. Edgeway
+// does not load a snapshot of a later version of Edgeway either, but keeps the snapshot until the next write.
 package lastknown
 
 import (
@@ -39,8 +39,8 @@ type Options struct {
 	// write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// If Before is not nil, the Store calls Before with the key of each object that it loads. Tests use Before to
-	// cause panics.
+	// Before is an optional function. The Store calls Before with the key of each object that the Store loads. Tests
+	// use Before to cause panics.
 	Before func(source.Key)
 }
 
