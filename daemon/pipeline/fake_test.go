@@ -40,7 +40,7 @@ type kernel struct {
 	fault   func(proxiers.Change) error
 	drifted bool
 	running bool
-	refused map[string]int // refusals of Changes without Prev in the current search, which confirms the result once
+	refused map[string]int // the number of refused full Changes in the current search
 	ended   time.Time      // the end of the last Apply
 }
 

@@ -278,8 +278,9 @@ func (p *Pipeline) retarget() {
 const adoptAfter = 30 * time.Second
 
 // adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first report of
-// drift, or after adoptAfter. adoptAt returns zero if there is already a plan or no InForce. A pipeline without a
-// plan would repair no drift and still count as healthy.
+// drift, or after adoptAfter. adoptAt returns zero if there is already a plan or no InForce. Until the first sync,
+// the pipeline does not know the state of the kernel. A pipeline without a plan would repair no drift and still count
+// as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}

@@ -17,7 +17,7 @@ type Quarantined struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`
 	Since  time.Time            `json:"since"`
-	// Err is the error with which the kernel, or the tool, refused the version.
+	// Err is the error with which the kernel or the backend's tool refused the version.
 	Err string `json:"error"`
 	// Previous reports whether Edgeway serves the last accepted version instead.
 	Previous bool `json:"previous,omitempty"`
@@ -58,7 +58,7 @@ type quarantineEntry struct {
 	digest [32]byte
 	// previous is the last accepted version. previous is nil if the kernel accepted no version, if the kernel refuses
 	// the last accepted version too, or if another ServicePort has received an address of that version. The other
-	// ServicePort may since have been quarantined too.
+	// ServicePort may be quarantined too.
 	previous *plan.ServicePort
 }
 

@@ -291,9 +291,9 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	return bidders
 }
 
-// restore gives contested claims back to the owners when the previous process exited, and then to the owners in the
-// previous plan. After a reload, the previous plan contains only the frontends that the kernel accepted, so the saved
-// owners decide about claims that the kernel refused.
+// restore gives contested claims back to the Services that owned these claims when the previous process exited, and
+// then to the owners in the previous plan. After a reload, the previous plan contains only the frontends that the
+// kernel accepted, so the saved owners decide about claims that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return

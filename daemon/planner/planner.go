@@ -44,7 +44,7 @@ type Planner struct {
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside maps each port outside Options.NodePortRange to the number of Service ports that request it.
+	// outside maps each port outside Options.NodePortRange to the number of requests from Services.
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int

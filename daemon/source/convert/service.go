@@ -252,7 +252,7 @@ func (b *serviceBuilder) scheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights bounds the number of weights that are compared with each endpoint.
+// maxWeights is the maximum number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
 // weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost returns the number of MiB that f allocates, an upper bound of the memory that f uses, and the duration of f.
+// cost returns the number of MiB that f allocates, which limits the memory that f uses, and the duration of f.
 func cost(f func()) (mib uint64, took time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

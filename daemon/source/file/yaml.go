@@ -28,7 +28,7 @@ func toJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxExpanded bounds the size of a document after each alias is replaced by its text. The library (go.yaml.in/yaml
+// maxExpanded is the maximum size of a document after the expansion of all aliases. The library (go.yaml.in/yaml
 // v3.0) bounds only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 

@@ -154,7 +154,7 @@ func root(err error) string {
 }
 
 // isDenied reports whether the API server denied the request because of a missing permission or an unknown resource.
-// An early retry would then fail again.
+// An early retry of a denied request would fail again.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }

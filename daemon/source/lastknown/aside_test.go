@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If the snapshot is not a regular file, reading does not block, and Edgeway renames the file before it writes a
+// If the snapshot is not a regular file, reading does not block, and Edgeway moves the file away before writing a
 // snapshot.
 func TestStateThatIsNoFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{

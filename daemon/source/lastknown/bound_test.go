@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the number of MiB that f allocates, an upper bound of the memory that f uses.
+// allocated returns the number of MiB that f allocates, which limits the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

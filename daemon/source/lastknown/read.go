@@ -28,7 +28,7 @@ type state struct {
 	held     []source.Holding
 	invalid  int   // the number of skipped objects
 	torn     bool  // the journal's end was damaged and skipped
-	panicked error // the panic that an object caused; the object was then refused
+	panicked error // a panic that an object caused
 }
 
 // readState reads the state in a directory. The error wraps os.ErrNotExist if there is no state. After any other
