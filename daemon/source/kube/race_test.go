@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// trial is an attempt of a race that ends after a given time with success, failure or a panic.
+// trial is an attempt in a race. A trial ends after a given time with success, failure or a panic.
 type trial struct {
 	connected, ends time.Duration // connected is 0 if the attempt never connects
 	outcome         string

@@ -91,7 +91,7 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 		return false
 	}
 	if w.call.list && !w.heard {
-		// An incomplete list does not prove that the rest will arrive.
+		// An incomplete list does not prove that the remaining objects will arrive.
 		o, err := meta.Accessor(e.Object)
 		if err != nil || e.Type != watch.Bookmark || o.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return true
