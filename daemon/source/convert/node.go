@@ -15,7 +15,7 @@ import (
 // leavingTaint is the taint that the cluster autoscaler sets on a Node before it removes the Node.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
-// Node converts a Node.
+// Node converts a Kubernetes Node to a source.Node.
 func (c *Converter) Node(n *corev1.Node) *source.Node {
 	out, _ := contained(c, source.Key{Kind: source.KindNode, Name: n.Name},
 		func() (*source.Node, bool) { return c.node(n), true })
@@ -70,7 +70,7 @@ func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
 	}
 }
 
-// ServiceCIDR converts a ServiceCIDR.
+// ServiceCIDR converts a Kubernetes ServiceCIDR to a source.ServiceCIDR.
 func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
 	key := source.Key{Kind: source.KindServiceCIDR, Name: s.Name}
 	out, _ := contained(c, key, func() (*source.ServiceCIDR, bool) { return c.serviceCIDR(s), true })

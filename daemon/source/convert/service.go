@@ -23,8 +23,8 @@ const (
 	maxAffinity     = 86400
 )
 
-// Service converts a Service. Service returns false for headless and ExternalName Services, which have no ClusterIP,
-// and for Services that select another proxy.
+// Service converts a Kubernetes Service to a source.Service. Service returns false for headless and ExternalName
+// Services, which have no ClusterIP, and for Services that select another proxy.
 func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	if !isOurs(s) {
 		return nil, false

@@ -15,8 +15,8 @@ import (
 // maxEndpoints is the maximum number of endpoints that the API server allows in one EndpointSlice.
 const maxEndpoints = 1000
 
-// EndpointSlice converts an EndpointSlice. EndpointSlice returns false for slices of headless Services and for slices
-// of host names.
+// EndpointSlice converts a Kubernetes EndpointSlice to a source.EndpointSlice. EndpointSlice returns false for slices
+// of headless Services and for slices of host names.
 func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
 	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil, false
