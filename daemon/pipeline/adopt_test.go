@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a reload whose sources have nothing to serve, the plan in force is synced and repaired. Without this sync, the
-// loss of the plan in the kernel would go unnoticed.
+// If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Without the
+// sync, the pipeline would not notice that the kernel has lost the rules of the plan.
 func TestThePlanInForceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

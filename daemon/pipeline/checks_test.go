@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An endpoint that dies is a change like any other: a partial sync follows immediately.
+// When an endpoint dies, a partial sync follows immediately, as after any other change.
 func TestWhoDiedIsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

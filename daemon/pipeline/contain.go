@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicked is the panic of a stage's Apply. The panic counts as a refusal, so that the search finds the ServicePort
-// that causes it.
+// panicked is the error for a panic of a stage's Apply. The panic counts as a refusal, so that the search finds the
+// ServicePort that causes the panic.
 type panicked struct {
 	stage string
 	err   error
@@ -22,8 +22,8 @@ func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Err
 // Unwrap returns proxiers.ErrRefused and the panic.
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic turns a panic of Apply into a refusal. refusePanic logs only one stack until the next sync, because the
-// search repeats the panic in each attempt, perhaps with a different message.
+// refusePanic converts a panic of Apply to a refusal. refusePanic logs only one stack per sync, because the search
+// repeats the panic in each attempt, perhaps with a different message.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.Is(err) {
 		return err
@@ -35,8 +35,8 @@ func (p *Pipeline) refusePanic(s *stage, err error) error {
 	return &panicked{s.Name, err}
 }
 
-// isolatePanic searches for the ServicePort that makes a follower panic. The backend leaves out that ServicePort
-// first, and the follower then receives the plan that the backend applied.
+// isolatePanic searches for the ServicePort that makes a follower panic. The backend first applies the plan without
+// that ServicePort. The follower then receives the same plan.
 func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
 	if !contain.Is(err) || ctx.Err() != nil {
 		return err
@@ -44,7 +44,7 @@ func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan
 	return p.isolate(ctx, f, target, partial, err)
 }
 
-// suspend pauses a stage after a panic that no single ServicePort causes. After the panic, the state of the kernel is
+// suspend pauses a stage after a panic that no single ServicePort causes, because the state of the kernel is then
 // unknown.
 func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	if !contain.Is(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {
@@ -57,7 +57,7 @@ func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	}
 }
 
-// resume prepares the stages for another Run after a panic of the loop.
+// resume prepares the stages for another call of Run after a panic of the loop.
 func (p *Pipeline) resume() {
 	for _, s := range p.stages {
 		s.applied, s.reason = nil, "panic"

@@ -28,8 +28,8 @@ func panicsOn(k *kernel, name string) {
 
 func withParts(o *Options) { o.Parts = contain.New(slog.New(slog.DiscardHandler)) }
 
-// A ServicePort that makes the backend or a follower panic is left out and named in a fault, and all other
-// ServicePorts are served.
+// Edgeway leaves out a ServicePort that makes the backend or a follower panic, names the ServicePort in a fault, and
+// serves all other ServicePorts.
 func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -67,7 +67,8 @@ func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// A change that panics only as a partial sync becomes a full sync, and no ServicePort is left out.
+// If a change panics only in a partial sync, the pipeline applies the change in a full sync and leaves out no
+// ServicePort.
 func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -96,7 +97,7 @@ func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
 	})
 }
 
-// run runs a pipeline as the daemon does, and returns a channel with its error.
+// run starts a pipeline as the daemon does, and returns a channel that receives the pipeline's error.
 func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
@@ -113,8 +114,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// A stage that panics with every plan pauses and is retried. The third panic of the stage ends the daemon, and the
-// other stages run until then.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. The third panic of the stage ends the
+// daemon. The other stages run until the third panic.
 func TestAStageThatPanicsAlways(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -191,7 +192,7 @@ func TestDeferredWorkThatPanicsAlways(t *testing.T) {
 	})
 }
 
-// After a panic of the loop itself, all stages are synced again.
+// After a panic of the loop itself, the pipeline syncs all stages again.
 func TestALoopThatPanicsStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)

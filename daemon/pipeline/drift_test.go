@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// A program that undoes each repair keeps the kernel out of sync. The state shows since when the kernel is out of
-// sync, even while the next repair waits.
+// If another program undoes each repair, State.OutOfSync is the time of the first drift, even while the next repair
+// waits.
 func TestDriftInEachSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

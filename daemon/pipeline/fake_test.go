@@ -28,7 +28,7 @@ type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
 	state map[string][32]byte
-	// took holds the Changes of all calls of Apply, in order.
+	// took holds the Changes of all Applies, in order.
 	took []proxiers.Change
 	// refuses holds versions of ServicePorts that no transaction may add or keep.
 	refuses map[string]bool
@@ -36,11 +36,11 @@ type kernel struct {
 	names bool
 	// takes is the duration of an Apply.
 	takes time.Duration
-	// fault, unless it is nil, may make an Apply fail before it changes anything.
+	// If fault is not nil, an Apply fails with the error that fault returns, before the Apply changes the kernel.
 	fault   func(proxiers.Change) error
 	drifted bool
 	running bool
-	refused map[string]int // refusals with Prev nil in this search, which confirms its result once
+	refused map[string]int // the number of refused full Changes in the current search
 	ended   time.Time      // the end of the last Apply
 }
 
@@ -52,7 +52,7 @@ func newKernel(t *testing.T) *kernel {
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
 
-// version returns a name for this version of a ServicePort.
+// version returns a string that identifies a version of a ServicePort.
 func version(s *plan.ServicePort) string { return key(s) + " " + hex.EncodeToString(s.Digest[:]) }
 
 func contents(p *plan.Plan) map[string][32]byte {
@@ -82,7 +82,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.running = true
 	if time.Since(k.ended) > 100*time.Millisecond {
-		clear(k.refused) // this Apply is a retry and not part of the same search
+		clear(k.refused) // this Apply is a retry and does not belong to the same search
 	}
 	k.took = append(k.took, c)
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
@@ -150,7 +150,7 @@ func fingerprint(p *plan.Plan) string {
 	return b.String()
 }
 
-// changes returns the Changes since its last call.
+// changes returns the Changes of all Applies since the last call of changes.
 func (k *kernel) changes() []proxiers.Change {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,7 +165,7 @@ func (k *kernel) applies() int {
 	return len(k.took)
 }
 
-// lose empties the kernel without a report.
+// lose removes all ServicePorts from the fake kernel without a report of drift.
 func (k *kernel) lose() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -178,7 +178,7 @@ func (k *kernel) holds(p *plan.Plan) bool {
 	return equal(contents(p), k.state)
 }
 
-// world is the tracker, the node and the planner of a test.
+// world implements the tracker, the node and the planner for a test.
 type world struct {
 	mu        sync.Mutex
 	ready     bool
@@ -190,7 +190,7 @@ type world struct {
 	triggers  []time.Time
 	problems  []fault.Fault
 	snapshots uint64
-	// planning, unless it is nil, blocks the planner until it is closed.
+	// If planning is not nil, the planner blocks until the channel is closed.
 	planning chan struct{}
 }
 
@@ -242,7 +242,8 @@ func (w *world) wanted() *plan.Plan {
 	return p
 }
 
-// set gives Service i n endpoints and returns the version. Only announce signals the change.
+// set replaces Service i by a version with n endpoints and returns the version's name. Only announce signals the
+// change.
 func (w *world) set(i, n int) string {
 	s := &plan.ServicePort{
 		Name:      plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%05d", i), Port: "http", Protocol: plan.TCP},
@@ -326,8 +327,8 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged checks that the kernel holds the wanted ServicePorts. If the kernel refuses a ServicePort, the kernel must
-// hold no version or another version of that ServicePort.
+// converged fails the test unless the kernel holds the wanted ServicePorts. For a ServicePort that the kernel
+// refuses, the fake kernel may hold another version or no version.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// After any sequence of changes, failures, refusals and drift, the host ends up in the wanted state. The fake kernel
-// checks the contract of Applier at each step.
+// After any sequence of changes, failures, refusals and drift, the fake kernel reaches the wanted state. The fake
+// kernel verifies the contract of Applier at each step.
 func TestRandomFaultsConverge(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					switch r.IntN(10) {
 					case 0:
 						return errTransport
-					case 1: // partially applied, as IPVS changes can be
+					case 1: // apply only some changes, as IPVS may do
 						for name := range k.state {
 							if r.IntN(2) == 0 {
 								delete(k.state, name)
@@ -49,7 +49,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()
 					k.refuses[name] = !k.refuses[name]
-					clear(k.refused) // refused versions may be accepted now
+					clear(k.refused) // the kernel may accept refused versions now
 					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
 					k.mu.Unlock()
 				default:

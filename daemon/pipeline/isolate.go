@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed bounds the number of ServicePorts that one search may leave out. A host that refuses more ServicePorts has
-// another fault, which the error describes. The next retry continues the search.
+// maxBlamed is the maximum number of ServicePorts that one search leaves out. If the kernel refuses more
+// ServicePorts, the host probably has another fault, which the error describes. The next retry continues the search.
 const maxBlamed = 100
 
 var (
@@ -20,13 +20,14 @@ var (
 	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
-// isolate finds the ServicePorts that make a stage refuse the target, and quarantines them. The backend then applies
-// the rest, and a follower receives the rest after the backend has applied it. The suspects are the ServicePorts that
-// the stage has not accepted before. The previous version of a quarantined ServicePort stays in place unless another
-// ServicePort claims its addresses.
+// isolate finds and quarantines the ServicePorts that make a stage refuse the target. The backend, and then the
+// followers, apply the target without these ServicePorts. The suspects are the ServicePorts that the stage has not
+// accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another
+// ServicePort claims an address of that version.
 //
-// A refused partial change can also mean that the kernel's state is not as assumed, so a full sync comes first. A
-// refused set of ServicePorts is not offered again, except once to confirm the result.
+// The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
+// full sync. isolate does not offer the kernel a refused set of ServicePorts again, except once to confirm the
+// result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGood, target).Changed
 	if partial {
@@ -53,7 +54,7 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	if st != p.backend {
 		return nil
 	}
-	if p.backend.applied == nil { // the last attempt was refused
+	if p.backend.applied == nil { // the stage refused the last attempt
 		p.backend.reason = "refused ServicePorts left out"
 	}
 	_, err = p.apply(ctx, p.backend, p.target)
@@ -61,7 +62,7 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 }
 
 // search looks for the refused ServicePorts among the suspects, then among all ServicePorts of the target. The kernel
-// may now refuse previous versions too, so search also tries without them.
+// may now refuse the previous versions of suspects too, so search also tries the target without previous versions.
 func (p *Pipeline) search(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -91,7 +92,7 @@ func (p *Pipeline) search(
 	return s, err
 }
 
-// logRefusal logs a refusal as a warning, but not the same refusal twice.
+// logRefusal logs a refusal as a warning, unless it was the last logged refusal.
 func (p *Pipeline) logRefusal(refusal error, suspects int) {
 	level := slog.LevelWarn
 	if refusal.Error() == p.refusal {
@@ -102,8 +103,8 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 
-// previousVersions returns, for each suspect that has changed, the version that the kernel accepted last.
-// previousVersions leaves out a version if another ServicePort of the target now has one of its addresses.
+// previousVersions returns the last accepted version of each suspect that has changed. previousVersions leaves out a
+// version if another ServicePort of the target now has one of its addresses.
 func previousVersions(accepted, target *plan.Plan,
 	suspects []*plan.ServicePort,
 ) map[*plan.ServicePort]*plan.ServicePort {
@@ -134,10 +135,10 @@ type search struct {
 	out      map[*plan.ServicePort]struct{}
 	previous map[*plan.ServicePort]*plan.ServicePort
 	blamed   []blame
-	// accepted reports whether any attempt succeeded. Only after a success does the refusal of a single ServicePort
-	// prove that the ServicePort is at fault.
+	// accepted reports whether any attempt succeeded. The refusal of a single ServicePort proves that the ServicePort
+	// is at fault only if another attempt succeeded.
 	accepted bool
-	// refused holds the errors of refused attempts by the offered set, because the search may return to the same set.
+	// refused maps each refused set of ServicePorts to the error, because the search may reach the same set again.
 	refused map[[32]byte]error
 }
 
@@ -146,7 +147,8 @@ type blame struct {
 	err error
 }
 
-// named blames the ServicePorts that the kernel itself names, one after another, until the kernel accepts the rest.
+// named blames the ServicePorts that the kernel names, one after another, until the kernel accepts the other
+// ServicePorts.
 func (s *search) named(ctx context.Context, refusal error) error {
 	s.out = map[*plan.ServicePort]struct{}{}
 	for refusal != nil {
@@ -181,8 +183,8 @@ func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	return nil
 }
 
-// run blames the refused ServicePorts among the suspects. The kernel must have refused all suspects together with the
-// rest of the target.
+// run blames the refused ServicePorts among the suspects. Before the call, the kernel must have refused the target
+// with all of the suspects.
 func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal error) error {
 	if len(suspects) == 0 {
 		return fmt.Errorf("%w: %w", errNotToBlame, refusal)
@@ -197,9 +199,9 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	return s.confirm(ctx)
 }
 
-// confirm offers all blamed ServicePorts once more, and no longer blames them if the kernel accepts them. If the
-// kernel refuses everything for a moment and then stops during the search, the search by halves blames random
-// ServicePorts. A single suspect is blamed for every refusal of this kind.
+// confirm offers all blamed ServicePorts once more, and clears the blame if the kernel accepts these ServicePorts. If
+// the kernel refuses everything for a moment and recovers during the search, the search by halves blames random
+// ServicePorts. A single suspect would be blamed for every temporary refusal.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {
@@ -213,11 +215,11 @@ func (s *search) confirm(ctx context.Context) error {
 	return err
 }
 
-// admit adds as many ServicePorts of set as the kernel accepts, and blames the others. The kernel must have refused
-// the whole set, with the given error.
+// admit adds as many ServicePorts of set as the kernel accepts, and blames the others. Before the call, the kernel
+// must have refused the whole set with the error refusal.
 //
-// Both halves are tried before either half is split. If only one ServicePort is at fault, half of the set is in force
-// after two attempts, and more of the set after each further attempt.
+// admit tries both halves before it splits either half. If only one ServicePort is at fault, the kernel serves half
+// of the set after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -228,7 +230,7 @@ func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal err
 		return err
 	}
 	if refusedA == nil {
-		return s.admit(ctx, b, refusal) // a is in force, so b caused the refusal of the whole set
+		return s.admit(ctx, b, refusal) // the kernel accepted a, so b caused the refusal of the whole set
 	}
 	refusedB, err := s.try(ctx, b)
 	if err != nil {
@@ -256,7 +258,7 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
-// mustAcceptRest ends the search if the kernel refuses the plan even without any suspect, because no suspect is then
+// mustAcceptRest ends the search if the kernel refuses the plan even without the suspects, because then no suspect is
 // at fault.
 func (s *search) mustAcceptRest(ctx context.Context) error {
 	if s.accepted {
@@ -269,8 +271,8 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 	return err
 }
 
-// try offers the target without the ServicePorts in out, but with those in add. The first result is a refusal, and the
-// second is any error that ends the search.
+// try offers the kernel the target without the ServicePorts in out, but with the ServicePorts in add. refused is the
+// error of a refusal. err is any other error, which ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.out, svc)
@@ -294,8 +296,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offer returns an identifier of the set that an attempt offers. The identifier combines the digests of all
-// differences from the target with exclusive or.
+// offer returns an identifier of the offered set of ServicePorts: the exclusive or of the digests of all differences
+// from the target.
 func (s *search) offer() (id [32]byte) {
 	for svc := range s.out {
 		mix(&id, svc)

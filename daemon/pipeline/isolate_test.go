@@ -53,7 +53,8 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// The applies: partial, full, with the previous version, with all to confirm, with the previous version again.
+		// The Applies: partial, full, with the previous version, with all ServicePorts to confirm, with the previous
+		// version.
 		if n := len(k.changes()); n != 5 {
 			t.Errorf("%d applies, want 5", n)
 		}
@@ -70,7 +71,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 		k.mu.Lock()
 		clear(k.refuses)
 		k.mu.Unlock()
-		w.set(7, 3) // a changed ServicePort is tried again
+		w.set(7, 3) // Edgeway tries a changed ServicePort again
 		w.announce()
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
@@ -83,7 +84,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 	})
 }
 
-// A ServicePort that the kernel names is left out immediately, no matter how many ServicePorts there are.
+// Edgeway immediately leaves out a ServicePort that the kernel names, no matter how many ServicePorts there are.
 func TestNamedIsFoundAtOnce(t *testing.T) {
 	for _, bad := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestNamedIsFoundAtOnce(t *testing.T) {
 			if s := b.p.State(); len(s.Quarantined) != bad || s.Quarantined[0].Name.Name != "s00007" {
 				t.Errorf("quarantined: %+v", s.Quarantined)
 			}
-			k.refuses[w.set(9, 2)] = true // a partial change is refused
+			k.refuses[w.set(9, 2)] = true // the kernel refuses a partial change
 			w.announce()
 			settle(time.Second)
 			if n := len(k.changes()); n != 3 {
@@ -255,7 +256,7 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 			t.Errorf("another change: %d applies, want one of one ServicePort", len(got))
 		}
 
-		// Another Service receives the address, so the previous version is no longer served.
+		// Another Service receives the address, so Edgeway stops serving the previous version.
 		other := *w.services["s00008"]
 		other.Frontends = slices.Clone(accepted.Frontends)
 		other.Seal()
@@ -281,8 +282,8 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 	})
 }
 
-// A previous version that was removed because another Service received its address does not return: the other Service
-// still has the address, even if only in its own previous version.
+// Edgeway removes a previous version when another Service receives its address. The previous version does not return
+// while the other Service has the address, even if only in the other Service's own previous version.
 func TestAPreviousVersionThatGaveWayStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -343,7 +344,8 @@ func TestAPreviousVersionThatIsRefusedAsWellGoes(t *testing.T) {
 	})
 }
 
-// A refusal that no ServicePort causes is detected after a few syncs, without halving all ServicePorts at each retry.
+// The pipeline detects a refusal that no ServicePort causes after a few syncs, without a search by halves at each
+// retry.
 func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -363,7 +365,7 @@ func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
 	})
 }
 
-// A kernel that refuses everything for a moment stops refusing during the search.
+// If the kernel refuses everything for a moment and recovers during the search, no ServicePort is left out.
 func TestNobodyIsBlamedForARefusalThatPassed(t *testing.T) {
 	for passes := range 12 {
 		t.Run(fmt.Sprint(passes, " refused"), func(t *testing.T) {

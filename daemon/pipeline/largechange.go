@@ -7,14 +7,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight bounds the number of elements that one partial sync of the backend adds. nft takes one second to add so
-// many. A Service that is created during a large change waits for one step and not for the whole change, which takes
-// more than 12 s for a million elements.
+// stepWeight is the maximum number of elements that one partial sync of the backend adds. nft adds 30,000 elements in
+// one second. A Service that is created during a large change waits for one partial sync and not for the whole
+// change, which takes more than 12 s for a million elements.
 const stepWeight = 30_000
 
-// nextStep returns the plan for the next sync of a change. Unless the change is very large, this plan is the final
-// plan. The lightest ServicePorts come first. The other ServicePorts keep their previous versions for now, unless
-// another ServicePort has one of their addresses.
+// nextStep returns the plan for the next partial sync of a change. Unless the change is very large, nextStep returns
+// the final plan. The lightest ServicePorts change first. The other ServicePorts keep their previous versions, unless
+// another ServicePort has an address of a previous version.
 func nextStep(change proxiers.Change) *plan.Plan {
 	sum := 0
 	for _, svc := range change.Changed {

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A very large change is applied in portions, the lightest ServicePorts first. A Service that is created during the
-// change does not wait for all portions.
+// The backend applies a very large change in several partial syncs, the lightest ServicePorts first. A Service that
+// is created during the change does not wait for all partial syncs.
 func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -45,7 +45,8 @@ func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 	})
 }
 
-// A waiting ServicePort keeps its previous version, but loses it if another ServicePort receives one of its addresses.
+// Edgeway serves the previous version of a waiting ServicePort, unless another ServicePort receives an address of
+// that version.
 func TestWhatWaitsKeepsItsPreviousVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

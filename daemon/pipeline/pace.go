@@ -14,11 +14,11 @@ const (
 
 	driftFirst = 100 * time.Millisecond
 	driftCap   = 30 * time.Second
-	// driftQuiet is the time without drift after which the next drift is again repaired immediately.
+	// driftQuiet is the time without drift after which the pipeline again repairs the next drift immediately.
 	driftQuiet = time.Minute
 )
 
-// backoff returns growing delays, from first to limit. A jitter shortens each delay by up to a quarter.
+// backoff computes delays that grow from first to limit. A jitter shortens each delay by up to a quarter.
 type backoff struct {
 	first, limit, next time.Duration
 }
@@ -31,7 +31,7 @@ func (b *backoff) wait() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pacing holds the times that apply to all stages.
+// pacing holds the times of the pauses and full syncs of all stages.
 type pacing struct {
 	notBefore time.Time // the end of the pause after the last sync
 	nextFull  time.Time
@@ -39,13 +39,13 @@ type pacing struct {
 
 const (
 	minPause = time.Millisecond
-	// maxPause bounds the pause after a full sync of very many elements (5.4 s for 400,000 with Linux 6.18) and after
-	// a program that hung, so that a new Service does not wait for as long again.
+	// maxPause limits the pause after a very large full sync (5.4 s for 400,000 elements with Linux 6.18) or after a
+	// program that hung, so that a new Service does not wait for as long as the sync took.
 	maxPause = time.Second
 )
 
-// pause makes the next sync wait for as long as the last sync took, so that endless changes keep the host busy for at
-// most half of the time. Changes during the pause are synced together.
+// pause delays the next sync by the duration of the last sync, so that endless changes keep the host busy for at most
+// half of the time. The next sync applies all changes that arrive during the pause.
 func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
@@ -78,7 +78,7 @@ func (d *driftThrottle) hit(now time.Time) {
 	d.notBefore = now.Add(d.backoff.wait())
 }
 
-// weight returns the approximate number of elements, or of rules, that a ServicePort takes in the kernel.
+// weight returns the approximate number of elements or rules that a ServicePort needs in the kernel.
 func weight(svc *plan.ServicePort) int {
 	endpoints := len(svc.Pools[plan.ClusterPool]) + len(svc.Pools[plan.LocalPool])
 	n := endpoints
@@ -88,9 +88,9 @@ func weight(svc *plan.ServicePort) int {
 	return n
 }
 
-// applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for each
-// of its elements. The limit is a hundred times the time of a ServicePort and twenty times the time of an element, for
-// a slow board with a busy disk.
+// applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for
+// each of its elements. The limit allows a hundred times as long for a ServicePort and twenty times as long for an
+// element, because a board may be slow and its disk busy.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
@@ -104,8 +104,8 @@ func applyTimeout(c proxiers.Change) time.Duration {
 // maxApply is the time limit of an Apply of any size.
 const maxApply = time.Hour
 
-// ownTimeout bounds the loop's own work between two stages. A plan with 10^6 endpoints takes seconds.
+// ownTimeout is the time limit for the loop's own work between two stages. Planning 10^6 endpoints takes seconds.
 const ownTimeout = time.Minute
 
-// tendTimeout bounds the deferred work of a stage.
+// tendTimeout is the time limit for the deferred work of a stage.
 const tendTimeout = time.Minute

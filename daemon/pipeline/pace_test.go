@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Endless changes keep the stages busy for half of the time.
+// Endless changes keep the stages busy for at most half of the time.
 func TestThePauseAfterASyncIsAsLongAsTheSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -32,7 +32,7 @@ func TestThePauseAfterASyncIsAsLongAsTheSync(t *testing.T) {
 	})
 }
 
-// A hung program delays only its own sync.
+// A program that hangs delays only the current sync.
 func TestThePauseHasABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -2,9 +2,9 @@
 // endpoint that died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply the
 // plans.
 //
-// One goroutine does all the work in order: snapshot, plan, backend, followers. Each stage remembers the plan that it
-// applied last. When the host's state is no longer known (first sync, failure, drift, periodic full sync), the stage
-// forgets that plan and receives a Change without Prev.
+// One goroutine does all the work, in this order: snapshot, plan, backend, followers. Each stage remembers the plan
+// that it applied last. When the host's state is no longer known (first sync, failure, drift, periodic full sync),
+// the stage forgets that plan and receives a Change without Prev.
 package pipeline
 
 import (
@@ -24,11 +24,11 @@ import (
 // Tracker provides the snapshots.
 type Tracker interface {
 	Changer
-	// Snapshot returns the newest state, or false if nothing may be served yet.
+	// Snapshot returns the newest snapshot, or false if the sources have not provided enough objects yet.
 	Snapshot() (*tracker.Snapshot, bool)
 }
 
-// Changer signals that something has changed since its last signal.
+// Changer signals that its state has changed since the last signal.
 type Changer interface {
 	Changed() <-chan struct{}
 }
@@ -43,25 +43,25 @@ type Stage struct {
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals changes of the host that affect the plan. Checks signals changes of the health of endpoints, and is
-	// nil if no endpoint is checked.
+	// Node signals changes of the host that affect the plan. Checks signals changes of the health of endpoints, and
+	// is nil if Edgeway checks no endpoints.
 	Node, Checks Changer
-	// Plan creates the next plan, which shares unchanged parts with prev. Plan also returns the problems that involve
+	// Plan creates the next plan, which shares unchanged data with prev. Plan also returns the problems that involve
 	// several objects, such as two Services with the same address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none.
-	// Because of InForce, a reload does not look like a host that serves nothing. The first plan builds on InForce,
-	// but the first sync is still a full sync. If the sources have nothing to serve for a while, the pipeline syncs
-	// InForce itself.
+	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none. With
+	// InForce, the status does not report after a reload that the host serves no Services. The first plan is based on
+	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
+	// syncs InForce.
 	InForce *plan.Plan
-	// Parts, unless it is nil, counts the panics of stages that no ServicePort causes.
+	// Parts counts the panics of stages that no ServicePort causes. Parts may be nil.
 	Parts *contain.Parts
-	// OnApplied is called after every Apply, whether it failed or not.
+	// OnApplied runs after every Apply, even after a failed Apply.
 	OnApplied func(Applied)
-	// OnSynced is called when the backend is in sync with the plan of a snapshot. The plan may lack quarantined
-	// ServicePorts.
+	// OnSynced runs when the backend is in sync with the plan of a snapshot. The plan does not contain the refused
+	// versions of quarantined ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
 
@@ -71,7 +71,7 @@ type Applied struct {
 	// Full reports whether the Change had no Prev. Reason is the reason for a full sync.
 	Full   bool
 	Reason string
-	// Changed and Removed count the ServicePorts of the Change. In a full Change, all ServicePorts are changed.
+	// Changed and Removed count the ServicePorts of the Change. A full Change counts all ServicePorts as changed.
 	Changed, Removed int
 	Start            time.Time
 	Duration         time.Duration
@@ -80,17 +80,17 @@ type Applied struct {
 
 // Synced describes a successful sync of the backend.
 type Synced struct {
-	// Unchanged reports whether the plan was the same as the last plan, so that nothing was applied.
+	// Unchanged reports whether the plan was the same as the last plan, so that the backend had no work.
 	Unchanged bool
 	Full      bool
-	// Change is the step from the plan of the last successful sync, even if the step took several Applies. Prev is nil
-	// the first time.
+	// Change is the difference from the plan of the last successful sync, even if the sync needed several Applies. In
+	// the first Change, Prev is nil.
 	Change proxiers.Change
 	// Start and Duration span all attempts of this sync, including a search for refused ServicePorts.
 	Start    time.Time
 	Duration time.Duration
-	// Triggers holds the times of the changes that are now in force; see tracker.Snapshot.Triggers. Changes from
-	// before the start of the pipeline are not included.
+	// Triggers holds the times of the changes that the sync applied; see tracker.Snapshot.Triggers. Triggers omits
+	// changes from before the start of the pipeline.
 	Triggers []time.Time
 }
 
@@ -98,28 +98,28 @@ type Synced struct {
 type Pipeline struct {
 	opts Options
 
-	// These fields are shared with other goroutines.
+	// Other goroutines also use these fields.
 	wake     chan struct{}
 	drift    driftReports
 	beat     heartbeat
 	progress progressMark
 	state    atomic.Pointer[State]
 
-	// The other fields belong to the goroutine of Run.
+	// Only the goroutine of Run uses the other fields.
 	started     time.Time
 	backend     *stage
 	followers   []*stage
 	stages      []*stage        // all stages, the backend first
-	dirty       bool            // the tracker, node or checks have signalled a change since the last plan
+	dirty       bool            // Tracker, Node or Checks has signalled a change since the last plan
 	plan        *plan.Plan      // the planner's newest plan
 	target      *plan.Plan      // plan without the quarantined ServicePorts
 	quarantine  quarantine      // the ServicePorts that the backend refused
 	reported    *plan.Plan      // the plan of the last OnSynced
-	refusal     string          // the refusal that was logged last
+	refusal     string          // the last logged refusal
 	step        proxiers.Change // the newest step, which most stages share
 	pace        pacing          // the times of the next syncs
 	record      record          // the data for State
-	panicLogged bool            // a stage's panic was logged since the last sync
+	panicLogged bool            // the pipeline has logged a panic of a stage since the last sync
 	fatal       error           // ends Run after too many panics of a stage
 }
 
@@ -130,8 +130,9 @@ func New(opts Options) *Pipeline {
 	return p
 }
 
-// Run syncs until ctx ends. The backend goes first. The followers receive the plan that the backend has put in force,
-// and the failure of a follower does not delay the others. Run closes nothing, and may be called again after a panic.
+// Run syncs the stages until ctx ends, the backend first. The followers receive the plan that the backend has
+// applied. The failure of a follower does not delay the other followers. Run does not close the stages, and may be
+// called again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
 	if p.stages == nil {
@@ -191,7 +192,7 @@ func (p *Pipeline) noteChange() {
 	p.record.queuedAt = time.Now()
 }
 
-// nextSync returns the time when work is due next, or false if no work is due before the next trigger.
+// nextSync returns the time of the next work, or false if no work is due before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) { // a zero time means never
@@ -267,18 +268,19 @@ func (p *Pipeline) replan() {
 	p.publish()
 }
 
-// retarget derives the target from the planner's plan and the quarantine. If nothing differs, retarget keeps the
-// pointer, so that a stage that is in sync stays in sync.
+// retarget derives the target from the planner's plan and the quarantine. If the quarantine is empty, the target is
+// the plan itself, so that a stage that is in sync stays in sync.
 func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
 
-// adoptAfter is the time for which a pipeline with InForce waits for its first plan.
+// adoptAfter is the time for which a pipeline with Options.InForce waits for the first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt returns the time when InForce becomes the plan if there is no plan yet: at the first report of drift, or
-// after adoptAfter. adoptAt returns zero if there is nothing to adopt. Until the first sync, the pipeline does not
-// know the state of the kernel. A pipeline without a plan would repair nothing and still count as healthy.
+// adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first report of
+// drift, or after adoptAfter. adoptAt returns zero if there is already a plan or no InForce. Until the first sync,
+// the pipeline does not know the state of the kernel. A pipeline without a plan would repair no drift and still count
+// as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}
@@ -322,7 +324,7 @@ func (p *Pipeline) takeFull() {
 	}
 }
 
-// noteDrift publishes a drift of the backend whose repair must wait.
+// noteDrift publishes that the backend has drifted if the repair must wait.
 func (p *Pipeline) noteDrift() {
 	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
 		p.record.behind(report.since)
@@ -330,8 +332,8 @@ func (p *Pipeline) noteDrift() {
 	}
 }
 
-// drifted invalidates a stage after drift. If the stage is the backend, all stages are invalidated, because the
-// followers must check connections that were made while the backend's rules were missing.
+// drifted invalidates a stage after drift. If the stage is the backend, drifted invalidates all stages, because the
+// followers must check the connections that clients opened while the backend's rules were missing.
 func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
 	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)

@@ -312,7 +312,7 @@ func TestAStageThatOverstaysItsTimeAges(t *testing.T) {
 func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so not a latency of Edgeway
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so ignored in the latency
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Second)
@@ -342,7 +342,7 @@ func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 	})
 }
 
-// A served Service keeps its addresses across a reload, which creates another planner.
+// A Service keeps its addresses after a reload, which creates a new planner.
 func TestTheFirstPlanFollowsTheOneThatIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

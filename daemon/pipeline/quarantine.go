@@ -11,19 +11,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Quarantined is a version of a ServicePort that is left out because the kernel refused it. The ServicePort is tried
-// again when it changes, and at the periodic full sync.
+// Quarantined is a version of a ServicePort that Edgeway leaves out because the kernel refused the version. Edgeway
+// tries the ServicePort again when the ServicePort changes, and at the periodic full sync.
 type Quarantined struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`
 	Since  time.Time            `json:"since"`
-	// Err is the error with which the kernel, or the tool, refused the version.
+	// Err is the error with which the kernel or the backend's tool refused the version.
 	Err string `json:"error"`
-	// Previous reports whether the version that the kernel accepted last is served instead.
+	// Previous reports whether Edgeway serves the last accepted version instead.
 	Previous bool `json:"previous,omitempty"`
 }
 
-// String describes the state of the ServicePort, and the reason.
+// String describes whether Edgeway serves the ServicePort, and why the kernel refused the new version.
 func (q Quarantined) String() string {
 	what := "is not served"
 	if q.Previous {
@@ -56,18 +56,18 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the version that the kernel accepted last. previous is nil if no version was accepted, if that
-	// version is refused too, or if another ServicePort has since taken one of its addresses, even if only in a
-	// version that is by now a previous version itself.
+	// previous is the last accepted version. previous is nil if the kernel accepted no version, if the kernel refuses
+	// the last accepted version too, or if another ServicePort has received an address of that version. The other
+	// ServicePort may be quarantined too.
 	previous *plan.ServicePort
 }
 
-// quarantine holds the versions that the backend refused, until they change.
+// quarantine holds the ServicePort versions that the backend refused, until the ServicePorts change.
 type quarantine map[quarantineKey]*quarantineEntry
 
 func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	if e := q[keyOf(svc)]; e != nil && e.previous == svc {
-		e.previous = nil // the previous version is refused too
+		e.previous = nil // the kernel refuses the previous version too
 		return
 	}
 	q[keyOf(svc)] = &quarantineEntry{
@@ -76,8 +76,8 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	}
 }
 
-// filter removes the entries that have changed or no longer exist. filter returns p without the remaining entries, or
-// with their previous versions, or p itself if no entry remains.
+// filter removes the entries whose ServicePorts have changed or no longer exist. filter returns a copy of p that
+// lacks the remaining ServicePorts or contains their previous versions. If no entry remains, filter returns p.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	var kept []*plan.ServicePort
 	for key, entry := range q {
@@ -109,7 +109,7 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 }
 
 // replace returns a copy of p in which each ServicePort is replaced by the result of with. If the result is nil, the
-// copy lacks the ServicePort. Everything else is shared.
+// copy lacks the ServicePort. The copy shares all other data with p.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))
@@ -133,8 +133,8 @@ func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
 	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// claimedByOthers returns the versions that have an address and port that belong to another ServicePort in p. The
-// versions are not in p themselves.
+// claimedByOthers returns the keys of the versions whose address and port belong to another ServicePort in p. The
+// versions themselves are not in p.
 func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {
 		return nil
@@ -164,7 +164,7 @@ func (q quarantine) list() []Quarantined {
 	return out
 }
 
-// sortQuarantined sorts by name and family.
+// sortQuarantined sorts the list by name and family.
 func sortQuarantined(list []Quarantined) []Quarantined {
 	slices.SortFunc(list, func(a, b Quarantined) int {
 		if c := a.Name.Compare(b.Name); c != 0 {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// RequestFull requests a full sync of a stage, because its part of the kernel's state no longer matches the last plan.
-// A request during a sync causes another sync afterwards.
+// RequestFull requests a full sync of a stage whose state in the kernel no longer matches the last plan. A request
+// during a sync causes another sync afterwards.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
 	p.Wake()
 }
 
-// Wake makes the loop ask the stages again for the time of their deferred work.
+// Wake makes the loop query the stages again for the time of their deferred work.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -22,13 +22,13 @@ func (p *Pipeline) Wake() {
 	}
 }
 
-// driftReport is the oldest unanswered report of drift for a stage.
+// driftReport is the oldest report of drift that no sync of the stage has handled.
 type driftReport struct {
 	reason string
 	since  time.Time
 }
 
-// driftReports holds the reports of drift that no sync has answered yet, by stage.
+// driftReports holds the pending reports of drift, by stage.
 type driftReports struct {
 	mu      sync.Mutex
 	reports map[string]driftReport
@@ -65,20 +65,22 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 	return r, ok
 }
 
-// Heartbeat returns the time at which the sync loop was last known to be alive. Heartbeat returns the current time
-// while the loop waits for a trigger, and while a stage or the planner is within its time limit. After the limit,
-// Heartbeat returns the end of the limit. No timer refreshes the heartbeat, so it ages while the loop hangs.
+// Heartbeat returns the time when the sync loop was last known to work. Heartbeat returns the current time while the
+// loop waits for a trigger, and while a stage or the planner is within its time limit. Once the limit is exceeded,
+// Heartbeat returns the time when the limit ended. No timer refreshes the heartbeat, so the heartbeat ages while the
+// loop hangs.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
-// heartbeat keeps times with their monotonic reading, because the host's clock may be set while a stage runs.
+// heartbeat stores times with a monotonic clock reading, because a program may set the host's clock while a stage
+// runs.
 type heartbeat struct{ until atomic.Pointer[time.Time] } // nil while idle
 
 func (h *heartbeat) idle() { h.until.Store(nil) }
 
-// working records that the loop is planning, or is doing other work between two stages.
+// working records that the loop computes a plan or does other work between two stages.
 func (h *heartbeat) working() { h.busyUntil(time.Now().Add(ownTimeout)) }
 
-// busyUntil records that the loop may be silent until t.
+// busyUntil records that the loop may work without reporting progress until t.
 func (h *heartbeat) busyUntil(t time.Time) { h.until.Store(&t) }
 
 func (h *heartbeat) last() time.Time {
@@ -89,7 +91,7 @@ func (h *heartbeat) last() time.Time {
 	return now
 }
 
-// Progress records how far the running Apply has come. Progress is used as proxiers.Env.Progress.
+// Progress records the progress of the running Apply. Backends call Progress through proxiers.Env.
 func (p *Pipeline) Progress(done, total int) {
 	p.progress.set(p.opts.Logger, done, total)
 }

@@ -15,24 +15,25 @@ import (
 // stage is an Applier with its state.
 type stage struct {
 	Stage
-	// applied is the plan with which the host is known to be in sync, or nil if the state is unknown.
+	// applied is the plan with which the host is in sync, or nil if the host's state is unknown.
 	applied *plan.Plan
-	// lastGood is the last plan that was applied successfully, even if the state has become unknown since.
+	// lastGood is the last plan that the stage applied successfully, even if the host's state has become unknown
+	// since.
 	lastGood *plan.Plan
 	// reason is the reason why applied is nil.
 	reason string
-	// failed is the plan whose Apply failed last. An eager stage tries a different plan without waiting.
+	// failed is the plan whose Apply failed last. An eager stage tries a different plan without a delay.
 	failed  *plan.Plan
 	eager   bool
 	retry   backoff
 	retryAt time.Time
-	// notBefore is the end of the pause after a panic.
+	// notBefore is the time when the pause after a panic ends.
 	notBefore time.Time
 	// driftPace limits repairs while another program keeps changing the rules. repairing reports whether the next
-	// success repairs drift.
+	// successful sync repairs drift.
 	driftPace driftThrottle
 	repairing bool
-	// said is the error that was logged last.
+	// said is the last logged error of a sync.
 	said string
 	// tendSaid is the last logged error of deferred work.
 	tendSaid string
@@ -53,7 +54,8 @@ func (s *stage) invalidate(reason string) {
 	}
 }
 
-// dueAt returns the time from which the stage may be synced to the target, or zero if the stage is in sync.
+// dueAt returns the earliest time at which the pipeline may sync the stage to the target, or zero if the stage is in
+// sync.
 func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
 	now = later(now, s.notBefore)
 	switch {
@@ -84,14 +86,14 @@ func (s *stage) tendAt() time.Time {
 	return later(due, s.notBefore)
 }
 
-// drifted records a report of drift. Only a successful repair is counted.
+// drifted records a report of drift. StageState.Drift counts only successful repairs.
 func (s *stage) drifted(report driftReport, now time.Time) {
 	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
 	s.repairing = s.lastGood != nil
 	s.driftPace.hit(now)
 }
 
-// settle records the outcome of a sync and schedules the retry.
+// settle records the outcome of a sync of the stage and schedules any retry.
 func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	if err == nil {
 		s.retry.reset()
@@ -110,7 +112,7 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// change returns the step from prev to next. Stages that take the same step share one Change.
+// change returns the Change from prev to next. Stages that need the same Change share one value.
 func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	if p.step.Prev != prev || p.step.Next != next {
 		p.step = proxiers.NewChange(prev, next)
@@ -118,8 +120,8 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// sinceReported returns the step from the plan of the last OnSynced. After a partial sync, the result is usually the
-// step that the stages share. Any other result must not replace the shared step.
+// sinceReported returns the Change from the plan of the last OnSynced to next. After a partial sync, the result is
+// usually the Change that the stages share. Any other result must not replace the shared Change.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step
@@ -127,7 +129,7 @@ func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	return proxiers.NewChange(p.reported, next)
 }
 
-// apply syncs the stage to target and reports whether there was anything to do. During an Apply, and after an error,
+// apply syncs the stage to target and reports whether the stage was out of sync. During an Apply, and after an error,
 // the host's state counts as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
@@ -165,8 +167,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// bounded runs the work of a stage with a time limit, and returns a panic of the work as an error. The work need not
-// report progress within the limit.
+// bounded runs the work of a stage with a time limit, and returns a panic of the work as an error. Until the limit,
+// the work may run without reporting progress.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.working()
@@ -175,8 +177,7 @@ func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(c
 	return contain.Call(func() error { return work(ctx) })
 }
 
-// logApplied logs details for developers. A drift, a failure and its end, and changes of Services have their own log
-// lines.
+// logApplied logs details for developers. Other functions log drift, failures, recoveries and changes of Services.
 func (p *Pipeline) logApplied(e Applied) {
 	switch {
 	case e.Err != nil: // the caller handles the error
@@ -201,7 +202,8 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// tend makes a stage do deferred work that is due. A failure does not change the known state of the kernel.
+// tend runs the deferred work of a stage if the work is due. If the work fails, the state of the kernel is still
+// known.
 func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	at := s.tendAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
@@ -219,10 +221,10 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	s.tendSaid = text
 }
 
-// settle records the outcome of a sync. Failed syncs are logged only here.
+// settle records the outcome of a sync. Only settle logs failed syncs.
 func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err error) {
 	if err != nil && ctx.Err() != nil {
-		return // a stop is not a failure
+		return // the daemon is stopping, so the error is not a failure
 	}
 	failed := s.status.Attempts
 	s.settle(time.Now(), target, err)
@@ -236,7 +238,7 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	}
 }
 
-// logFailure logs an error once, and again when the error changes, because a stage may fail permanently.
+// logFailure logs an error that differs from the last logged error, because a stage may fail permanently.
 func (p *Pipeline) logFailure(s *stage, err error) {
 	level := slog.LevelError
 	if err.Error() == s.said {
@@ -248,7 +250,7 @@ func (p *Pipeline) logFailure(s *stage, err error) {
 		"retry_in", max(0, time.Until(s.retryAt)), "error", err)
 }
 
-// syncBackend syncs the backend to the target, without the ServicePorts that the kernel refuses.
+// syncBackend syncs the backend to the target. If the kernel refuses ServicePorts, syncBackend leaves them out.
 func (p *Pipeline) syncBackend(ctx context.Context) {
 	b := p.backend
 	if !b.due(p.target) {
@@ -270,12 +272,12 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		return
 	}
 	if b.applied != p.target {
-		return // the next step follows
+		return // the next call applies the next step
 	}
 	p.refusal, p.panicLogged = "", false
 	since := p.record.outOfSync
 	triggers := p.record.synced()
-	if p.drift.pending(b.Name) && !since.IsZero() { // drift was reported again: the kernel is still out of sync
+	if p.drift.pending(b.Name) && !since.IsZero() { // drift is pending: still out of sync
 		p.record.behind(since)
 	}
 	if p.opts.OnSynced != nil && p.record.snapshot != nil {

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A failing follower must still receive a new plan, because it may be able to apply that plan.
+// A failing follower must still receive a new plan, because the follower may be able to apply that plan.
 func TestANewPlanDoesNotWaitForAFollowersRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, follower := newWorld(), newKernel(t)
@@ -153,7 +153,7 @@ func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
 	})
 }
 
-// The deferred work of a stage may become due earlier than announced.
+// The deferred work of a stage may become due earlier than the stage announced.
 func TestLaterWorkThatIsDueEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -8,15 +8,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// State is the state of the pipeline at one moment. Everything that a State points to is immutable.
+// State is the state of the pipeline at one moment. All values to which a State points are immutable.
 type State struct {
-	// Snapshot and Plan are the newest snapshot and the newest plan. Snapshot and Plan are nil until the sources have
-	// listed all objects.
+	// Snapshot and Plan are the newest snapshot and the newest plan. Snapshot and Plan are nil until the tracker
+	// provides a snapshot.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
 	// InForce is the plan that the backend last applied successfully, or nil if there is none.
 	InForce *plan.Plan `json:"-"`
-	// OutOfSync is the time since which the kernel is out of sync, or zero if the kernel is in sync.
+	// OutOfSync is the time when the kernel got out of sync, or zero if the kernel is in sync.
 	OutOfSync time.Time `json:"outOfSync,omitzero"`
 	// Queued is the time when the last change arrived.
 	Queued time.Time `json:"queued,omitzero"`
@@ -26,12 +26,12 @@ type State struct {
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
 	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems of the objects.
 	PlanProblems []fault.Fault `json:"-"`
-	// Done and Total count the ServicePorts of the running Apply, if the Apply reports them.
+	// Done and Total count the ServicePorts of the running Apply, if the Apply reports progress.
 	Done  int `json:"done,omitempty"`
 	Total int `json:"total,omitempty"`
 }
 
-// Problems returns the problems of the objects, of the plan and of quarantined ServicePorts, in this order.
+// Problems returns the problems of objects, then the problems of the plan, then those of quarantined ServicePorts.
 func (s *State) Problems() []fault.Fault {
 	var out []fault.Fault
 	if s.Snapshot != nil {
@@ -47,11 +47,11 @@ func (s *State) Problems() []fault.Fault {
 // Synced reports whether the first sync has succeeded.
 func (s *State) Synced() bool { return s.InForce != nil }
 
-// StageState is the known state of one stage.
+// StageState describes one stage.
 type StageState struct {
 	Name string `json:"name"`
-	// LastSync is the time when the stage was last in sync. Duration, Full and Size (ServicePorts written) describe
-	// the last Apply that changed anything.
+	// LastSync is the time when the stage was last in sync. Duration, Full and Size (the number of written
+	// ServicePorts) describe the last Apply that changed the kernel's state.
 	LastSync time.Time     `json:"lastSync,omitzero"`
 	Duration time.Duration `json:"durationNanoseconds,omitempty"`
 	Full     bool          `json:"full,omitempty"`
@@ -60,7 +60,7 @@ type StageState struct {
 	FullSyncs    uint64 `json:"fullSyncs"`
 	PartialSyncs uint64 `json:"partialSyncs"`
 	// Err is the current error, or "" if there is none. Since is the time when the error first occurred, and Attempts
-	// counts the failed attempts. LastErr is the time of the last failed attempt, and is kept after a success.
+	// counts the failed attempts. LastErr is the time of the last failed attempt. A success does not reset LastErr.
 	Err      string    `json:"error,omitempty"`
 	Since    time.Time `json:"failingSince,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
@@ -68,7 +68,7 @@ type StageState struct {
 	// Running is the start time of the running Apply, or zero if there is none.
 	Running     time.Time `json:"running,omitzero"`
 	RunningFull bool      `json:"runningFull,omitempty"`
-	// Drift counts the repairs after another program changed the kernel's state.
+	// Drift counts the repairs of changes that other programs made in the kernel.
 	Drift       uint64    `json:"driftRepairs"`
 	DriftReason string    `json:"driftReason,omitempty"`
 	LastDrift   time.Time `json:"lastDrift,omitzero"`
@@ -105,7 +105,7 @@ func (p *Pipeline) State() State {
 	return s
 }
 
-// record holds the data of State that belongs to no stage.
+// record holds the data for State that does not belong to a stage.
 type record struct {
 	snapshot     *tracker.Snapshot
 	planProblems []fault.Fault
@@ -114,7 +114,7 @@ type record struct {
 	triggers     []time.Time
 }
 
-// maxTriggers bounds the changes that are remembered while syncs fail.
+// maxTriggers is the maximum number of trigger times that the pipeline stores while syncs fail.
 const maxTriggers = 10_000
 
 func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, started time.Time) {
@@ -128,7 +128,7 @@ func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, sta
 	r.snapshot, r.planProblems = snap, planProblems
 }
 
-// behind records the time since which the kernel is out of sync.
+// behind records the time when the kernel got out of sync.
 func (r *record) behind(since time.Time) {
 	if r.outOfSync.IsZero() {
 		r.outOfSync = since

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The changes that OnSynced reports add up, no matter which changes the stages received.
+// Each change that OnSynced reports starts at the plan of the previous report, no matter which changes the stages
+// received.
 func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -28,7 +29,7 @@ func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 			{func() { b.p.RequestFull("backend", "flushed") }, 0, 0},
 			{func() { b.p.RequestFull("backend", "flushed"); w.set(2, 1) }, 1, 0},
 			{func() { k.refuses[w.set(3, 1)] = true; w.set(4, 1) }, 1, 0},
-			{func() { // applied in two steps
+			{func() { // the backend applies this change in two partial syncs
 				w.set(5, 20_000)
 				w.set(6, 20_000)
 			}, 2, 0},
@@ -48,7 +49,7 @@ func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 	})
 }
 
-// The hourly full sync of an idle host logs nothing.
+// On an idle host, the hourly full sync logs nothing.
 func TestAQuietDayHasNoLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -22,7 +22,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		slices    []*source.EndpointSlice
 		port      string
-		seen, fix string // substrings; empty if there is an endpoint
+		seen, fix string // substrings, or "" if there is an endpoint
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
 		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4, only of IPv6", "IPv4"},
@@ -47,7 +47,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 	}
 }
 
-// Absent agrees with the plan: connections to a port are rejected if and only if Absent reports a reason.
+// The plan rejects connections to a port if and only if Absent returns a reason.
 func TestAbsentAgreesWithThePlan(t *testing.T) {
 	for name, slices := range map[string][]source.Object{
 		"none": nil, "ready": {testSlice("web", ep(epThere))}, "not ready": {testSlice("web", ep(epThere, "unready"))},
@@ -63,7 +63,7 @@ func TestAbsentAgreesWithThePlan(t *testing.T) {
 	}
 }
 
-// Unserved reports a reason even if no EndpointSlice shows it.
+// Unserved reports a reason even if the EndpointSlices do not explain why a port has no endpoint.
 func TestUnservedPortsOfAService(t *testing.T) {
 	two := testService("web")
 	two.Ports = append(two.Ports, source.ServicePort{Name: "metrics", Protocol: plan.TCP, Port: 9000})

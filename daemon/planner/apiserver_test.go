@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// No Service gets the API server's address as its ClusterIP, even if a Service CIDR contains the address. The API
-// server's own Service is the exception.
+// No Service except the API server's own Service can have the API server's address as a ClusterIP, even if a Service
+// CIDR contains the address.
 func TestClusterIPOfTheAPIServer(t *testing.T) {
 	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")
@@ -31,8 +31,8 @@ func TestClusterIPOfTheAPIServer(t *testing.T) {
 		"Service ns/thief: spec.clusterIPs: 10.96.0.1 is the API server's address")
 }
 
-// Connections to unused addresses of a Service CIDR are dropped. A range of an object or of the configuration is left
-// out and reported as long as the range contains the address of the API server or of a gateway.
+// Edgeway drops connections to unused addresses of a Service CIDR. While a range contains the address of the API
+// server or of a gateway, the planner ignores the range and reports a fault.
 func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
@@ -55,7 +55,7 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 203.0.113.7"+what)
 
-	// Services are still planned, and their problems come last.
+	// The planner still plans Services, and the problems of Services come last.
 	w.put(testService("svc", everywhere, func(s *source.Service) { s.ExternalIPs = nil }), testService("thief", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalIPs = ips("10.96.0.11"), ips("203.0.113.7")
 	}))
@@ -75,8 +75,8 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 		"connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated")
 }
 
-// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address that it contains. The IPv6 address is refused
-// if the IPv4 address is that of the API server or of a name server.
+// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address that it contains. The planner refuses the IPv6
+// address if the IPv4 address is that of the API server or of a name server.
 func TestTranslatedAddressesOfOthersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("::/0")

@@ -65,7 +65,7 @@ func BenchmarkPlanFromScratch(b *testing.B) {
 	}
 }
 
-// benchmarkChange measures the plan after each change, without the time to create the snapshot.
+// benchmarkChange measures the time to compute a plan after each change, without the time to create the snapshot.
 func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -85,12 +85,12 @@ func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	}
 }
 
-// BenchmarkPlanOneSlice changes one EndpointSlice.
+// BenchmarkPlanOneSlice measures a plan after a change of one EndpointSlice.
 func BenchmarkPlanOneSlice(b *testing.B) {
 	benchmarkChange(b, func(i int) source.Object { return crowdSlice(50, 4+i%2) })
 }
 
-// BenchmarkPlanOneService changes one Service, including its claims.
+// BenchmarkPlanOneService measures a plan after a change of one Service and of the Service's claims.
 func BenchmarkPlanOneService(b *testing.B) {
 	benchmarkChange(b, func(i int) source.Object {
 		s := crowdService(50)

@@ -15,29 +15,30 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// BudgetID is the ID of the problem of a host with too little memory for all Services.
+// BudgetID is the ID of the problem that the host has too little memory for all Services.
 const BudgetID = "services-too-big"
 
-// Budget holds the memory that all Services together may use and the memory that each of their parts uses, in bytes.
-// An object of 50 kB can ask for a million endpoints or addresses, because each port multiplies them.
+// Budget holds the memory limit for all Services together and the memory per port, address and endpoint, in bytes. An
+// object of 50 kB can request a million endpoints or addresses, because each port multiplies their number.
 type Budget struct {
-	// Limit is the memory for all Services. The largest Services beyond the limit are left out. 0 means no limit.
+	// Limit is the memory for all Services. The Planner leaves out the largest Services until the other Services are
+	// within the limit. 0 means no limit.
 	Limit int64
 	// Port is the memory that a ServicePort uses. Address is the memory that an address or a source range of a
 	// ServicePort uses. Endpoint is the memory that an endpoint of a ServicePort uses.
 	Port, Address, Endpoint int64
 }
 
-// maxEndpoints is the size of the largest Service that is served, in endpoints x ports. Ports and addresses count as
-// the number of endpoints that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that
+// maxEndpoints is the size of the largest Service that Edgeway serves, in endpoints x ports. A port or address counts
+// as the number of endpoints that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that
 // writes this many endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint
 // uses twenty times as much memory with iptables as with nftables.
 const maxEndpoints = 170_000
 
-// largest is the size of the largest Service that is served.
+// largest returns the size of the largest Service that Edgeway serves, in bytes.
 func (b Budget) largest() int64 { return maxEndpoints * b.Endpoint }
 
-// budget holds the sizes of all Services, and the Services that are left out because of their size.
+// budget holds the sizes of all Services, and the set of Services that are too large.
 type budget struct {
 	// limit applies to all Services together, and largest applies to each Service.
 	limit, largest int64
@@ -45,10 +46,10 @@ type budget struct {
 	// large holds the Services above largest, and total is the size of all other Services.
 	large map[tracker.Name]struct{}
 	total int64
-	// order holds the Services that are not in large, in the order in which they are left out. order is nil until the
-	// limit is exceeded for the first time.
+	// order holds the Services that are not in large, in the order in which the Planner leaves them out. order is nil
+	// until the total exceeds the limit for the first time.
 	order []size
-	// out holds the Services that are left out. out depends only on sizes and limit.
+	// out holds the Services that the Planner leaves out. out depends only on sizes and limit.
 	out map[tracker.Name]struct{}
 }
 
@@ -101,7 +102,7 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 	if b.limit == 0 || b.total <= b.limit {
 		return out
 	}
-	if b.order == nil { // later changes need not sort all Services
+	if b.order == nil { // sort once; later changes update the order
 		for _, s := range b.sizes {
 			if s.bytes <= b.largest {
 				b.order = append(b.order, s)
@@ -117,14 +118,15 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 }
 
 // compareSizes orders Services for removal: the largest first and, among Services of about the same size, the
-// youngest first. So a new Service does not displace a Service that is served, and two Services whose sizes change a
-// little do not displace each other repeatedly. Two sizes are about the same if they need the same number of bits.
+// youngest first. So a new Service does not displace a served Service of the same size, and two Services whose sizes
+// change a little do not displace each other repeatedly. Two sizes are about the same if they need the same number of
+// bits.
 func compareSizes(x, y size) int {
 	magnitude := func(s size) int { return bits.Len64(uint64(s.bytes)) }
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
 }
 
-// moves returns the Services that are in either b.out or out, but not in both.
+// moves returns the Services that are in exactly one of the sets b.out and out.
 func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	for _, pair := range [][2]map[tracker.Name]struct{}{{b.out, out}, {out, b.out}} {
 		for name := range pair[0] {
@@ -183,7 +185,8 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 	return n
 }
 
-// tooBig returns the reason why a Service is left out because of its size, or "" if it is not left out.
+// tooBig returns the reason why the Planner leaves out a Service because of the Service's size, or "" if the Planner
+// does not.
 func (p *Planner) tooBig(name tracker.Name) string {
 	const what = "the products of its endpoints, addresses and ports take %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
@@ -198,7 +201,7 @@ func (p *Planner) tooBig(name tracker.Name) string {
 	}
 }
 
-// leftOut returns the problem of a host that leaves out Services because of their size.
+// leftOut returns a problem if the Planner leaves out Services because of their size.
 func (p *Planner) leftOut() []fault.Fault {
 	if len(p.budget.out) == 0 {
 		return nil

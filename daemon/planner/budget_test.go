@@ -22,7 +22,7 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// wide returns a change that gives a Service n ports, p0 and so on.
+// wide returns a function that sets the ports of a Service to n ports: p0, p1 and so on.
 func wide(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
@@ -32,7 +32,7 @@ func wide(n int) func(*source.Service) {
 	}
 }
 
-// wideSlice returns a slice with n ports and with endpoints that are numbered from first.
+// wideSlice returns a slice with n ports. The addresses of the endpoints are numbered from first.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -54,8 +54,8 @@ func addresses(base string, n int) (out []netip.Addr) {
 }
 
 // The planner leaves out and reports the largest Services until the other Services are within the limit. A Service
-// may be large because of endpoints, addresses or source ranges. A Service that is left out claims nothing, and it is
-// served again as soon as it fits.
+// may be large because of endpoints, addresses or source ranges. A Service that is left out has no claims. Edgeway
+// serves the Service again when the Service fits into the limit.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -88,7 +88,7 @@ func TestBudget(t *testing.T) {
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
-			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) })) // claims an address of big
+			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) })) // bids for an address of big
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
 			w.put(testService("big", at(1), wide(10)))
@@ -100,8 +100,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Among Services of the same size the oldest is served, independent of their names and the order in which they
-// arrive.
+// If Services of the same size exceed the limit, Edgeway serves the oldest Service, regardless of the names and of
+// the order in which the Services arrive.
 func TestBudgetOfEqualServices(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
@@ -124,8 +124,8 @@ func TestBudgetOfEqualServices(t *testing.T) {
 }
 
 // If a Service grows and displaces another Service, the addresses of the displaced Service become free. If the
-// growing Service is the largest, it is left out itself. Of two Services of about the same size, the same one is
-// always left out.
+// growing Service becomes the largest, the planner leaves out that Service. Of two Services of about the same size,
+// the planner always leaves out the same Service.
 func TestBudgetOfSeveral(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -166,7 +166,7 @@ func TestBudgetOfSeveral(t *testing.T) {
 	}
 }
 
-// The number of problems of one Service is limited.
+// The planner limits the number of problems of one Service.
 func TestFaultsOfAServiceAreBounded(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = nil
@@ -206,7 +206,7 @@ func snapshotOf(objects ...source.Object) *tracker.Snapshot {
 	return snap
 }
 
-// widest returns a Service with n ports and 5 slices that each contain all of the ports.
+// widest returns a Service with n ports, and 5 slices that each contain all ports.
 func widest(n int) []source.Object {
 	objects := []source.Object{testService("wide", wide(n))}
 	for i := range 5 {
@@ -215,7 +215,7 @@ func widest(n int) []source.Object {
 	return objects
 }
 
-// With ten times as many ports, planning takes about ten times as long, and not a hundred times.
+// With ten times as many ports, planning takes about ten times as long, not a hundred times as long.
 func TestPlanningIsLinearInPorts(t *testing.T) {
 	few, _ := cost(snapshotOf(widest(500)...), testOptions())
 	many, _ := cost(snapshotOf(widest(5000)...), testOptions())
@@ -268,8 +268,8 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 	}
 }
 
-// The largest Service that is served has 170,000 endpoints x ports with each backend, independent of the memory that
-// the backend needs for an endpoint. With iptables, a Service of this size takes 1 GB.
+// With each backend, the largest Service that Edgeway serves has 170,000 endpoints x ports, regardless of the memory
+// that the backend needs for an endpoint. With iptables, a Service of this size takes 1 GB.
 func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()
@@ -283,8 +283,8 @@ func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	}
 }
 
-// BenchmarkUpdateBeyondTheBudget changes one Service while other Services are left out. The change must not sort all
-// 10,000 Services.
+// BenchmarkUpdateBeyondTheBudget changes one Service while the planner leaves out other Services. The change must not
+// sort all 10,000 Services.
 func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 	for _, limit := range []int64{1e9, 1e6} {
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {
@@ -310,7 +310,7 @@ func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 	}
 }
 
-// While Services are left out, a change of one Service does not sort all of them. Sorting took 44 ms.
+// While the planner leaves out Services, a change of one Service does not sort all Services, which took 44 ms.
 func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})
@@ -331,7 +331,7 @@ func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, the same Services are left out as with a new budget.
+// After any sequence of changes, a budget leaves out the same Services as a new budget.
 func TestBudgetDependsOnTheSizesAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	limits := Budget{Limit: 3000, Endpoint: 1}

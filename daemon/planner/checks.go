@@ -13,16 +13,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Checks selects the endpoints that are checked and provides the results. The zero value checks no endpoint.
+// Checks selects the endpoints to check and provides the results of the checks. The zero value checks no endpoint.
 //
-// A dead endpoint is treated as not ready while another endpoint of the same port answers. If no endpoint answers,
-// all of them stay in use, because the path of the checks is just as likely to be at fault. The local pool also keeps
-// its last endpoint, but a health check port does not count that endpoint, so that load balancers use other hosts.
-// Endpoints that are not ready are not checked.
+// The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
+// responds, all endpoints stay in use, because the network path of the checks may be at fault. The local pool keeps
+// its last endpoint even if that endpoint is dead, but a health check port does not count the endpoint, so that load
+// balancers use other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
-	// Manifests and API select the EndpointSlices whose endpoints are checked, by their source.
+	// Manifests and API enable the checks of endpoints in EndpointSlices from manifests and from the API server.
 	Manifests, API bool
-	// Dead returns the endpoints that do not answer. Each plan calls Dead, which may be nil.
+	// Dead returns the endpoints that do not respond. Each call of Plan calls Dead. Dead may be nil.
 	Dead func() *endpointcheck.Dead
 }
 
@@ -33,7 +33,7 @@ func (c *Checks) dead() *endpointcheck.Dead {
 	return c.Dead()
 }
 
-// include reports whether the endpoints of a slice are checked.
+// include reports whether Edgeway checks the endpoints of a slice.
 func (c *Checks) include(s *source.EndpointSlice) bool {
 	if s.Manifest {
 		return c.Manifests
@@ -72,7 +72,8 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 	return out
 }
 
-// reason returns when and how an endpoint of a slice began to fail, or "" if the endpoint answers.
+// reason describes the fault of a dead endpoint of a slice, with the start time of the fault. reason returns "" if
+// the endpoint responds.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
@@ -98,7 +99,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// gone reports whether the slice has TCP ports that are checked and none of them answers at the address.
+// gone reports whether the slice has checked TCP ports and no checked TCP port responds at the address.
 func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
@@ -138,8 +139,8 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 	return slices.Compact(out)
 }
 
-// isDead reports whether an endpoint of the Service that is being planned does not answer at a port. An endpoint of
-// UDP or SCTP cannot be checked, so the TCP ports of its slice decide.
+// isDead reports whether an endpoint of the current Service does not respond at a port. Edgeway cannot check a UDP or
+// SCTP endpoint, so the TCP ports of the endpoint's slice decide.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):
@@ -150,7 +151,7 @@ func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protoco
 	return p.isGone(c.slice, e)
 }
 
-// isGone reports whether an endpoint of the Service that is being planned answers at no port.
+// isGone reports whether an endpoint of the current Service responds at no checked TCP port.
 func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 	if p.dead.Len() == 0 || !p.opts.Checks.include(s) {
 		return false
@@ -158,11 +159,12 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 	return gone(s, e.Addr, p.dead, func(at netip.AddrPort) bool { return hasAddrPort(p.checked, at) })
 }
 
-// checkIndex maps checked endpoints to their Services. When an endpoint dies, only its Services are planned again.
+// checkIndex maps checked endpoints to Services. When an endpoint dies, the Planner plans only the Services with that
+// endpoint again.
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched holds the endpoints whose Services changed since the last call of take, and whether each of them had a
+	// touched maps each endpoint whose Services changed since the last call of take to whether the endpoint had a
 	// Service before the change.
 	touched map[netip.AddrPort]bool
 	all     bool
@@ -175,7 +177,7 @@ func newCheckIndex() checkIndex {
 	}
 }
 
-// set records the sorted targets of a Service. A Service that was deleted has no targets.
+// set records the sorted targets of a Service. A deleted Service has no targets.
 func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	old := x.targets[name]
 	if slices.Equal(old, fresh) {
@@ -222,7 +224,7 @@ func (x *checkIndex) touch(at netip.AddrPort) {
 	}
 }
 
-// take returns the endpoints whose checks must start and those whose checks must stop.
+// take returns the endpoints whose checks must start and the endpoints whose checks must stop.
 func (x *checkIndex) take() endpointcheck.Targets {
 	out := endpointcheck.Targets{All: x.all}
 	for at, had := range x.touched {

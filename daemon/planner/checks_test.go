@@ -28,7 +28,7 @@ func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
 	return d
 }
 
-// checkedWorld is a world in which all endpoints are checked. At first all endpoints answer.
+// checkedWorld is a world in which Edgeway checks all endpoints. At first, all endpoints respond.
 type checkedWorld struct {
 	*world
 	dead *endpointcheck.Dead
@@ -41,7 +41,7 @@ func newCheckedWorld(t *testing.T, opts Options, objects ...source.Object) *chec
 	return w
 }
 
-// die marks exactly these endpoints as dead and plans again.
+// die marks the listed endpoints as dead and all others as alive, and computes a plan.
 func (w *checkedWorld) die(list ...string) {
 	w.Helper()
 	w.dead = deadSet(ports(list...)...)
@@ -82,7 +82,8 @@ func TestTheLastEndpointStays(t *testing.T) {
 	wantAddrs(t, "the one that was back is not ready", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1")
 }
 
-// If all endpoints of a zone are dead, the endpoints of other zones serve, as if the dead endpoints were not ready.
+// If all endpoints of a zone are dead, Edgeway uses the endpoints of other zones, as if the dead endpoints were not
+// ready.
 func TestTopologyDoesWithoutTheDead(t *testing.T) {
 	opts := testOptions()
 	opts.Zone = "z1"
@@ -93,8 +94,8 @@ func TestTopologyDoesWithoutTheDead(t *testing.T) {
 	wantAddrs(t, "none of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
 }
 
-// The local pool keeps its last endpoint, because the Local policy would otherwise drop connections. The health check
-// reports no local endpoint to load balancers, unless no endpoint answers at all.
+// The local pool keeps its last endpoint even if that endpoint is dead, because the Local policy would otherwise drop
+// connections. The health check reports no local endpoint to load balancers, unless no endpoint on any host responds.
 func TestLocalEndpointsThatAreDead(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
 	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
@@ -133,7 +134,7 @@ func TestLocalEndpointsThatAreDead(t *testing.T) {
 	w.wantServing("10.2.0.1:8080")
 }
 
-// dns gives a Service the port dns over UDP and the ports dns-tcp and metrics over TCP.
+// dns sets the ports of a Service: dns over UDP, and dns-tcp and metrics over TCP.
 func dns(s *source.Service) {
 	s.Ports = []source.ServicePort{
 		{Name: "dns", Protocol: plan.UDP, Port: 53}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 53}, {Name: "metrics", Protocol: plan.TCP, Port: 9153},
@@ -148,7 +149,7 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 	return s
 }
 
-// A UDP port cannot be checked: its endpoint is dead if all TCP ports of the endpoint are dead.
+// Edgeway cannot check a UDP port. A UDP endpoint counts as dead if all TCP ports of the endpoint are dead.
 func TestUDPGoesWithTheTCPPorts(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
@@ -165,7 +166,7 @@ func TestUDPGoesWithTheTCPPorts(t *testing.T) {
 	wantAddrs(t, "dns of a Service without TCP", pool("dns", plan.UDP), "10.2.0.1", "10.2.0.2")
 }
 
-// Each source has its own switch, even if another source has the same endpoint.
+// Edgeway checks only endpoints from the selected sources, even if another source has the same endpoint.
 func TestOnlyTheChosenSourcesAreChecked(t *testing.T) {
 	manifest := testSlice("file", ep("10.2.0.1"), ep("10.2.0.2"))
 	manifest.Manifest = true
@@ -197,7 +198,7 @@ func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.Addr
 	}
 }
 
-// Checked returns each endpoint of the Services' TCP ports once and, after a change, only the differences.
+// Checked first returns each endpoint of a TCP port once, and returns only the differences after a change.
 func TestWhatIsChecked(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
 	w := newCheckedWorld(t, testOptions(), testService("svc"), second,
@@ -218,7 +219,8 @@ func TestWhatIsChecked(t *testing.T) {
 	w.wantTargets("UDP is not checked", false, ports("10.2.0.1:53", "10.2.0.1:9153"), ports("10.2.0.3:8080"))
 }
 
-// The author of a Service cannot make this host check an address that no connection through the Service could reach.
+// Edgeway checks only endpoints in the plan, so the author of a Service cannot make this host connect to any other
+// address.
 func TestOnlyEndpointsOfThePlanAreChecked(t *testing.T) {
 	opts := testOptions()
 	opts.DenyEndpoints = cidrs("10.3.0.0/16")

@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// No external IP may be in a range that ClusterIPs come from, regardless of whether the configuration or an object
-// sets the range and whether its unused addresses are dropped. A load-balancer address may be in such a range,
-// because only controllers write the status.
+// No external IP may be in a ClusterIP range, regardless of whether the range comes from the configuration or from an
+// object, and of whether Edgeway drops connections to unused addresses of the range. A load-balancer address may be
+// in a ClusterIP range, because only controllers write the status.
 func TestExternalIPInAServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16")
@@ -24,7 +24,7 @@ func TestExternalIPInAServiceCIDR(t *testing.T) {
 			s.LoadBalancerIPs = ips("10.96.0.56")
 		}))
 	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
-	w.problems = w.problems[1:] // without the problem of the range around the API server
+	w.problems = w.problems[1:] // without the problem of the range that contains the API server
 	const why = " is in a range of ClusterIPs"
 	w.wantProblems("Service ns/tenant: spec.externalIPs: 10.96.0.55"+why,
 		"Service ns/tenant: spec.externalIPs: 10.97.0.55"+why, "Service ns/tenant: spec.externalIPs: 10.98.0.55"+why)
@@ -33,8 +33,9 @@ func TestExternalIPInAServiceCIDR(t *testing.T) {
 	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.97.0.55:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
 }
 
-// A ServiceCIDR object that overlaps a network of this host is ignored and reported, because dropping its unused
-// addresses would cut the host off from its neighbours. The configuration cannot override this.
+// Edgeway ignores a ServiceCIDR object that overlaps a network of this host, and reports a fault, because the host
+// could no longer reach its neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway
+// use the range.
 func TestServiceCIDROverAHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string
@@ -71,14 +72,15 @@ func TestServiceCIDROverAHostNetwork(t *testing.T) {
 			if fits := slices.Equal(c.want, cidrs(c.object)); ignored == fits {
 				t.Errorf("ignored %v; problems %v", ignored, w.problems)
 			}
-			if c.configured == "" { // external IPs in the ignored range are served
+			if c.configured == "" { // Edgeway serves external IPs in the ignored range
 				w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.77.1:80")
 			}
 		})
 	}
 }
 
-// A configured range is not dropped if it overlaps a network of this host, but is dropped if it overlaps a route.
+// Edgeway drops connections to unused addresses of a configured range that overlaps a route of this host, but not of
+// a range that overlaps a network of this host.
 func TestConfiguredRangeOverTheHostsNetworks(t *testing.T) {
 	const setting = "proxy.service_cidrs = "
 	for name, c := range map[string]struct {
@@ -105,7 +107,7 @@ func TestConfiguredRangeOverTheHostsNetworks(t *testing.T) {
 			if got := w.plan.Node.ServiceCIDRs; !slices.Equal(got, cidrs(strings.Fields(c.drop)...)) {
 				t.Errorf("Service CIDRs %v, want %q", got, c.drop)
 			}
-			w.wantFrontends("svc", "ClusterIP 10.96.0.10:80") // external IPs in configured ranges are refused
+			w.wantFrontends("svc", "ClusterIP 10.96.0.10:80") // Edgeway refuses external IPs in configured ranges
 			w.problems = slices.DeleteFunc(w.problems, func(p fault.Fault) bool { return p.ID == source.ObjectFault })
 			if c.id == "" && len(w.problems) == 0 {
 				return

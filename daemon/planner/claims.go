@@ -30,9 +30,9 @@ var fields = [...]string{
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips returns the addresses that the Service can have, sorted by address. An address with several kinds appears
-// once, with the kind that ranks first. For each address that the Service cannot have, vips adds a fault to found.
-// vips skips the addresses of families that are not served.
+// vips returns the addresses that the Service can have, sorted by address. If an address has several kinds, vips
+// returns the address once, with the kind that ranks first. For each address that the Service cannot have, vips adds
+// a fault to found. vips skips the addresses of families that Edgeway does not serve.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -67,8 +67,8 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 }
 
 // refusal returns the reason why the Service cannot have the address under any configuration, or "" if there is none.
-// An address on a device of type dummy can be a ClusterIP, because some programs, such as IPVS, bind all ClusterIPs
-// to such a device.
+// An address on a device of type dummy can be a ClusterIP, because some programs, such as kube-proxy in IPVS mode,
+// bind all ClusterIPs to a dummy device.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -94,10 +94,10 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 // RefusedAddressID is the ID of the notice about an address that the configuration does not allow.
 const RefusedAddressID = "refused-address"
 
-// fence is a configuration key that lists the addresses that Services from the API server can have. The author of a
-// Service writes an external IP, and a controller writes a load-balancer address. Without the operator's consent, an
-// address of this host would take the ports of the host's programs (CVE-2020-8554). The author of a manifest is root
-// and needs no consent.
+// fence is a configuration key that lists the allowed addresses of Services from the API server. The author of a
+// Service writes an external IP, and a controller writes a load-balancer address. A Service at an address of this
+// host would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554).
+// Manifests need no permission, because only root can write them.
 type fence struct {
 	key    string
 	ranges []netip.Prefix
@@ -135,8 +135,8 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 	return out
 }
 
-// apiServerRefusal returns the reason why the Service cannot have the address if it is an address of the API server, or
-// "" if there is none. Only the API server's own Service can have such an address.
+// apiServerRefusal returns a reason if the address is an address of the API server, or "" if the Service can have the
+// address. Only the API server's own Service can have an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -149,12 +149,13 @@ func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
-// reachable reports whether the Service has a ClusterIP of a family that is served. Other Services need no NodePort.
+// reachable reports whether the Service has a ClusterIP of a family that Edgeway serves. Other Services need no
+// NodePort.
 func (p *Planner) reachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
 
-// claims calls f with each claim that the Service bids for.
+// claims calls f with each claim and bid of the Service.
 func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	p.claimed = p.claimed[:0]
 	// If the Service causes a panic, the method service refuses the Service.
@@ -201,8 +202,8 @@ func nodePortClaim(port *source.ServicePort) claim {
 	return claim{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has no such port, or if the
-// port is also a NodePort of the Service.
+// healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has no health check port,
+// or if the port is also a NodePort of the Service.
 func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
@@ -225,9 +226,9 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 	return owner == s
 }
 
-// hostPort returns the reason why no Service can have a port of the address, or "" if a Service can. At an address of
+// hostPort returns the reason why no Service can have a port at the address, or "" if a Service can. At an address of
 // this host, the rules of a frontend take precedence over the host's listeners: a load balancer that checks the
-// health of this host would get the answer of an endpoint.
+// health of this host would receive the response of an endpoint.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
 		return ""
@@ -244,9 +245,10 @@ func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	return ""
 }
 
-// healthPorts records the health check ports, and the Services that can lose such a port at an address of this host.
+// healthPorts records the health check ports, and the Services that cannot use a health check port at an address of
+// this host.
 type healthPorts struct {
-	// ports holds the number of Services for each health check port.
+	// ports maps each health check port to the number of Services with that port.
 	ports map[uint16]int
 	// atHost holds the Services with an external IP or a load-balancer address that is an address of this host.
 	atHost map[tracker.Name]struct{}
@@ -256,7 +258,7 @@ func newHealthPorts() healthPorts {
 	return healthPorts{map[uint16]int{}, map[tracker.Name]struct{}{}}
 }
 
-// countPorts adds the host ports that a Service asks for, or removes them if by is -1.
+// countPorts adds the host ports that a Service requests to the counters, or removes these ports if by is -1.
 func (p *Planner) countPorts(s *source.Service, by int) {
 	if port := p.healthPort(s); port != 0 {
 		add(p.health.ports, port, by)

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// If the claims or the planning of a Service panic, the Service is left out and reported, also when only another
-// Service changes.
+// If a Service causes a panic, the planner leaves out the Service and reports a fault, even when only another Service
+// changes.
 func TestAServiceThatPanics(t *testing.T) {
 	for name, tune := range map[string]func(*Options){
 		"plan": func(o *Options) {

@@ -17,7 +17,7 @@ type endpoint struct {
 	*source.Endpoint
 	addr  netip.AddrPort
 	local bool
-	// dead reports whether the endpoint is ready but does not answer.
+	// dead reports whether the endpoint is ready but does not respond.
 	dead   bool
 	weight uint16
 }
@@ -25,13 +25,14 @@ type endpoint struct {
 // alive reports whether the endpoint is ready and not dead.
 func (e *endpoint) alive() bool { return e.Ready && !e.dead }
 
-// ready reports whether the endpoint can be chosen if no endpoint is alive.
+// ready reports whether a pool may contain the endpoint if no endpoint is alive.
 func (e *endpoint) ready() bool { return e.Ready }
 
-// draining reports whether the endpoint is terminating but still serves.
+// draining reports whether the endpoint is terminating but still serves connections.
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
 
-// admit returns the Service without the endpoints that it may not have, and adds a fault for each of these endpoints.
+// admit returns the Service without the endpoints that the configuration or the host forbids, and adds a fault for
+// each forbidden endpoint.
 func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Service {
 	out := svc
 	for i, s := range svc.Slices {
@@ -56,7 +57,7 @@ func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Ser
 	return out
 }
 
-// endpointRefusal returns the reason why no Service may lead to the address, or "" if a Service may.
+// endpointRefusal returns the reason why no Service may have an endpoint at the address, or "" if there is none.
 func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string {
 	a = source.Translated(a)
 	switch {
@@ -70,7 +71,7 @@ func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string 
 	return ""
 }
 
-// portKey identifies a port of a Service and the matching ports of its EndpointSlices.
+// portKey identifies a port of a Service and the matching ports of the Service's EndpointSlices.
 type portKey struct {
 	name     string
 	protocol plan.Protocol
@@ -85,14 +86,15 @@ type candidates struct {
 	port  uint16
 }
 
-// backends maps the ports of a Service to the endpoints that its slices provide for them.
+// backends maps each port of a Service to the endpoints in the Service's EndpointSlices.
 type backends map[portKey][]candidates
 
-// maxIndex is the largest number of ports for which the next Service reuses the index, because clearing a map takes
-// time in proportion to the largest size that the map ever had.
+// maxIndex is the number of ports up to which the next Service reuses the index, because the time to clear a map is
+// proportional to the largest size that the map ever had.
 const maxIndex = 64
 
-// index maps a Service's ports to endpoints in one pass over its slices. The result is valid until the next call.
+// index maps a Service's ports to endpoints in one pass over the Service's slices. The result is valid until the next
+// call.
 func (p *Planner) index(svc *tracker.Service) backends {
 	if len(p.ports) > maxIndex || p.ports == nil {
 		p.ports = make(map[portKey][]candidates, len(svc.Spec.Ports))
@@ -116,9 +118,9 @@ func (p *Planner) index(svc *tracker.Service) backends {
 	return p.ports
 }
 
-// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, an
-// entry that is not terminating takes precedence, then the last entry. The result is valid until the next call of
-// endpoints.
+// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain the same
+// endpoint, an entry that is not terminating takes precedence, then the last entry. The result is valid until the
+// next call of endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b[key] {
@@ -144,7 +146,7 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	return unique
 }
 
-// weigh sets the weights of the endpoints to those that the Service specifies.
+// weigh sets the weights of the endpoints to the weights that the Service specifies.
 func weigh(endpoints []endpoint, weights []source.Weight) {
 	if len(weights) == 0 {
 		return
@@ -157,22 +159,22 @@ func weigh(endpoints []endpoint, weights []source.Weight) {
 	}
 }
 
-// isLocal reports whether an endpoint is on this host. Only the node name of the endpoint decides: an endpoint
-// without a node name is on no host.
+// isLocal reports whether the endpoint's node name is that of this host. An endpoint without a node name is not local
+// to any host.
 func (e *environment) isLocal(ep *source.Endpoint) bool {
 	return ep.NodeName != "" && ep.NodeName == e.nodeName
 }
 
-// pools holds the endpoints to choose from. reachable reports whether any host has an endpoint.
+// pools holds the endpoints that can receive new connections. reachable reports whether any host has an endpoint.
 type pools struct {
 	cluster, local []plan.Endpoint
 	reachable      bool
 }
 
 // choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are
-// alive. If no endpoint is alive, the pool holds all ready endpoints or, without any, the terminating endpoints that
-// still serve. So one pool can hold ready endpoints while the other holds terminating ones. Topology applies only to
-// the ready endpoints of the cluster pool.
+// alive. If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the
+// terminating endpoints that still serve connections. One pool can therefore hold ready endpoints while the other
+// pool holds terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready
@@ -218,10 +220,11 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	return pool
 }
 
-// topology returns the condition that the hints of endpoints impose. If every usable endpoint has node hints and at
-// least one hint names this node, only the endpoints for this node fit. Otherwise the same rule applies to zone
-// hints. If neither kind of hint applies, all endpoints fit. A single usable endpoint without a hint disables that
-// kind of hint. The hints already reflect spec.trafficDistribution of the Service.
+// topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node
+// hints and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not
+// apply, the same rule applies to zone hints. If neither kind of hint applies, all endpoints are allowed. A single
+// usable endpoint without a hint disables that kind of hint. The hints already reflect spec.trafficDistribution of
+// the Service.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
@@ -250,8 +253,8 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving returns all endpoints that may still have connections. A dead endpoint is included only if a pool of sp
-// contains it. If the result equals one of the pools, serving returns that pool.
+// serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains
+// the endpoint. If the result equals one of the pools, serving returns that pool.
 func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -269,9 +272,9 @@ func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.End
 	return slices.Clone(out)
 }
 
-// Absent returns the reason why a port of a Service has no endpoint in a family. ok is false if the port has an
-// endpoint that is ready or still serves. Absent only looks at the sources: if the planner refuses an endpoint, a
-// problem of the Service names it.
+// Absent returns a fault that explains why a port of a Service has no endpoint in a family. ok is false if the port
+// has an endpoint that is ready or still serves connections. Absent only considers the EndpointSlices, not the
+// endpoints that the planner refuses.
 func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice
@@ -306,7 +309,7 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	return unready(svc.Spec, named)
 }
 
-// unready implements Absent for slices that have the port.
+// unready implements Absent for slices that contain the port.
 func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
@@ -359,7 +362,7 @@ func quotedPort(name string, protocol plan.Protocol) string {
 	return fmt.Sprintf("%q/%s", name, protocol)
 }
 
-// firstOf lists the first few elements.
+// firstOf formats the first few elements of a list.
 func firstOf[T any](list []T) string {
 	const few = 3
 	var out []string

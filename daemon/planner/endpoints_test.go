@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Hints apply only if every ready endpoint has hints and at least one names this host. Node hints take precedence
-// over zone hints.
+// Hints apply only if every ready endpoint has hints and at least one hint names this host or its zone. Node hints
+// take precedence over zone hints.
 func TestTopologyHints(t *testing.T) {
 	for name, c := range map[string]struct {
 		endpoints []source.Endpoint
@@ -61,7 +61,7 @@ func TestLocalPoolIgnoresHints(t *testing.T) {
 	wantAddrs(t, "local pool", sp.Pools[plan.LocalPool], epHere)
 }
 
-// A zone that the Node object gets later takes effect, but other changes of the Node object do not change the plan.
+// A changed zone of the Node object changes the plan, but other changes of the Node object do not.
 func TestZoneOfNodeObject(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")))
 	wantAddrs(t, "without a Node", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
@@ -76,7 +76,8 @@ func TestZoneOfNodeObject(t *testing.T) {
 	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 }
 
-// An endpoint in two slices is one endpoint. An entry that is not terminating takes precedence, then the last entry.
+// An endpoint in two slices counts as one endpoint. An entry that is not terminating takes precedence, then the last
+// entry.
 func TestDuplicateEndpoints(t *testing.T) {
 	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
 	second.Name = "svc-2"
@@ -96,7 +97,7 @@ func TestDuplicateEndpoints(t *testing.T) {
 	}
 }
 
-// An endpoint has the first weight that fits it. A new weight changes the ServicePort.
+// Each endpoint has the first weight that fits the endpoint. A new weight changes the ServicePort.
 func TestWeightsOfEndpoints(t *testing.T) {
 	slice := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2"), ep("10.1.0.3", "here"), ep("10.2.0.1"))
 	weights := func(of ...source.Weight) func(*source.Service) { return func(s *source.Service) { s.Weights = of } }
@@ -145,7 +146,7 @@ func TestPortsMeetByNameAndProtocol(t *testing.T) {
 	}
 }
 
-// A slice provides endpoints only for its own family.
+// A slice provides endpoints only for the slice's own family.
 func TestFamiliesOfSlices(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") })
 	six := testSlice("svc", ep("fd00:2::1"))
@@ -155,7 +156,7 @@ func TestFamiliesOfSlices(t *testing.T) {
 	wantAddrs(t, "IPv6", w.find("svc", plan.IPv6).Pools[0], "fd00:2::1")
 }
 
-// Serving holds all endpoints that connections may still use, chosen or not.
+// Serving contains all endpoints that existing connections may use, whether or not a pool contains the endpoint.
 func TestServing(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc",
 		ep("10.2.0.4"), ep("10.2.0.1", "stopping"), ep("10.2.0.2", "gone"), ep("10.2.0.3", "unready")))
@@ -168,7 +169,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// A pool to which no route leads is nil.
+// A pool that no route uses is nil.
 func TestUnusedPoolsAreNil(t *testing.T) {
 	internal := testService("svc", func(s *source.Service) { s.InternalLocal = true })
 	w := newWorld(t, testOptions(), internal, testSlice("svc", ep(epHere, "here"), ep(epThere)))

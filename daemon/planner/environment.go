@@ -14,36 +14,36 @@ import (
 )
 
 // environment holds everything that the plan of a Service depends on, except the options and the Service itself. When
-// the environment changes, every Service is planned again. The environment therefore leaves out the host's link-local
-// addresses, which change with every pod.
+// the environment changes, the Planner plans every Service again. The environment therefore excludes the host's
+// link-local addresses, which change with every pod.
 type environment struct {
 	families []plan.Family // families to serve
-	detect   []plan.Family // families in which pods can be distinguished from other sources
+	detect   []plan.Family // families in which Edgeway can distinguish pods from other sources
 	nodeName string
 	zone     string
-	// localAsCluster is Options.LocalAsCluster on a host without a Node object.
+	// localAsCluster is Options.LocalAsCluster, but false on a host with a Node object.
 	localAsCluster bool
-	// nodeAddrs holds the host's own addresses as the cluster knows them, sorted. In each family, nodeAddrs comes
+	// nodeAddrs holds the addresses by which the cluster knows the host, sorted. The addresses of each family come
 	// from the options, else from the Node object, else from the default route.
 	nodeAddrs []netip.Addr
-	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs leaves out the addresses that are only on devices
-	// of type dummy. hostAddrs and realAddrs are sorted.
+	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs holds the same addresses, except those that are
+	// only on devices of type dummy. hostAddrs and realAddrs are sorted.
 	hostAddrs, realAddrs []netip.Addr
-	// apiServers comes from the snapshot, and the other lists come from the host. gateways leaves out link-local
+	// apiServers comes from the snapshot, and the other lists come from the host. gateways excludes link-local
 	// addresses.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
-	// apiPorts holds the ports of the API servers if one of them is on this host.
+	// apiPorts holds the ports of the API servers if an API server is on this host.
 	apiPorts []uint16
-	// serviceCIDRs holds the ranges that ClusterIPs come from.
+	// serviceCIDRs holds the ranges of ClusterIPs.
 	serviceCIDRs []netip.Prefix
-	// denyHost reports whether endpoints at hostAddrs are left out.
+	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
 	denyHost bool
 	// guessed holds the families in which Edgeway's own routes choose the source of the host's connections to
 	// ClusterIPs before the device to the endpoint is known.
 	guessed []plan.Family
 	// portless holds the families in which "primary" selects no address although the host has one, with the reasons.
 	portless []portless
-	// problems lists the parts of the snapshot's ServiceCIDRs that are left out.
+	// problems lists the faults of the ranges of ClusterIPs.
 	problems []fault.Fault
 }
 
@@ -60,7 +60,7 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 		apiServers: snap.APIServers, broadcasts: host.Broadcasts, nameServers: host.NameServers,
 	}
 	for _, a := range host.Gateways {
-		if !a.IsLinkLocalUnicast() { // no Service may have such an address, and IPv6 routers have many
+		if !a.IsLinkLocalUnicast() { // no Service may have a link-local address, and IPv6 routers have many
 			env.gateways = append(env.gateways, a)
 		}
 	}
@@ -107,7 +107,7 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 	return env, out
 }
 
-// serverPorts returns the ports of the API servers, if one of them is on this host.
+// serverPorts returns the ports of the API servers if an API server is on this host.
 func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
 	if slices.ContainsFunc(snap.APIServers,
 		func(a netip.Addr) bool { return a.IsLoopback() || hasAddr(e.hostAddrs, a) }) {
@@ -132,7 +132,7 @@ func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
 	return sortAddrs(all)
 }
 
-// serves reports whether Edgeway must serve the family. hostAddrs may contain addresses of both families.
+// serves reports whether Edgeway must serve the family.
 func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	if len(o.Families) > 0 {
 		return slices.Contains(o.Families, family)
@@ -140,8 +140,8 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs returns the host's own addresses of a family and the address that "primary" selects. primary is invalid
-// if no address is known.
+// nodeAddrs returns the addresses of a family by which the cluster knows the host, and the address that "primary"
+// selects. primary is invalid if no address is known.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -163,7 +163,7 @@ func (o *Options) nodeAddrs(
 		return own, onHost(own)
 	}
 	own = addrsOfFamily(node.Addresses, family)
-	// The Node object may be outdated, so the addresses of the host take precedence.
+	// The Node object may be outdated, so primary must be an address of the host.
 	if primary = onHost(own); !primary.IsValid() {
 		primary = onHost(byRoute)
 	}
@@ -218,8 +218,8 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 // loopbackDevice is the name of the loopback device in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks returns the uplink of a family, or nil if the host has none or the options do not ask for uplinks. If no
-// default route chose the address, uplinks adds the family to guessed.
+// uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no
+// default route determines the source address, uplinks adds the family to guessed.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {
@@ -233,9 +233,9 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 }
 
 // uplink returns the source address and the device for connections that use a route of Edgeway. ok is false if the
-// host has no address or no device for these connections. own lists the host's own addresses as the cluster knows
-// them, in order of preference. Of the other addresses, the default route's comes first and those of dummy devices
-// come last.
+// host has no address or no device for these connections. own lists the addresses by which the cluster knows the
+// host, in order of preference. Of the other addresses, uplink prefers the source address of the default route, and
+// uses an address of a dummy device only as a last resort.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {
@@ -260,7 +260,8 @@ func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.
 	return plan.Uplink{Addr: source.Addr, Interface: link.Interface}, true
 }
 
-// rank returns the index of an address in the list, or the length of the list if it is not there.
+// rank returns the index of an address in the list, or the length of the list if the list does not contain the
+// address.
 func rank(list []netip.Addr, a netip.Addr) int {
 	if i := slices.Index(list, a); i >= 0 {
 		return i
@@ -268,7 +269,7 @@ func rank(list []netip.Addr, a netip.Addr) int {
 	return len(list)
 }
 
-// first orders true before false.
+// first compares two booleans and orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A Service has all of its frontends in each family with a ClusterIP, and none in other families.
+// A Service has all of its frontends in each family in which it has a ClusterIP, and no frontends in other families.
 func TestFrontendsOfAService(t *testing.T) {
 	svc := testService("svc", everywhere, func(s *source.Service) {
 		s.ExternalIPs = append(s.ExternalIPs, ip("2001:db8:1::10"))
@@ -36,8 +36,8 @@ func TestFrontendsOfAService(t *testing.T) {
 	w.wantProblems()
 }
 
-// A Service uses the fast path if the Service or the operator asks for it. A fast path for SCTP, which does not
-// exist, is reported as a problem.
+// A Service uses the fast path if the Service or the configuration enables the fast path. SCTP has no fast path, so
+// the planner reports a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
 	opts.LongLived = map[tracker.Name]bool{{Namespace: "ns", Name: "named"}: true, {Namespace: "ns", Name: "nobody"}: true}
@@ -54,7 +54,7 @@ func TestLongLived(t *testing.T) {
 	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
 }
 
-// A family that is not configured, or that the host does not have, is not served.
+// Edgeway does not serve a family that is not configured or in which the host has no address.
 func TestFamilies(t *testing.T) {
 	both := func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") }
 	opts := testOptions()
@@ -75,7 +75,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// An address in two fields of one Service is no conflict: the field whose restrictions must apply takes precedence.
+// One Service may list an address in two fields. The field whose restrictions must apply takes precedence.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")

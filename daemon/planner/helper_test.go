@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The addresses of the tests: this host, its pods, and an address outside.
+// The addresses in the tests: addresses of this host, of the host's pods and outside the host.
 const (
 	hostName  = "here"
 	hostIP    = "192.0.2.1"
@@ -81,7 +81,7 @@ func everywhere(s *source.Service) {
 	s.Ports[0].NodePort = 30080
 }
 
-// ep returns an endpoint that is described by words: its address, and then any of "here" (on this host), "there",
+// ep returns an endpoint with an address and with properties: "here" (on this host), "there" (on another host),
 // "nowhere" (no node name), "stopping" (terminating and serving), "gone" (terminating and not serving), "unready",
 // "zone=X" and "node=X" (hints).
 func ep(addr string, words ...string) source.Endpoint {
@@ -135,7 +135,7 @@ func testSlice(service string, endpoints ...source.Endpoint) *source.EndpointSli
 	return s
 }
 
-// world holds a Planner, its arguments and its results.
+// world holds a Planner with the arguments and results of its latest call.
 type world struct {
 	*testing.T
 	opts Options
@@ -155,7 +155,7 @@ func newWorld(t *testing.T, opts Options, objects ...source.Object) *world {
 	return w
 }
 
-// put adds or replaces objects and plans.
+// put adds or replaces objects and computes a plan.
 func (w *world) put(objects ...source.Object) {
 	for _, o := range objects {
 		w.sink.Upsert(o)

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// onHost gives a Service an address of the host as its load-balancer address, with these TCP ports.
+// onHost sets the load-balancer address of a Service to an address of the host, and sets the Service's TCP ports.
 func onHost(ports ...uint16) func(*source.Service) {
 	return func(s *source.Service) {
 		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
@@ -17,7 +17,7 @@ func onHost(ports ...uint16) func(*source.Service) {
 	}
 }
 
-// Root writes the manifests, so Services from manifests may have the host's addresses under any configuration.
+// Only root can write manifests, so Services from manifests may have the host's addresses under any configuration.
 func TestHostAddressesOfManifests(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowLoadBalancers = nil, nil
@@ -31,8 +31,8 @@ func TestHostAddressesOfManifests(t *testing.T) {
 	w.wantProblems()
 }
 
-// At the host's addresses, no Service gets a port that the daemon or an API server on this host listens on, even if
-// the configuration contains "host" or the Service is from a manifest.
+// At the host's addresses, no Service can use a port on which the daemon or an API server on this host listens, even
+// if the configuration contains "host" or the Service is from a manifest.
 func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers, opts.AllowHostIPs = true, true
@@ -63,7 +63,7 @@ func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
 	}
 }
 
-// A health check port at a host address belongs to the daemon as long as at least one Service uses it.
+// A health check port at a host address belongs to the daemon while at least one Service uses the health check port.
 func TestHealthCheckPortAtAHostAddress(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true

@@ -13,8 +13,8 @@ func TestProblemOfTheHostCostsNothing(t *testing.T) {
 	}
 }
 
-// planBesideProblems returns the bytes that a plan allocates after the change of one EndpointSlice, among 10,000
-// Services that all have a problem.
+// planBesideProblems returns the number of bytes that a plan allocates after the change of one EndpointSlice, if
+// there are 10,000 Services with a problem each.
 func planBesideProblems(t *testing.T, ofHost bool) uint64 {
 	t.Helper()
 	const services, changes = 10_000, 20

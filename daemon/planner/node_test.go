@@ -24,7 +24,7 @@ func TestNodePortAddrs(t *testing.T) {
 		host    func(*nodeinfo.Host)
 		node    []string // addresses of the Node object
 		options []string // addresses in the options
-		want    []string // loopback addresses too
+		want    []string // including loopback addresses
 	}{
 		"primary":                             {primary, nil, nil, nil, []string{hostIP, hostIP6}},
 		"primary, no default route":           {primary, noRoute, nil, nil, nil},
@@ -93,8 +93,8 @@ func TestPodDetection(t *testing.T) {
 	for name, c := range map[string]struct {
 		pods    PodDetection
 		origin  string
-		want    string // ClusterIP, IPv4
-		without string // with no Node object
+		want    string // outcome at the IPv4 ClusterIP
+		without string // outcome without a Node object
 	}{
 		"none":                 {PodDetection{}, "outside", "there", "there"},
 		"cluster CIDR":         {PodDetection{CIDRs: cidrs(podCIDR)}, "outside", "there+", "there+"},
@@ -126,7 +126,8 @@ func TestPodDetection(t *testing.T) {
 	}
 }
 
-// An endpoint is local by its node name. The name in the options takes precedence over the name of the Node object.
+// The node name of an endpoint determines whether the endpoint is local. The node name in the options takes
+// precedence over the name of the Node object.
 func TestLocalByNodeName(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal = true }
 	named := ep("10.1.0.1")

@@ -15,8 +15,9 @@ func healthPort(port uint16) func(*source.Service) {
 	return func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, port }
 }
 
-// A Service from the API server gets no port outside the range, and the host has a problem with a fix as long as
-// there is such a port. Root writes the manifests, so Services from manifests may use any port.
+// A Service from the API server cannot use a port outside the range. The planner reports a problem with a fix while a
+// Service requests a port outside the range. Only root can write manifests, so Services from manifests may use any
+// port.
 func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
 	opts.NodePortRange = PortRange{30000, 32767}
@@ -41,7 +42,7 @@ func TestNodePortRange(t *testing.T) {
 	w.remove(testService("low"))
 	w.wantProblems()
 
-	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePorts has no problem with them
+	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePorts reports no problem
 	w.Planner = New(opts)
 	w.put(testService("low", onPort(22)))
 	w.wantProblems("Service ns/low: spec.ports[0].nodePort: port 22 is not in proxy.nodeport_range (30000-32767)")
@@ -51,8 +52,9 @@ func TestNodePortRange(t *testing.T) {
 	w.wantProblems()
 }
 
-// No NodePort or health check port is a port on which the daemon or an API server on this host listens, regardless of
-// the range, and even in a manifest. UDP ports with these numbers are free.
+// If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
+// health check port, regardless of the range and even if the Service is from a manifest. UDP ports with these numbers
+// are free.
 func TestNodePortsOfTheDaemon(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

@@ -8,70 +8,72 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the operator's decisions. The options do not change during the life of a Planner: a reload creates a
-// new Planner and passes the plan of the old Planner to it.
+// Options holds the operator's decisions. The options of a Planner do not change: a reload creates a new Planner,
+// which receives the plan of the old Planner.
 type Options struct {
-	// Families lists the families to serve. If Families is empty, the families of the host's addresses are served,
-	// loopback included.
+	// Families lists the families to serve. If Families is empty, Edgeway serves the families of the host's
+	// addresses, including loopback addresses.
 	Families []plan.Family
-	// NodeName is the node name of endpoints on this host. If NodeName is empty, the name of the Node object is used.
+	// NodeName is the node name of endpoints on this host. The default is the name of the Node object.
 	NodeName string
-	// NodeAddresses lists the host's own addresses. A family that is not in the list uses the addresses of the Node
-	// object, or else the source address of its default route.
+	// NodeAddresses lists the host's own addresses. For a family that is not in the list, Edgeway uses the addresses
+	// of the Node object, or else the source address of the family's default route.
 	NodeAddresses []netip.Addr
-	// Zone is compared with topology hints. If Zone is empty, the zone of the Node object is used.
+	// Zone is the zone of this host for topology hints. The default is the zone of the Node object.
 	Zone string
-	// LocalAsCluster treats a Local traffic policy like Cluster for a ServicePort without an endpoint on this host,
-	// if the host has no Node object. Otherwise connections to such a ServicePort are dropped.
+	// LocalAsCluster, on a host without a Node object, treats a Local traffic policy like Cluster for a ServicePort
+	// without an endpoint on this host. If LocalAsCluster is false, Edgeway drops connections to the ServicePort.
 	LocalAsCluster bool
 	// MasqueradeAll rewrites the source of every connection to a ClusterIP.
 	MasqueradeAll bool
-	// Pods configures how pods of this host are distinguished from other sources.
+	// Pods configures how Edgeway distinguishes pods of this host from other sources.
 	Pods PodDetection
 	// NodePorts selects the addresses that accept NodePorts.
 	NodePorts NodePortAddresses
-	// ServiceCIDRs are added to the ranges of the ServiceCIDR objects.
+	// ServiceCIDRs lists ranges in addition to the ranges of the ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
-	// OwnRoutes adds uplinks to the plan, for routes to Services.
+	// OwnRoutes adds uplinks to the plan, which Edgeway's own routes to Services use.
 	OwnRoutes bool
-	// AllowExternalIPs and AllowLoadBalancers are the only ranges that the external IPs and the load-balancer
-	// addresses of Services from the API server may come from. An address of this host needs AllowHostIPs or
-	// AllowHostLoadBalancers, even if a range contains it (CVE-2020-8554). Services from manifests are exempt.
+	// AllowExternalIPs and AllowLoadBalancers are the only ranges from which Services of the API server may have
+	// external IPs and load-balancer addresses. An address of this host is allowed only by AllowHostIPs or
+	// AllowHostLoadBalancers, even if a range contains the address (CVE-2020-8554). Services from manifests are
+	// exempt.
 	AllowExternalIPs, AllowLoadBalancers []netip.Prefix
 	AllowHostIPs, AllowHostLoadBalancers bool
-	// OwnPorts maps the TCP ports that the daemon listens on to their keys in the configuration. No Service gets one
-	// of these ports at an address of this host.
+	// OwnPorts maps each TCP port on which the daemon listens to the configuration key of the port. No Service can
+	// use these ports at an address of this host.
 	OwnPorts map[uint16]string
-	// DenyEndpoints lists the ranges that no endpoint may be in. DenyHostEndpoints refuses the host's own addresses
-	// in EndpointSlices from the API server, as long as the host has no Node object. On a Node, such addresses belong
-	// to pods in the host's network.
+	// DenyEndpoints lists the ranges in which no endpoint may be. DenyHostEndpoints forbids the host's own addresses
+	// in EndpointSlices from the API server if the host has no Node object. On a Node, pods in the host's network use
+	// the host's own addresses.
 	DenyEndpoints     []netip.Prefix
 	DenyHostEndpoints bool
-	// NodePortRange is the only range that the NodePorts and health check ports of Services from the API server may
-	// come from. NodePortRange protects the ports of this host's programs. Services from manifests are exempt.
+	// NodePortRange is the only range for the NodePorts and health check ports of Services from the API server.
+	// NodePortRange protects the ports of this host's programs. Services from manifests are exempt.
 	NodePortRange PortRange
 	// Budget limits the memory that Services use. The zero value sets no limit.
 	Budget Budget
 	// Checks configures the checks of endpoints.
 	Checks Checks
-	// LongLived lists Services that use the fast path, in addition to the Services that ask for it themselves.
+	// LongLived lists Services that use the fast path, in addition to the Services with a traffic hint.
 	LongLived map[tracker.Name]bool
-	// Held returns the claims that Contested returned when the last process ended. Only the first plan calls Held. A
-	// previous plan takes precedence. Held may be nil.
+	// Held returns the result of Contested when the previous process exited. Only the first call of Plan calls Held.
+	// The owners in a previous plan take precedence. Held may be nil.
 	Held func() []source.Holding
-	// Before, which may be nil, is called with the key of each Service before its planning. Tests make Before panic.
+	// Before is an optional function. The Planner calls Before with the key of each Service before planning the
+	// Service. Tests use Before to cause panics.
 	Before func(source.Key)
-	// beforeClaims is called with each Service before its claims are collected. Tests use beforeClaims to cause a
-	// panic. For one version of a Service, beforeClaims must panic always or never; otherwise the planner removes
-	// claims that it did not add.
+	// The Planner calls beforeClaims with each Service whose claims it collects. Tests use beforeClaims to cause a
+	// panic. For one version of a Service, beforeClaims must panic always or never, because the Planner would
+	// otherwise remove claims that it did not add.
 	beforeClaims func(*source.Service)
 }
 
-// PodDetection configures how pods of this host are distinguished from other sources. In a family without any
-// setting, no source counts as a pod: connections to ClusterIPs keep their source address, and no connection is
-// short-circuited.
+// PodDetection configures how Edgeway distinguishes pods of this host from other sources. In a family without any
+// setting, no source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway short-circuits
+// no connection.
 type PodDetection struct {
-	// CIDRs lists the ranges that pods get their addresses from.
+	// CIDRs lists the ranges of pod addresses.
 	CIDRs []netip.Prefix
 	// NodeCIDRs adds the pod ranges of the Node object.
 	NodeCIDRs bool
@@ -81,12 +83,12 @@ type PodDetection struct {
 
 // NodePortAddresses selects the host's addresses that accept NodePorts.
 //
-// Only the listed addresses accept NodePorts. Unlike with kube-proxy, ranges of one family leave the other family
-// without NodePorts, and the zero value selects no address. Loopback must be listed explicitly (KEP-6032): a wider
-// range does not include it.
+// Only the selected addresses accept NodePorts. Unlike in kube-proxy, ranges of one family do not select addresses of
+// the other family, and the zero value selects no address. Loopback must be selected explicitly (KEP-6032): a wider
+// range does not include loopback.
 type NodePortAddresses struct {
 	// Primary selects one address of each family: the first of NodeAddresses or of the Node object that is on the
-	// host, or else the source address of the default route. If no such address is known, Primary selects none.
+	// host, or else the source address of the default route. If neither address is known, Primary selects no address.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool

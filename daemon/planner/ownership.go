@@ -35,31 +35,31 @@ type bid struct {
 	kind    plan.FrontendKind
 }
 
-// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates it, while a tenant
-// can choose an address as an external IP before the address is allocated as a ClusterIP. A load-balancer address
-// comes before an external IP, because a controller assigns it, and because its source ranges must apply if a Service
-// lists one address as both kinds.
+// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs. If
+// external IPs came first, a tenant could choose an address as an external IP before the API server allocates the
+// address as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
+// load-balancer addresses, and because the source ranges must apply if a Service lists one address as both kinds.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b bid) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each claim. A Service bids at most once for each claim.
 //
-// A bid with a better kind of address takes a claim at any time. Within a kind, the owner keeps a claim for as long
-// as the owner bids for it. A claim that has no owner, or that its owner gave up, is open until settle is called. The
-// first bid by precedence gets an open claim, and an older Service that bids after settle does not take the claim
-// away.
+// A bid with a better kind of address wins a claim at any time. Within a kind, the owner keeps a claim until the
+// owner removes its bid. A claim without an owner, or whose owner has removed its bid, is open until the next call of
+// settle. The first bid by precedence wins an open claim. After settle, a bid of an older Service does not change the
+// owner.
 type ownership struct {
 	owner map[claim]bid
-	// rivals holds the bids for claims that another Service owns. No entry is empty.
+	// rivals holds the losing bids for each claim. No entry is empty.
 	rivals map[claim]*rivals
-	// open maps each open claim to the name of its last owner, which is empty if the claim had no owner. If allOpen
-	// is set, all claims are open.
+	// open maps each open claim to the name of its last owner. The name is empty if the claim had no owner. If
+	// allOpen is true, all claims are open.
 	open    map[claim]tracker.Name
 	allOpen bool
-	// limit is the maximum number of rivals that are remembered for each claim.
+	// limit is the maximum number of rivals that rivals stores for each claim.
 	limit int
-	// list caches the result of contested; nil means that it must be computed again.
+	// list caches the result of contested. If list is nil, contested computes the result again.
 	list []source.Holding
 }
 
@@ -99,7 +99,7 @@ func (o *ownership) lose(c claim, b bid) {
 	o.list = nil
 }
 
-// remove reverts add. remove opens the claim if s owned the claim.
+// remove reverts add. If s owns the claim, remove opens the claim.
 func (o *ownership) remove(c claim, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -122,8 +122,8 @@ func (o *ownership) remove(c claim, s *source.Service) {
 	}
 }
 
-// restore gives a claim back to its previous owner, which now bids for it with b. If another bid has a better kind of
-// address, that bid keeps the claim.
+// restore gives a claim back to its previous owner, whose current bid is b. If another bid has a better kind of
+// address, the owner of that bid keeps the claim.
 func (o *ownership) restore(c claim, b bid) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -134,8 +134,8 @@ func (o *ownership) restore(c claim, b bid) {
 	o.lose(c, owner)
 }
 
-// unsure returns the open claims that have a new owner, or no owner, and whose rivals are not all remembered. One of
-// the forgotten rivals may be the rightful owner, and all rivals must be planned again with the new owner.
+// unsure returns the open claims with a new owner or without an owner, if ownership does not store all of the rivals.
+// A rival that is not stored may be the rightful owner. The planner must plan all rivals again with the new owner.
 func (o *ownership) unsure() map[claim]struct{} {
 	out := map[claim]struct{}{}
 	for c, holder := range o.open {
@@ -156,8 +156,8 @@ func (o *ownership) forget(c claim) {
 	o.list = nil
 }
 
-// settle closes all claims. settle returns the new owners of claims whose owner changed and the remembered rivals of
-// these claims, each Service once.
+// settle closes all claims. settle returns the Services whose claims changed: the new owners and their stored rivals,
+// each Service once.
 func (o *ownership) settle() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
 	for c, holder := range o.open {
@@ -179,7 +179,8 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 	return disturbed
 }
 
-// contested returns the claims that several Services bid for, with their owners. Callers must not modify the result.
+// contested returns the claims that several Services bid for, with the owner of each claim. Callers must not modify
+// the result.
 func (o *ownership) contested() []source.Holding {
 	if o.list != nil || len(o.rivals) == 0 {
 		return o.list
@@ -196,7 +197,7 @@ func (o *ownership) contested() []source.Holding {
 	return o.list
 }
 
-// precedes reports whether bid a takes the claim from bid b. If the claim is open, holder is its last owner;
+// precedes reports whether bid a wins the claim against bid b. If the claim is open, holder is its last owner;
 // otherwise b owns the claim.
 func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	switch {
@@ -225,20 +226,20 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-// maxRivals is the maximum number of rivals that are remembered for each claim. Without a limit, 300 Services with
-// the same 15,000 claims would need 4.5 million entries (an object of 6 kB can make 15,000 claims). When a list no
-// longer contains the next owner, Planner.recount fills it from the snapshot.
+// maxRivals is the maximum number of rivals that a Planner stores for each claim. Without a limit, 300 Services with
+// the same 15,000 claims would need 4.5 million entries. (An object of 6 kB can make 15,000 claims.) When a list of
+// rivals may lack the next owner, Planner.recount fills the list from the snapshot.
 const maxRivals = 16
 
-// rivals holds the bids that lost a claim. best holds the first bids by precedence, in order. more is the number of
+// rivals holds the losing bids for a claim. best holds the first bids by precedence, in order. more is the number of
 // other bids, which all come after the bids in best.
 type rivals struct {
 	best []bid
 	more int
 }
 
-// add adds a bid. While more is not 0, a bid that comes after all bids in best is only counted, because another bid
-// that was only counted may precede it.
+// add adds a bid. While more is not 0, add only counts a bid that comes after all bids in best, because a bid that is
+// only counted may precede the new bid.
 func (r *rivals) add(b bid, limit int) {
 	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
 	if i == len(r.best) && (r.more > 0 || i >= limit) {
@@ -252,7 +253,7 @@ func (r *rivals) add(b bid, limit int) {
 	}
 }
 
-// remove removes a bid that was added. r may be nil if there are no rivals.
+// remove removes the bid of a Service. r may be nil if there are no rivals.
 func (r *rivals) remove(s *source.Service) {
 	if r == nil {
 		return
@@ -266,7 +267,8 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
 
-// recount collects the bids for some claims from all Services again and returns the Services that bid for them.
+// recount collects the bids of all Services for some claims again, and returns the Services that bid for these
+// claims.
 func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -289,9 +291,9 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	return bidders
 }
 
-// restore gives contested claims back to the Services that owned them when the last process ended, and then to the
-// Services that own them in the previous plan. After a reload, the previous plan contains only what the kernel
-// accepted, so the saved owners decide about claims that the kernel refused.
+// restore gives contested claims back to the Services that owned these claims when the previous process exited, and
+// then to the owners in the previous plan. After a reload, the previous plan contains only the frontends that the
+// kernel accepted, so the saved owners decide about claims that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
@@ -317,7 +319,7 @@ func (p *Planner) restore(prev *plan.Plan) {
 	p.give(planned)
 }
 
-// holders maps each Service to the contested claims that it had.
+// holders maps each Service to the contested claims that the Service owned.
 type holders map[tracker.Name]map[claim]struct{}
 
 func (h holders) note(o *ownership, c claim, name tracker.Name) {
@@ -330,7 +332,7 @@ func (h holders) note(o *ownership, c claim, name tracker.Name) {
 	h[name][c] = struct{}{}
 }
 
-// give restores the claims to their previous owners that still bid for them.
+// give gives each claim back to the previous owner if that Service still bids for the claim.
 func (p *Planner) give(had holders) {
 	for name, claims := range had {
 		if s := p.spec(name); s != nil {

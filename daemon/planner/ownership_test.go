@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival returns a Service that asks for 198.51.100.10:80. The Service was created on this day of January, or at an
-// unknown time if day is 0.
+// rival returns a Service that requests 198.51.100.10:80. The creation time is the given day of January, or unknown
+// if day is 0.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
 		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
@@ -23,7 +23,7 @@ func rival(name string, day int, change ...func(*source.Service)) *source.Servic
 	}}, change...)...)
 }
 
-// wantOwner checks that this rival, and no other, owns the address.
+// wantOwner fails the test unless the rival with this name, and no other, owns the address.
 func (w *world) wantOwner(want string) {
 	w.Helper()
 	var got []string
@@ -37,8 +37,8 @@ func (w *world) wantOwner(want string) {
 	}
 }
 
-// The owner of an address and port keeps it against an older Service, a changed Service, and a Service without an
-// age.
+// The owner of a claim keeps the claim if an older Service, a changed Service, or a Service without a creation time
+// bids for the same claim.
 func TestOwnerKeepsWhatItHas(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.wantOwner("5")
@@ -74,9 +74,9 @@ func TestOwnerKeepsWhatItHas(t *testing.T) {
 	w.wantProblems()
 }
 
-// Of several Services that ask for an address in the same plan, the oldest gets it, then the one with the lowest UID,
-// then the first by name. A Service without an age comes last. Services that have waited compete under the same
-// rules.
+// If several Services request an address in the same plan, the oldest Service becomes the owner, then the Service
+// with the lowest UID, then the first Service by name. A Service without a creation time comes last. The same order
+// applies to Services that lost an earlier bid.
 func TestOldestOfTheNewcomers(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -91,16 +91,16 @@ func TestOldestOfTheNewcomers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			newWorld(t, testOptions(), c.list...).wantOwner(c.want)
 			w := newWorld(t, testOptions())
-			w.put(c.list...) // with a previous plan
+			w.put(c.list...) // after a previous plan
 			w.wantOwner(c.want)
 			w = newWorld(t, testOptions(), rival("4", 1, uid("zz")))
 			w.sink.Delete(rival("4", 1).Key())
-			w.put(c.list...) // the owner is removed in the same plan
+			w.put(c.list...) // the removal of the owner is in the same plan
 			w.wantOwner(c.want)
 		})
 	}
 	w := newWorld(t, testOptions(), rival("4", 9))
-	w.put(rival("5", 5)) // waits
+	w.put(rival("5", 5)) // loses its bid
 	w.sink.Delete(rival("4", 9).Key())
 	w.put(rival("3", 3))
 	w.wantOwner("3")
@@ -109,8 +109,8 @@ func TestOldestOfTheNewcomers(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. So no Service can take a ClusterIP before it is allocated, or while its Service is
-// created again.
+// address, then an external IP. So no other Service can take a ClusterIP before the API server allocates the address,
+// or while the Service with the ClusterIP is deleted and created again.
 func TestKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -132,10 +132,10 @@ func TestKindPrecedesAge(t *testing.T) {
 		}
 	}
 	all := []source.Object{external, balancer, cluster}
-	wantOwner(newWorld(t, testOptions(), all...), "3") // in one plan
+	wantOwner(newWorld(t, testOptions(), all...), "3") // all bids in one plan
 
 	w := newWorld(t, testOptions())
-	for i, s := range all { // in separate plans, each younger than the current owner
+	for i, s := range all { // each bid in a separate plan and younger than the current owner
 		w.put(s)
 		wantOwner(w, string("123"[i]))
 	}
@@ -146,7 +146,8 @@ func TestKindPrecedesAge(t *testing.T) {
 	w.put(cluster) // created again
 	wantOwner(w, "3")
 
-	// Neither a reload nor a restart gives the address back to a Service that had it as another kind.
+	// After a reload or a restart, the planner does not give the address back to a Service with another kind of
+	// address.
 	before := newWorld(t, testOptions(), external)
 	for what, held := range map[string]tracker.Name{
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
@@ -163,7 +164,7 @@ func TestKindPrecedesAge(t *testing.T) {
 		wantOwner(w, "3")
 	}
 
-	// Within a kind, the current owner keeps the address, even if Services ask for it as other kinds.
+	// Within a kind, the current owner keeps the address, even if other Services request the address as other kinds.
 	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	w = newWorld(t, testOptions(), cluster)
 	w.put(external, other)
@@ -203,8 +204,7 @@ func TestNodePortOfAnotherFamily(t *testing.T) {
 	w.wantProblems()
 }
 
-// The owners of contested claims when the process ended keep their claims at the next start. Later plans do not use
-// Held.
+// After a restart, the previous owners keep their contested claims. Only the first plan uses Options.Held.
 func TestOwnershipAfterARestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))
@@ -221,11 +221,11 @@ func TestOwnershipAfterARestart(t *testing.T) {
 	w.put(&source.Node{Name: hostName, Zone: "elsewhere"}, rival("5", 5))
 	w.wantOwner("1")
 
-	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner was removed
+	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner no longer exists
 }
 
 // After a reload, the plan in force determines the owner. If the plan in force does not contain the claim, because
-// the kernel refused the frontend, the saved owner gets the claim.
+// the kernel refused the frontend, the saved owner keeps the claim.
 func TestOwnershipAfterAReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

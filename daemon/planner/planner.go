@@ -1,15 +1,15 @@
-// Package planner implements Kubernetes Service policy: it turns the objects of the sources and the state of the host
-// into the plan that the proxiers translate.
+// Package planner implements the Kubernetes Service policy: it computes a plan from the objects of the sources and
+// the state of the host. The proxiers translate the plan.
 //
-// To its caller, a Planner is a pure function of its arguments: the previous plan only decides which Service keeps an
-// address that several Services ask for. Internally, a Planner is incremental. If the previous plan is its own last
-// plan and only some Services changed, the Planner plans only these Services and the Services that gain or lose an
-// address because of them.
+// To the caller, Planner.Plan is a pure function: the previous plan only decides which Service keeps an address that
+// several Services request. Internally, a Planner is incremental. If the previous plan is the Planner's own last plan
+// and only some Services changed, the Planner plans only these Services and the Services that gain or lose an address
+// because of the change.
 //
 // The files, from the top: planner.go (which Services to plan again), options.go, environment.go (this host),
-// claims.go and nodeports.go (the addresses and ports that a Service asks for), ownership.go (which Service gets
-// them), budget.go (which Services are too large), service.go (the ServicePorts and their routes), endpoints.go (the
-// pools) and checks.go (endpoints that do not answer).
+// claims.go and nodeports.go (the addresses and ports that a Service requests), ownership.go (which Service owns an
+// address or port), budget.go (which Services are too large), service.go (the ServicePorts and their routes),
+// endpoints.go (the pools) and checks.go (endpoints that do not respond).
 package planner
 
 import (
@@ -34,27 +34,27 @@ type Planner struct {
 	// snap and host are arguments of the current call, and before is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
-	// plan is the last result, or nil while a call runs, so that the call after a panic plans every Service.
+	// plan is the last result. While a call runs, plan is nil, so that the call after a panic plans every Service.
 	plan *plan.Plan
 
-	// The following fields are derived from the arguments and kept up to date.
+	// The following fields are derived from the arguments of the latest call.
 	env      *environment
 	problems []fault.Fault // the problems of Services
 	joined   joined
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside counts the requests of Services for each port outside Options.NodePortRange.
+	// outside maps each port outside Options.NodePortRange to the number of requests from Services.
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int
-	// dead holds the endpoints that do not answer, and checks maps endpoints to their Services.
+	// dead holds the endpoints that do not respond. checks maps endpoints to Services.
 	dead   *endpointcheck.Dead
 	checks checkIndex
-	// rivals is the maximum number of rivals that owners remembers for each claim.
+	// rivals is the maximum number of rivals that owners stores for each claim.
 	rivals int
 
-	// The following buffers are reused for each Service.
+	// The planning of each Service reuses the following buffers.
 	checked []netip.AddrPort // see targets
 	scratch []endpoint       // see endpoints
 	claimed []claimed        // see claims
@@ -65,10 +65,10 @@ type Planner struct {
 // New returns a Planner.
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
-// Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares its unchanged parts
-// with prev, which may be nil or come from another Planner. The faults name what the planner left out; the faults of
-// Services come last and are sorted. The faults of the snapshot are not included. While no fault changes, Plan
-// returns the same slice again.
+// Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares unchanged data with
+// prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out, but
+// do not include the faults of the snapshot. The faults of Services come last and are sorted. While no fault changes,
+// Plan returns the same slice again.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -125,7 +125,7 @@ func (p *Planner) rebuild(prev, next *plan.Plan) {
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// update plans the named Services.
+// update plans the Services with these names.
 func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	results := make([]planned, len(names))
 	for i, name := range names {
@@ -149,8 +149,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// concerned returns the Services to plan again, sorted. A Service is planned again if it changed, gains or loses a
-// claim, or has an endpoint that died or recovered.
+// concerned returns the Services to plan again, sorted. The Planner plans a Service again if the Service changed,
+// gains or loses a claim, or has an endpoint that died or recovered.
 func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.before {
@@ -159,7 +159,7 @@ func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// transfer updates the ownership and returns the Services that are affected by changes of other Services.
+// transfer updates the ownership and returns the Services that changes of other Services affect.
 func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -170,7 +170,7 @@ func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		was, is := p.specBefore(name), p.spec(name)
 		if was == is {
-			continue // only its endpoints changed
+			continue // only endpoints of the Service changed
 		}
 		if was != nil {
 			old = append(old, was)
@@ -188,9 +188,9 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of the Services in old and adds those of the Services in fresh. Between the two steps,
-// exchange updates the health check ports and the Services that are left out because of their size, because the bids
-// depend on them.
+// exchange removes the bids of the Services in old and adds the bids of the Services in fresh. Between the two steps,
+// exchange updates the health check ports and the set of Services that are too large, because the bids depend on
+// both.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -213,13 +213,13 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault of a setting. The fault breaks no connection that has rules, because the objects
-// that the setting leaves out have no rules.
+// ofSetting returns f as a fault of a setting. The fault breaks no connection to a Service with rules, because an
+// object that the setting excludes has no rules.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }
 
-// unknownLongLived returns a problem for each Service that the configuration names but that does not exist.
+// unknownLongLived returns a problem for each name in Options.LongLived for which no Service exists.
 func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
 		if p.snap.Find(name) == nil {
@@ -230,11 +230,11 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	return out
 }
 
-// Contested returns the claims that several Services bid for, with their owners. After a restart, Options.Held
-// returns the same claims. The caller must not modify the slice.
+// Contested returns the claims that several Services bid for, with the owner of each claim. After a restart,
+// Options.Held returns the same claims. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked returns the endpoints to check, as changes since the last call. Checked requires Options.Checks.
+// Checked returns the changes of the set of endpoints to check since the last call. Checked requires Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
 // spec returns the Service with this name, or nil if there is none.
@@ -259,13 +259,12 @@ func sortNames(names []tracker.Name) []tracker.Name {
 	return slices.Compact(names)
 }
 
-// joined caches the list of all problems and its two parts. Most plans change no problem, so they must not copy the
-// list.
+// joined caches the list of all problems. Most plans change no problem, so Plan must not copy the list each time.
 type joined struct {
 	host, services, all []fault.Fault
 }
 
-// join returns the problems of the host followed by those of Services. The caller must not modify the slices.
+// join returns the problems of the host followed by the problems of Services. The caller must not modify the slices.
 func (j *joined) join(host, services []fault.Fault) []fault.Fault {
 	if len(host) == 0 {
 		*j = joined{}
@@ -282,13 +281,13 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces each ServicePort in next by the pointer in prev if both are equal. prev and next are in plan
-// order.
+// shareServices replaces each ServicePort in next by the pointer in prev if both ServicePorts are equal. prev and
+// next are in plan order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }
 
-// shareHealthChecks is shareServices for health checks.
+// shareHealthChecks does the same as shareServices, but for health checks.
 func shareHealthChecks(prev, next []*plan.HealthCheck) {
 	share(prev, next, (*plan.HealthCheck).Compare, func(a, b *plan.HealthCheck) bool { return *a == *b })
 }

@@ -26,7 +26,7 @@ func (c chaos) chance(percent int) bool { return c.IntN(100) < percent }
 
 func pick[T any](c chaos, from ...T) T { return from[c.IntN(len(from))] }
 
-// some returns a random part of the list.
+// some returns a random subset of the list.
 func some[T any](c chaos, percent int, from ...T) (out []T) {
 	for _, v := range from {
 		if c.chance(percent) {
@@ -120,7 +120,7 @@ func (c chaos) options() Options {
 	return o
 }
 
-// dead returns a random set of the endpoints that slices may have.
+// dead returns a random set of dead endpoints.
 func (c chaos) dead() *endpointcheck.Dead {
 	var all []netip.AddrPort
 	for i := range 6 {
@@ -131,7 +131,7 @@ func (c chaos) dead() *endpointcheck.Dead {
 	return deadSet(some(c, pick(c, 0, 10, 50, 90), all...)...)
 }
 
-// step changes random objects and returns the host of the next plan.
+// step changes random objects and returns the host for the next plan.
 func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	for range 1 + c.IntN(3) {
 		switch n := c.IntN(21); {
@@ -171,9 +171,8 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	return host
 }
 
-// After any changes, the incremental plan equals the plan of another Planner that only has the previous plan. The
-// incremental plan shares every possible pointer with the previous plan, is well formed, and takes no claim from its
-// owner.
+// After any changes, the incremental plan equals the plan of a new Planner with the same previous plan. The
+// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a claim.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -219,7 +218,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 	}
 }
 
-// checkFollowed checks that a caller that applies the changes has the same endpoints as the full list.
+// checkFollowed fails the test unless a caller that applies the changes has the same endpoints as the full list.
 func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
 	t.Helper()
 	if change.All {
@@ -238,7 +237,7 @@ func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, c
 	}
 }
 
-// checkLastStays checks that dead endpoints do not change the verdict of any connection.
+// checkLastStays fails the test if dead endpoints change the verdict for a connection.
 func checkLastStays(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
 	t.Helper()
 	opts.Checks = Checks{}
@@ -288,7 +287,8 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkKept checks that, according to the problems, no Service lost a claim except to a better kind of address.
+// checkKept fails the test if a problem shows that a Service lost a claim, except to a bid with a better kind of
+// address.
 func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
@@ -310,7 +310,7 @@ func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []faul
 	}
 }
 
-// betterKind reports whether a frontend has the claim with a kind of address that precedes this kind.
+// betterKind reports whether the plan has a frontend for the claim with a better kind of address.
 func betterKind(p *plan.Plan, c claim, than plan.FrontendKind) bool {
 	return slices.ContainsFunc(p.Services, func(sp *plan.ServicePort) bool {
 		return sp.Name.Protocol == c.protocol && slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool {

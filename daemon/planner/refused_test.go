@@ -13,8 +13,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// A Service from the API server gets no address of the host unless the configuration allows it, and never an address
-// of the API server (CVE-2020-8554).
+// A Service from the API server cannot have an address of the host unless the configuration allows the address, and
+// can never have an address of the API server (CVE-2020-8554).
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -33,20 +33,20 @@ func TestRefusedAddresses(t *testing.T) {
 		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
 		`Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
 	)
-	// A refused address is not owned, so the next Service that may have the address gets it.
+	// A refused address has no owner, so another Service that may have the address becomes the owner.
 	w.put(testService("modest", func(s *source.Service) {
 		s.UID, s.ClusterIPs, s.LoadBalancerIPs = "zzz", ips("10.96.0.2"), ips("203.0.113.1")
 	}))
 	w.wantFrontends("modest", "ClusterIP 10.96.0.2:80", "LoadBalancerIP 203.0.113.1:80")
 
 	w.host = testHost()
-	w.host.Addrs[1].Addr = ip("10.96.0.2") // the host takes the address of a Service
+	w.host.Addrs[1].Addr = ip("10.96.0.2") // the host now has the address of a Service
 	w.replan()
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service gets the address of a name server of this host, because the name server's answers lead to the API
-// server. A name server that is a ClusterIP, such as the cluster's DNS, is served.
+// No Service can have the address of a name server of this host, because this host finds the API server by the name
+// server's responses. Edgeway serves a name server at a ClusterIP, such as the cluster's DNS.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("0.0.0.0/0")
@@ -67,7 +67,7 @@ func TestNameServersAreRefused(t *testing.T) {
 		"Service ns/thief: spec.externalIPs: 192.0.2.2 is a name server of this host",
 		"Service ns/thief: spec.externalIPs: 10.96.0.10 is a name server of this host",
 	)
-	w.put(testService("thief", thief, func(s *source.Service) { s.Manifest = true })) // root wrote it
+	w.put(testService("thief", thief, func(s *source.Service) { s.Manifest = true })) // only root can write manifests
 	w.wantFrontends("thief", "ClusterIP 10.96.0.20:80", "ExternalIP 192.0.2.2:80", "LoadBalancerIP 192.0.2.3:80")
 	w.put(testService("thief", thief))
 	w.remove(testService("dns", dns))
@@ -76,7 +76,8 @@ func TestNameServersAreRefused(t *testing.T) {
 	w.wantFrontends("thief", before...)
 }
 
-// With "host", a load-balancer address is served both before and after a virtual router moves it to this host.
+// With "host", Edgeway serves a load-balancer address both before and after a virtual router moves the address to
+// this host.
 func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true
@@ -105,7 +106,8 @@ func TestExternalIPsOfTheHost(t *testing.T) {
 		`Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "203.0.113.1/32", "host"]`)
 }
 
-// If the API server is configured by name, its address is only known after a connection, and may change.
+// If the kubeconfig contains a host name, the API server's address is unknown until the first connection, and may
+// change.
 func TestAPIServerAddressBecomesKnown(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testService("other", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.11")
@@ -128,8 +130,8 @@ func TestAPIServerAddressBecomesKnown(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 }
 
-// ClusterIPs that another program binds to a device of type dummy are served. An address is the host's own if it is
-// on another interface too, or if the host's own connections come from it.
+// Edgeway serves ClusterIPs that another program binds to a device of type dummy. An address is the host's own if the
+// address is also on another interface, or if the host's own connections use the address as their source.
 func TestClusterIPOnADummy(t *testing.T) {
 	const addr = "10.96.0.10"
 	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
@@ -156,7 +158,7 @@ func TestClusterIPOnADummy(t *testing.T) {
 			}
 		})
 	}
-	// For all other purposes the address is the host's own: as an external IP it needs "host".
+	// For all other purposes, the address is the host's own: as an external IP, the address needs "host".
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, onDummy)
@@ -164,7 +166,7 @@ func TestClusterIPOnADummy(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.1:80")
 }
 
-// An endpoint behind NAT64 is treated like the IPv4 address that it represents.
+// The planner treats an endpoint behind NAT64 like the embedded IPv4 address.
 func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	opts := testOptions()
 	opts.DenyEndpoints, opts.DenyHostEndpoints = cidrs("168.63.129.16/32"), true
@@ -176,8 +178,8 @@ func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	}
 }
 
-// No Service gets a broadcast address of the host's networks or a gateway. Load-balancer addresses have ranges of
-// their own.
+// No Service can have the address of a gateway, or a broadcast address of the host's networks. Load-balancer
+// addresses have their own allowed ranges.
 func TestAddressesOfTheHostsNetworks(t *testing.T) {
 	opts := testOptions()
 	opts.AllowLoadBalancers = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -197,8 +199,9 @@ func TestAddressesOfTheHostsNetworks(t *testing.T) {
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
 }
 
-// Endpoints that only this host should reach are left out, and the health check does not count them. This host's
-// addresses are allowed in manifests, and in any EndpointSlice if the host is a Node of the cluster.
+// The planner leaves out endpoints that only this host may reach, and the health check does not count these
+// endpoints. This host's addresses are allowed in manifests, and in any EndpointSlice if the host is a Node of the
+// cluster.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

@@ -14,15 +14,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// When an owner is removed, the first rival by precedence becomes the owner, and the problems of all other rivals
-// name the new owner.
+// After the removal of an owner, the first rival by precedence becomes the owner, and the problems of all other
+// rivals name the new owner.
 func TestEachRivalFollows(t *testing.T) {
 	const count = 3*maxRivals + 2
 	w := newWorld(t, testOptions())
 	var list []*source.Service
 	for i := range count {
 		s := rival(fmt.Sprint(i), 1, func(s *source.Service) { s.Created = time.Unix(int64(1000-i), 0) })
-		w.put(s) // each Service is older than the previous ones
+		w.put(s) // each Service is older than the previous Services
 		list = append(list, s)
 	}
 	for i, owner := 0, list[0]; ; owner = list[len(list)-i] {
@@ -42,7 +42,7 @@ func TestEachRivalFollows(t *testing.T) {
 	}
 }
 
-// After any additions and removals, the remembered rivals are the first by precedence.
+// After any additions and removals, the stored rivals are the first by precedence.
 func TestRivalsAreTheFirst(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -66,8 +66,8 @@ func TestRivalsAreTheFirst(t *testing.T) {
 	}
 }
 
-// 300 Services of 6 kB ask for the same 15,000 addresses and ports, and their owner is removed. The planner does not
-// remember the 4.5 million bids of these Services, which took 1,200 MB.
+// 300 Services of 6 kB request the same 15,000 addresses and ports, and the test removes the owner. The planner does
+// not store all 4.5 million bids of these Services, which would take 1,200 MB.
 func TestManyRivalsTakeLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
@@ -82,8 +82,8 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 		}
 		return s
 	}
-	// cost returns the bytes that two plans for count Services allocate in total, and the bytes that stay allocated.
-	// The owner is removed between the plans.
+	// cost returns the number of bytes that two plans for count Services allocate, and the number of bytes that stay
+	// allocated. Between the plans, cost removes the owner.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")
@@ -114,7 +114,7 @@ func TestManyRivalsTakeLittleMemory(t *testing.T) {
 	}
 	count := 300
 	if testing.Short() {
-		count = 50 // the race detector takes ten times as long
+		count = 50 // with the race detector, the test takes ten times as long
 	}
 	total, live := cost(count)
 	t.Logf("%d Services: %d MB allocated, %d MB stay", count, total>>20, live>>20)

@@ -12,15 +12,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// planned is the result of planning one Service. planned is zero for a Service that does not exist.
+// planned is the result of planning one Service. For a Service that does not exist, the result is the zero value.
 type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
 	problems []fault.Fault
-	checked  []netip.AddrPort // its endpoints that are checked, sorted
+	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// service plans one Service, which may be nil. If planning a Service panics, the Service is left out and reported.
+// service plans one Service, which may be nil. If the planning of a Service panics, the Planner leaves out the
+// Service and reports a fault.
 func (p *Planner) service(svc *tracker.Service) (out planned) {
 	if svc == nil {
 		return out
@@ -71,7 +72,7 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// frontends returns the frontends of a port that the Service owns, without their routes. A NodePort appears once for
+// frontends returns the frontends that the Service owns for a port, without routes. A NodePort has one frontend for
 // both families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
@@ -89,8 +90,8 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *sou
 	return out
 }
 
-// servicePort returns a ServicePort for one port and family, with only its frontends set, or nil if the port has
-// none.
+// servicePort returns a ServicePort with the frontends of one port and family, or nil if there are no frontends.
+// Other functions set the remaining fields.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -130,7 +131,7 @@ func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) 
 	return true
 }
 
-// route sets the routes of the frontends of a port, and its pools.
+// route sets the pools of sp and the routes of the frontends of sp.
 func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	weigh(endpoints, spec.Weights)
@@ -155,7 +156,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 	sp.Seal()
 }
 
-// keepUsedPools sets the pools to which a route leads.
+// keepUsedPools sets the pools of sp that a route uses.
 func keepUsedPools(sp *plan.ServicePort, p pools) {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
@@ -170,9 +171,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 	}
 }
 
-// allowFrom returns the sources that may connect to a load-balancer address, or nil if all may. If the ranges contain
-// an address of this host, the host itself may connect. On a host that has the load-balancer address on a device, the
-// kernel uses this address as the source, so allowFrom adds the address to the ranges.
+// allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may. If the ranges
+// contain an address of this host, the host itself may connect. On a host that has the load-balancer address on a
+// device, the kernel uses this address as the source, so allowFrom adds the address to the ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -188,9 +189,9 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 	return plan.Minimal(ranges)
 }
 
-// healthCheck returns the plan of the healthCheckNodePort, or nil if there is none. A pod of a dual-stack Service has
-// an address in each family, so the family with more addresses counts. Dead endpoints count only while no endpoint of
-// the Service answers on any host.
+// healthCheck returns the plan for the healthCheckNodePort, or nil if the Service has no such port. A pod of a
+// dual-stack Service has an address in each family, so healthCheck counts the family with more addresses. Dead
+// endpoints count only while no endpoint of the Service responds on any host.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
@@ -226,25 +227,26 @@ func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.
 	}
 }
 
-// headcount holds the distinct addresses of each family.
+// headcount holds the distinct endpoint addresses of each family.
 type headcount map[plan.Family]map[netip.Addr]struct{}
 
 func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
 
-// routes is indexed by Origin.
+// routes holds a route for each plan.Origin.
 type routes = [3]plan.Route
 
 // policy decides the routes of one ServicePort.
 type policy struct {
-	cluster, local plan.Route // to each pool, without SNAT
+	cluster, local plan.Route // the routes to each pool, without SNAT
 	detect         bool       // whether pods can be distinguished from other sources
 	masqueradeAll  bool
-	// masqueradeHost masquerades the host's own connections, because a route of Edgeway chose their source address.
+	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's routes
+	// chose their source address.
 	masqueradeHost bool
 }
 
-// newPolicy returns a policy in which a pool without endpoints rejects connections. If only the local pool is empty,
-// the policy drops connections, so that a load balancer tries another host.
+// newPolicy returns a policy that rejects connections to a pool without endpoints. If only the local pool is empty,
+// the policy drops connections to the local pool, so that a load balancer tries another host.
 func newPolicy(p pools) policy {
 	out := policy{
 		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},
@@ -263,10 +265,10 @@ func newPolicy(p pools) policy {
 	return out
 }
 
-// internal returns the routes of a ClusterIP. If pods can be distinguished from other sources, connections of all
-// other sources are masqueraded, because the endpoint may have no route back to the source. Without a default route,
-// the host's own connections are masqueraded too, because the endpoint may be on another link than their source
-// address.
+// internal returns the routes of a ClusterIP. If Edgeway can distinguish pods from other sources, Edgeway masquerades
+// the connections of all other sources, because the endpoint may have no route back to the source. Without a default
+// route, Edgeway also masquerades the host's own connections, because their source address and the endpoint may be on
+// different links.
 func (p policy) internal(local bool) (r routes) {
 	for origin := range r {
 		guessed := p.masqueradeHost && plan.Origin(origin) == plan.FromHost
@@ -275,12 +277,12 @@ func (p policy) internal(local bool) (r routes) {
 	return r
 }
 
-// external returns the routes of all other kinds of frontends.
+// external returns the routes of a frontend that is not a ClusterIP.
 //
 // With the Local policy, connections from outside keep their source address. The policy does not apply to connections
-// of pods and of the host itself: they are short-circuited, as if they went to a load balancer and came back. The
-// host's connections are masqueraded, because their source may be the address that they connect to. If pods cannot be
-// distinguished from other sources, their connections are treated like connections from outside.
+// of pods and of the host itself: Edgeway short-circuits these connections, as if a load balancer had returned them.
+// Edgeway masquerades the host's connections, because their source and destination may be the same address. If
+// Edgeway cannot distinguish pods from other sources, connections of pods are treated like connections from outside.
 func (p policy) external(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)

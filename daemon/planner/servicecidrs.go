@@ -20,28 +20,28 @@ const (
 
 const serviceCIDRsKey = "proxy.service_cidrs"
 
-// serviceCIDRs collects the ranges from which ClusterIPs are allocated.
+// serviceCIDRs collects the ranges from which the API server allocates ClusterIPs.
 type serviceCIDRs struct {
 	host       *nodeinfo.Host
 	apiServers []netip.Addr
-	// drop holds the ranges in which connections to unused addresses are dropped.
+	// drop holds the ranges in which Edgeway drops connections to unused addresses.
 	drop []netip.Prefix
-	// known holds the ranges in which external IPs are refused, because a tenant could take a ClusterIP before it is
-	// allocated.
+	// known holds the ranges in which Edgeway refuses external IPs, because a tenant could otherwise use an address
+	// before the API server allocates the address as a ClusterIP.
 	known    []netip.Prefix
 	problems []fault.Fault
 }
 
-// CheckServiceCIDRs returns the faults of proxy.service_cidrs on a host.
+// CheckServiceCIDRs returns the faults of the setting proxy.service_cidrs on a host.
 func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
 	s := serviceCIDRs{host: host}
 	s.addSetting(ranges)
 	return s.problems
 }
 
-// addSetting adds the ranges of the configuration. If a range overlaps a network of this host, or contains its router
-// or its API server, dropping connections to the unused addresses of the range would cut the host off. A range may
-// contain a name server, because many hosts use the cluster's DNS Service.
+// addSetting adds the ranges of the configuration. If a range overlaps a network of this host, or contains the host's
+// router or the API server, the host would lose its network connection if Edgeway dropped connections to the range's
+// unused addresses. A range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
@@ -62,7 +62,7 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	}
 }
 
-// without returns the setting without one of its ranges.
+// without formats the setting without the range c.
 func without(ranges []netip.Prefix, c netip.Prefix) string {
 	var others []string
 	for _, other := range ranges {
@@ -102,8 +102,7 @@ func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why stri
 
 const notDropped = "connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated"
 
-// holdsServer returns the fault of a range that contains an address of the API server, or "" if the range contains
-// none.
+// holdsServer returns the fault of a range that contains an address of the API server, or "" for any other range.
 func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 	i := slices.IndexFunc(s.apiServers, c.Contains)
 	if i < 0 {
@@ -113,7 +112,7 @@ func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 
-// holdsGateway returns the fault of a range that contains a default gateway, or "" if the range contains none.
+// holdsGateway returns the fault of a range that contains a default gateway, or "" for any other range.
 func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	i := slices.IndexFunc(s.host.Gateways, c.Contains)
 	if i < 0 {
@@ -122,7 +121,7 @@ func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	return fmt.Sprintf("contains the address %s of a default gateway of this host: %s", s.host.Gateways[i], notDropped)
 }
 
-// overlapsHost returns a network of this host that a range overlaps, or an invalid prefix if the range overlaps none.
+// overlapsHost returns a network of this host that overlaps the range, or an invalid prefix if there is none.
 func (s *serviceCIDRs) overlapsHost(c netip.Prefix) netip.Prefix {
 	i := slices.IndexFunc(s.host.Networks, c.Overlaps)
 	if i < 0 {

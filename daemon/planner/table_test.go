@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The endpoints of the tables: one on this host, one on another host.
+// The endpoints in the tables: epHere is on this host, and epThere is on another host.
 const (
 	epHere  = "10.1.0.1"
 	epThere = "10.2.0.1"
@@ -39,8 +39,8 @@ func packetTo(origin, frontend string) plan.Packet {
 	return p
 }
 
-// outcome formats a decision: the verdict, or for Forward the endpoints as "here", "there" or "any", with "+" if the
-// source is rewritten.
+// outcome formats a decision. For Forward, outcome formats the endpoints as "here", "there" or "any", with "+" if the
+// proxy rewrites the source. For other verdicts, outcome formats the verdict.
 func outcome(d plan.Decision) string {
 	if d.Verdict != plan.Forward {
 		return d.Verdict.String()
@@ -53,8 +53,8 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Traffic policies determine the endpoints and whether the source is rewritten. The columns are the settings: pods
-// can be detected or not, both without and with masquerade_all.
+// Traffic policies determine the endpoints and whether the proxy rewrites the source. The columns are the settings:
+// with or without pod detection, each without and with masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}
@@ -111,8 +111,8 @@ func TestTrafficPolicies(t *testing.T) {
 	}
 }
 
-// Missing and terminating endpoints determine whether connections are forwarded, rejected or dropped. There is a
-// column for each origin, and pods can be detected.
+// Missing and terminating endpoints determine whether the proxy forwards, rejects or drops connections. There is a
+// column for each origin. Pod detection is enabled.
 func TestMissingAndStoppingEndpoints(t *testing.T) {
 	internal := func(s *source.Service) { s.InternalLocal = true }
 	external := func(s *source.Service) { s.ExternalLocal = true }
@@ -121,7 +121,7 @@ func TestMissingAndStoppingEndpoints(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy            func(*source.Service)
 		endpoints         []source.Endpoint
-		clusterIP, others [3]string // from a pod, the host, outside
+		clusterIP, others [3]string // from a pod, from the host, from outside
 	}{
 		"none anywhere":                         {cluster, nil, all("reject"), all("reject")},
 		"none anywhere, internal Local":         {internal, nil, all("reject"), all("reject")},
@@ -154,8 +154,8 @@ func TestMissingAndStoppingEndpoints(t *testing.T) {
 	}
 }
 
-// Without a Node object, a Local policy without a local endpoint drops connections, or acts like Cluster if
-// local_policy says so.
+// Without a Node object and without a local endpoint, a Local policy drops connections, or has the effect of Cluster
+// if the setting local_policy is set accordingly.
 func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
 	node := &source.Node{Name: hostName}
@@ -187,8 +187,8 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	}
 }
 
-// If an endpoint of this host connects to its own Service, the source is rewritten only when the connection reaches
-// the endpoint itself.
+// If an endpoint on this host connects to its own Service, the proxy rewrites the source only if the connection goes
+// to the same endpoint.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
 	p := packetTo("pod", "ClusterIP")
@@ -199,7 +199,7 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// Connections to unused ports and addresses in a Service CIDR are rejected or dropped.
+// The proxy rejects or drops connections to unused ports and addresses in a Service CIDR.
 func TestUnusedPortsAndAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/24")

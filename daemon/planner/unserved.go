@@ -14,8 +14,8 @@ import (
 // NoEndpointID is the ID of the fault of a ServicePort without an endpoint.
 const NoEndpointID = "no-endpoint"
 
-// Unserved returns a Notice for each port of a Service that has no endpoint in any family. Connections to such a port
-// are rejected.
+// Unserved returns a Notice for each port of a Service that has no endpoint in any family. Edgeway rejects
+// connections to a port without endpoints.
 func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	all := p.Of(svc.Spec.Namespace, svc.Spec.Name)
 	for _, sp := range plan.WithoutEndpoint(all) {
@@ -23,7 +23,7 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 		i := slices.IndexFunc(svc.Spec.Ports, func(port source.ServicePort) bool {
 			return port.Name == sp.Name.Port && port.Protocol == sp.Name.Protocol
 		})
-		if i < 0 { // the snapshot is newer than the plan
+		if i < 0 { // this can happen because the snapshot is newer than the plan
 			continue
 		}
 		f.Object, f.Field = svc.Spec.Key().Object(), fmt.Sprintf("spec.ports[%d]", i)
@@ -32,8 +32,8 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	return out
 }
 
-// whyUnserved returns the reason why a port has no endpoint, for each family or once if all families share the
-// reason.
+// whyUnserved returns a fault that explains why a port has no endpoint. If the reasons differ, the message lists the
+// reason for each family.
 func whyUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.ServicePortName) (first fault.Fault) {
 	var texts []string
 	same := true

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestUplinks tests the source address and the interface of Edgeway's own routes.
+// An uplink determines the source address and the interface of Edgeway's own routes.
 func TestUplinks(t *testing.T) {
 	lo := nodeinfo.Addr{Addr: ip("127.0.0.1"), Interface: "lo"}
 	eth0 := nodeinfo.Addr{Addr: ip("192.0.2.1"), Interface: "eth0"}
@@ -71,8 +71,8 @@ func withoutDefaultRoute() *nodeinfo.Host {
 	return h
 }
 
-// If Edgeway's own routes choose the source of the host's connections before the endpoint is known, the source is
-// rewritten to an address of the link. The source is no longer rewritten when a default route appears.
+// If Edgeway's own routes determine the source of the host's connections before the endpoint is known, the proxy
+// rewrites the source to an address of the link. When the host has a default route again, the proxy keeps the source.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
 	opts.OwnRoutes, opts.Pods = true, PodDetection{}
@@ -99,7 +99,7 @@ func TestGuessedSourceIsRewritten(t *testing.T) {
 	check("without own routes", "there", "there")
 }
 
-// A host with NodePorts but without a known primary address reports a problem with a fix.
+// If the primary address is unknown and a Service has a NodePort, the planner reports a problem with a fix.
 func TestNoAddressForNodePorts(t *testing.T) {
 	opts := testOptions()
 	w := newWorld(t, opts, testService("svc"))
@@ -111,7 +111,7 @@ func TestNoAddressForNodePorts(t *testing.T) {
 	const todo = `; set node.addresses to the address that is to have them, or proxy.nodeport_addresses to ranges or "all"`
 	const proposed = `; fix: node.addresses = ["192.0.2.1", "2001:db8::1"]`
 	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo + proposed)
-	w.put(testService("other", everywhere)) // the problems of Services stay last
+	w.put(testService("other", everywhere)) // the problems of Services still come last
 	if last := w.problems[len(w.problems)-1]; len(w.problems) < 2 || last.Object.Kind != "Service" {
 		t.Errorf("problems: %q", w.problems)
 	}
@@ -140,7 +140,7 @@ func TestNoAddressForNodePorts(t *testing.T) {
 	}
 }
 
-// The address of the pods' bridge sorts first, but clients do not know it.
+// The address of the pod bridge is numerically the first, but clients do not use this address.
 func TestProposedAddresses(t *testing.T) {
 	at := func(a, device string) nodeinfo.Addr { return nodeinfo.Addr{Addr: ip(a), Interface: device} }
 	bridge := at("10.42.0.1", "cni0")

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Port returns the port of the server's URL, or 0 if the port is unknown. A URL without a scheme counts as https.
+// Port returns the port of the server's URL, or 0 if the port is unknown. Port treats a URL without a scheme as an
+// https URL.
 func (a *APIServer) Port() uint16 {
 	server := a.Name
 	if !strings.Contains(server, "://") {

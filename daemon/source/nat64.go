@@ -2,11 +2,11 @@ package source
 
 import "net/netip"
 
-// nat64 is the well-known prefix of RFC 6052.
+// nat64 is the well-known NAT64 prefix (RFC 6052).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // Translated returns the IPv4 address to which NAT64 forwards packets for a, or a itself if a is not in the NAT64
-// prefix. An address that is forbidden in IPv4 must not be reachable through a translator on this host either.
+// prefix. Edgeway must not serve a forbidden IPv4 address through a NAT64 translator either.
 func Translated(a netip.Addr) netip.Addr {
 	if !nat64.Contains(a) {
 		return a

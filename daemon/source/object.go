@@ -15,7 +15,7 @@ import (
 type Kind uint8
 
 // The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads. A
-// Manifest is a file that holds objects. A Document is a part of a manifest file that is not a usable object; it
+// Manifest is a file that holds objects. A Document is a document of a manifest file that Edgeway cannot use: it
 // carries only faults.
 const (
 	KindService Kind = iota + 1
@@ -41,10 +41,10 @@ type Key struct {
 	Namespace, Name string
 }
 
-// String returns "Service namespace/name".
+// String formats a key as "Service namespace/name".
 func (k Key) String() string { return k.Object().String() }
 
-// Object returns the key as the object of a fault.
+// Object converts the key to a fault.Object.
 func (k Key) Object() fault.Object {
 	return fault.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
 }
@@ -63,11 +63,12 @@ func (k Key) Compare(o Key) int {
 // Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest and *Document.
 type Object interface {
 	Key() Key
-	// Problems returns the faults of the parts of the object that are left out because they are invalid.
+	// Problems returns a fault for each field that Edgeway ignores because the field is invalid.
 	Problems() []fault.Fault
 }
 
-// ObjectFault is the ID of a fault in an object. Edgeway leaves out the part that the fault names and serves the rest.
+// ObjectFault is the ID of a fault in an object. Edgeway ignores the field that the fault names and serves the rest
+// of the object.
 const ObjectFault = "object"
 
 // Fault returns a fault in an object, with a formatted message. field is a path as in "spec.ports[0].port", or "" for
@@ -78,8 +79,8 @@ func (k Key) Fault(field, format string, args ...any) fault.Fault {
 	}
 }
 
-// maxFaults is the number of faults of one object that Faults keeps. List adds a fault that states the number of
-// further faults.
+// maxFaults is the maximum number of faults that a Faults stores for one object. List adds a fault that states how
+// many more there are.
 const maxFaults = 20
 
 // Faults collects the faults of one object. Room and Addf accept a nil Faults and do nothing.
@@ -89,7 +90,7 @@ type Faults struct {
 	more   int
 }
 
-// Room reports whether there is room for one more fault, and counts the fault otherwise. One Service can have 15,000
+// Room reports whether Add can store another fault. If not, Room counts the fault. One Service can have 15,000
 // invalid addresses, and storing a text for each address would take too much memory.
 func (f *Faults) Room() bool {
 	if f != nil && len(f.list) == maxFaults {
@@ -98,7 +99,7 @@ func (f *Faults) Room() bool {
 	return f != nil && len(f.list) < maxFaults
 }
 
-// Addf adds the fault that Key.Fault returns, if there is room.
+// Addf adds the fault that Key.Fault returns, if Room reports true.
 func (f *Faults) Addf(field, format string, args ...any) {
 	if f.Room() {
 		f.Add(f.Object.Fault(field, format, args...))
@@ -116,8 +117,8 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
-// Refuse returns an object that carries only a name and a fault, to replace an object that cannot be used. Refuse
-// returns nil for a kind that has no replacement.
+// Refuse returns a replacement for an unusable object. The replacement carries only the name and a fault. For kinds
+// without a replacement, Refuse returns nil.
 func Refuse(key Key, message string) Object {
 	faults := []fault.Fault{key.Fault("", "%s", message)}
 	switch key.Kind {
@@ -133,7 +134,7 @@ func Refuse(key Key, message string) Object {
 	return nil
 }
 
-// Service holds the fields that a proxy reads from a Service with a ClusterIP. The sources leave out headless and
+// Service holds the fields that a proxy reads from a Service with a ClusterIP. The sources ignore headless Services,
 // ExternalName Services, and Services that select another proxy.
 type Service struct {
 	Namespace string    `json:"namespace"`
@@ -157,8 +158,8 @@ type Service struct {
 	ExternalLocal       bool          `json:"externalLocal,omitempty"`
 	HealthCheckNodePort uint16        `json:"healthCheckNodePort,omitempty"` // set only if ExternalLocal is true
 	LongLived           bool          `json:"longLived,omitempty"`
-	Scheduler           string        `json:"scheduler,omitempty"` // the name consists of lower-case letters
-	Weights             []Weight      `json:"weights,omitempty"`   // the weights of endpoints; the first match applies
+	Scheduler           string        `json:"scheduler,omitempty"` // an IPVS scheduler, in lower-case letters
+	Weights             []Weight      `json:"weights,omitempty"`   // the first entry that fits an endpoint applies
 	// Manifest reports whether the Service comes from a file on this host. Only root can write the file, so the
 	// Service may use any address of the host.
 	Manifest bool `json:"-"`
@@ -170,10 +171,10 @@ type Service struct {
 type Weight struct {
 	Node   string       `json:"node,omitempty"` // "" if Range selects the endpoints
 	Range  netip.Prefix `json:"range,omitzero"`
-	Weight uint16       `json:"weight"` // the weight is at least 1
+	Weight uint16       `json:"weight"` // at least 1
 }
 
-// Fits reports whether the weight applies to an endpoint.
+// Fits reports whether the weight applies to e.
 func (w *Weight) Fits(e *Endpoint) bool {
 	if w.Node != "" {
 		return w.Node == e.NodeName
@@ -181,7 +182,7 @@ func (w *Weight) Fits(e *Endpoint) bool {
 	return w.Range.Contains(e.Addr)
 }
 
-// ServicePort is one port of a Service. NodePort is 0 if the port has none.
+// ServicePort is one port of a Service. A NodePort of 0 means that the port has no NodePort.
 type ServicePort struct {
 	Name     string        `json:"name,omitempty"`
 	Protocol plan.Protocol `json:"protocol"`
@@ -248,7 +249,7 @@ func (h *Hints) Zones() []string {
 	return h.ForZones
 }
 
-// Equal reports whether h and o are equal. Both h and o may be nil.
+// Equal reports whether h and o, which may be nil, list the same Nodes and zones.
 func (h *Hints) Equal(o *Hints) bool {
 	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
@@ -265,7 +266,7 @@ type Node struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceCIDR is one range, or one range of each family, from which ClusterIPs are allocated.
+// ServiceCIDR holds one range, or one range of each family, from which the API server allocates ClusterIPs.
 type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
@@ -277,7 +278,7 @@ type ServiceCIDR struct {
 // load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs holds the proven addresses, and the literal addresses of the server and of its proxy, sorted.
+	// Addrs holds the proven addresses and the literal addresses of the API server and of its proxy, sorted.
 	Addrs []netip.Addr `json:"trusted"`
 	// Proven lists the addresses that a TLS handshake has proven, the latest first.
 	Proven []ServerAddr `json:"proven,omitempty"`
@@ -288,12 +289,12 @@ type ServerAddr struct {
 	Addr netip.Addr `json:"addr"`
 	// Proved is the time of the latest handshake.
 	Proved time.Time `json:"proved"`
-	// Missing is the time when name servers stopped returning the address for the server's name, or zero if they
-	// still return the address.
+	// Missing is the time when name servers stopped returning the address for the server's name. Missing is zero
+	// while name servers return the address.
 	Missing time.Time `json:"missing,omitzero"`
 }
 
-// Holding is a port that several Services claim, with the Service that owns the port.
+// Holding describes a port that several Services claim, and names the Service that owns the port.
 type Holding struct {
 	Addr      netip.Addr    `json:"addr,omitzero"` // invalid if the port is a port of the host
 	Protocol  plan.Protocol `json:"protocol"`
@@ -307,16 +308,16 @@ func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
-// Manifest is a file that holds objects. A source keeps the Manifest, so that it can report missing objects if the
-// file is empty later.
+// Manifest is a file that holds objects. The file source keeps the Manifest to detect that a file has lost all of its
+// objects.
 type Manifest struct {
 	Name string `json:"name"`
-	// Ended reports whether the file ends with the document end marker of YAML. A later version of the file without
-	// the marker was cut off.
+	// Ended reports whether the file ends with the document end marker of YAML. If a later version of the file lacks
+	// the marker, the file was truncated.
 	Ended bool `json:"ended,omitempty"`
 }
 
-// Document is a part of a manifest file that could not be used.
+// Document is a document of a manifest file that Edgeway cannot use.
 type Document struct {
 	Name   string        `json:"name"`
 	Faults []fault.Fault `json:"faults"`

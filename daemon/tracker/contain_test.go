@@ -13,8 +13,8 @@ type evil struct{ *source.Service }
 
 func (evil) Problems() []fault.Fault { panic("on purpose") }
 
-// An object whose merge panics is refused and named in a fault until it changes, in the primary layer and in the
-// last-known layer.
+// If the merge of an object panics, the tracker refuses the object and names the object in a fault until the object
+// changes, both in a primary layer and in the last-known layer.
 func TestAnObjectWhoseMergePanics(t *testing.T) {
 	for _, layer := range []string{"kube", "lastknown"} {
 		t.Run(layer, func(t *testing.T) {

@@ -11,8 +11,8 @@ type layer struct {
 	synced  bool
 	objects map[source.Key]source.Object
 
-	// Only a fallback uses these fields: the objects that its primary deleted, and whether the primary has replaced
-	// it.
+	// Only a fallback uses these fields. hidden holds the objects that the primary layer deleted. retired reports
+	// whether the primary layer has replaced the fallback.
 	hidden  map[source.Key]struct{}
 	retired bool
 }
@@ -21,8 +21,8 @@ func newLayer(name string) *layer {
 	return &layer{name: name, objects: map[source.Key]source.Object{}, hidden: map[source.Key]struct{}{}}
 }
 
-// put stores an object, or removes it if obj is nil. A fallback cannot store an object that its primary has deleted or
-// replaced.
+// put stores an object, or removes the object with this key if obj is nil. A fallback cannot store an object that its
+// primary has deleted or replaced.
 func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.hidden[key]
 	switch {
@@ -42,7 +42,7 @@ func (l *layer) hide(key source.Key) {
 	l.hidden[key] = struct{}{}
 }
 
-// retire removes all objects and returns them.
+// retire removes and returns all objects.
 func (l *layer) retire() (objects map[source.Key]source.Object) {
 	objects, l.objects = l.objects, nil
 	l.hidden, l.retired = nil, true

@@ -16,8 +16,8 @@ import (
 type Snapshot struct {
 	// Generation increases by one with every snapshot.
 	Generation uint64
-	// Complete reports whether every source has listed its objects since the start. Until then, a last-known state
-	// replaces missing sources.
+	// Complete reports whether every source has listed its objects since the start. While Complete is false, a
+	// last-known state replaces the sources that have not listed their objects.
 	Complete bool
 	// Services is sorted by namespace, then name.
 	Services []*Service

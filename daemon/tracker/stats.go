@@ -25,7 +25,7 @@ type Stats struct {
 	Services, Endpoints Changes
 }
 
-// Stats walks all objects, so it must not be called for every change.
+// Stats returns the current numbers. Stats visits all objects, so callers must not call Stats after every change.
 func (t *Tracker) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,11 +1,11 @@
 // Package tracker merges the objects of the sources into snapshots for the planner.
 //
-// Each source writes to its own layer. The layers are ordered: an object is served from the first layer that has it. A
-// fallback layer replaces another layer (the last-known state replaces the API server) until the other layer has
-// listed all its objects.
+// Each source writes to its own layer. The layers are ordered: the first layer that contains an object determines the
+// served version. A fallback layer replaces another layer (the last-known state replaces the API server) until the
+// other layer has listed all objects.
 //
 // The tracker is incremental: after one change among 30,000 Services, a snapshot copies one slice of pointers and
-// shares the rest with the previous snapshot.
+// shares all other data with the previous snapshot.
 package tracker
 
 import (
@@ -22,9 +22,9 @@ import (
 type Layer struct {
 	// Name is the source's name.
 	Name string
-	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. The objects of a fallback are
-	// served until the other layer has synced. All objects of the fallback are then removed together, because unlisted
-	// objects no longer exist.
+	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves the objects of a
+	// fallback until the other layer has synced. The tracker then removes all objects of the fallback together,
+	// because objects that the other layer has not listed no longer exist.
 	FallbackFor string
 }
 
@@ -35,11 +35,11 @@ type Tracker struct {
 	mu     sync.Mutex
 	layers []*layer // highest priority first
 	view   *view    // the merged state of the layers
-	open   bool     // the gate is open: enough is known for a snapshot
+	open   bool     // the gate is open: the layers hold enough objects for a snapshot
 }
 
-// New returns a tracker of the layers, which are listed by priority, the highest first. New panics if a name occurs
-// twice or a FallbackFor names no layer, because both are programming errors.
+// New returns a tracker with the given layers, the highest priority first. New panics if a name occurs twice or if a
+// FallbackFor names no layer, because either is a programming error.
 func New(layers ...Layer) *Tracker {
 	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now())}
 	for _, l := range layers {
@@ -78,13 +78,13 @@ func (t *Tracker) Sink(name string) source.Sink {
 	return sink{t, l}
 }
 
-// Changed returns a channel that receives when Snapshot has something new to return: when the gate opens, and then
-// after changes. One signal may announce many changes.
+// Changed returns a channel that receives a value when Snapshot can return a new state: when the gate opens, and then
+// after changes. One value may stand for many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
 // Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
 // conditions hold: every primary layer or its fallback has synced, and a primary layer has synced or a fallback holds
-// objects. Once ok is true, it stays true.
+// objects. Once ok is true, ok is true in all later calls.
 func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,8 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return s, true
 }
 
-// put stores an object, or removes it if obj is nil, and updates the view. The caller holds the lock.
+// put stores an object, or removes the object with this key if obj is nil, and updates the view. The caller holds the
+// lock.
 func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	before := t.served(key)
 	l.put(key, obj)
@@ -147,7 +148,7 @@ func (t *Tracker) complete() bool {
 	return !slices.ContainsFunc(t.layers, func(l *layer) bool { return l.primary == nil && !l.synced })
 }
 
-// update updates the view if a different object is now served for the key, and signals the reader.
+// update updates the view if the served object of the key has changed, and signals the reader.
 func (t *Tracker) update(key source.Key, before source.Object) {
 	after := t.served(key)
 	if before == after {
@@ -159,7 +160,7 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 }
 
-// served returns the object of the first layer that has one, or nil if no layer has one.
+// served returns the object with this key from the first layer that contains the key, or nil if no layer does.
 func (t *Tracker) served(key source.Key) source.Object { return t.servedAbove(nil, key) }
 
 // servedAbove is like served, but considers only the layers above the given layer.
@@ -199,13 +200,13 @@ func (t *Tracker) notify() {
 	}
 }
 
-// sink writes to a layer.
+// sink implements source.Sink for a layer.
 type sink struct {
 	t *Tracker
 	l *layer
 }
 
-// Upsert implements source.Sink. An object whose merge panics is refused.
+// Upsert implements source.Sink. If the merge of an object panics, Upsert refuses the object.
 func (s sink) Upsert(obj source.Object) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()

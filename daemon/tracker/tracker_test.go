@@ -76,7 +76,7 @@ func TestGate(t *testing.T) {
 	type step struct {
 		layer string
 		obj   source.Object // nil to call Synced
-		open  bool          // whether the gate is open afterwards
+		open  bool          // whether the gate is open after the event
 	}
 	for name, steps := range map[string][]step{
 		"every primary synced": {{"kube", svc("a"), false}, {"kube", nil, false}, {"file", nil, true}},
@@ -105,8 +105,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// The end of a source's last list is signalled even if nothing has changed, because the snapshot is complete only
-// then.
+// The tracker signals the reader when the last source has listed all objects, even if no object has changed, because
+// only then the snapshot is complete.
 func TestASnapshotIsCompleteWhenEachSourceHasListed(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	file.Synced()
@@ -179,7 +179,7 @@ func TestFallbackServesUntilPrimarySynced(t *testing.T) {
 	wantNames(t, s, "gone[]", "stays[]")
 	wantChanged(t, s, "deleted")
 
-	known.Upsert(svc("deleted")) // the fallback may be read after the primary deleted the object
+	known.Upsert(svc("deleted")) // the fallback may add an object after the primary layer has deleted the object
 	wantNames(t, mustSnapshot(t, tr), "gone[]", "stays[]")
 
 	kube.Synced()
@@ -296,7 +296,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}
-	// A Document names the Service that it fails to define.
+	// A Document carries the faults of a Service that the document cannot define.
 	doc := &source.Document{Name: "f.yaml#2", Faults: []fault.Fault{problem(b.Key(), "a")}}
 	kube.Upsert(b)
 	kube.Upsert(a)
@@ -314,7 +314,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 		}
 	}
 	check("a.x", "a.y", "b.a", "b.z")
-	file.Upsert(svc("b")) // the valid Service in file hides the Service in kube
+	file.Upsert(svc("b")) // the valid Service in the layer file hides the Service in the layer kube
 	check("a.x", "a.y", "b.a")
 	kube.Delete(a.Key())
 	check("b.a")

@@ -13,23 +13,23 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers bounds the times that are kept between two snapshots. 1,000 times suffice for a percentile of the
-// programming latency, and take no more than 24 KB if no snapshot is taken.
+// maxTriggers is the maximum number of trigger times between two snapshots. 1,000 times suffice for a percentile of
+// the programming latency, and use at most 24 KB if the pipeline requests no snapshot.
 const maxTriggers = 1000
 
-// view is the merged state and its differences from the last snapshot.
+// view holds the merged state and the differences from the last snapshot.
 type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first snapshot
 
-	// merged holds the Services with their slices, and slices whose Service does not exist yet (Spec is then nil).
-	// Snapshots share these Services, so a change replaces a Service and never modifies it.
+	// merged holds each Service with its EndpointSlices. If only the slices exist, Spec is nil. Snapshots share these
+	// Services, so the view replaces a changed Service and never modifies a Service.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
-	// faults holds the problems of all objects, by the object that a problem names. In manifest files, another object
-	// may carry the problem.
+	// faults holds the problems of all objects, keyed by the object that a problem names. A Document may carry the
+	// problem of another object.
 	faults map[fault.Object][]fault.Fault
 
 	dirtyServices map[Name]struct{}
@@ -54,7 +54,8 @@ func newView(started time.Time) *view {
 	}
 }
 
-// replace replaces before with after. Either object may be nil, and both have the same key.
+// replace replaces the object before with the object after. Either object may be nil, and both objects have the same
+// key.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)
@@ -118,7 +119,7 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes the merged Service of a name, which exists while it has a Spec or a slice.
+// edit changes the merged Service with this name. The view stores a merged Service while it has a Spec or a slice.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.merged[name]; ok {
@@ -133,15 +134,15 @@ func (v *view) edit(name Name, change func(*Service)) {
 	v.merged[name] = next
 }
 
-// spliceSlice returns the list with the slice of this name replaced by fresh (at most one slice).
+// spliceSlice returns a copy of list in which fresh (at most one slice) replaces the slice with this name.
 func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.EndpointSlice) []*source.EndpointSlice {
 	return sorted.Splice(list, []string{name},
 		func(s *source.EndpointSlice, name string) int { return strings.Compare(s.Name, name) },
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and keeps the trigger time of a new version of a slice. Times from before the
-// start, as in the first list, do not show how fast current changes are served.
+// count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores times from
+// before the start, as in the first list, because they do not show the latency of current changes.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -206,7 +207,7 @@ func (v *view) snapshot() *Snapshot {
 	return next
 }
 
-// renew makes the next snapshot rebuild everything after a panic.
+// renew makes the next snapshot rebuild all Services, after a panic.
 func (v *view) renew() {
 	for name := range v.merged {
 		v.dirtyServices[name] = struct{}{}
@@ -227,7 +228,7 @@ func (v *view) renew() {
 
 func (v *view) snapshotServices(prev []*Service) (services []*Service, changed []Name) {
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
-	v.dirtyServices = map[Name]struct{}{} // a new map, because the old one is large after the first list
+	v.dirtyServices = map[Name]struct{}{} // a new map, because the old map is large after the first list
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
 		s, ok := v.merged[dirty[i]]
 		if !ok || s.Spec == nil {

@@ -1,4 +1,4 @@
-// Package api names the parts of the Kubernetes API that Edgeway reads: kinds, labels and annotations.
+// Package api defines the kinds, labels and annotations of the Kubernetes API that Edgeway reads.
 package api
 
 import (
@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Core is the group of Services and Nodes.
+// Core returns the group and version of Services and Nodes.
 func Core() schema.GroupVersion { return corev1.SchemeGroupVersion }
 
-// Discovery is the group of EndpointSlices.
+// Discovery returns the group and version of EndpointSlices.
 func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 
-// Networking is the group of ServiceCIDRs.
+// Networking returns the group and version of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo registers the kinds that Edgeway reads in a scheme. The other kinds of the three API groups would add 3 MB to
-// the program.
+// AddTo registers in a scheme the kinds that Edgeway reads. Registering all kinds of the three API groups would make
+// the program 3 MB larger.
 func AddTo(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(Discovery(), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
@@ -38,13 +38,13 @@ const (
 	LabelZone             = corev1.LabelTopologyZone
 )
 
-// The annotations that Edgeway reads. Annotations returns the list.
+// The annotations that Edgeway reads. Annotations returns all of them.
 const (
-	// AnnotationLastChange is an annotation of EndpointSlices. All other annotations belong to Services.
+	// AnnotationLastChange is an annotation of EndpointSlices. All other annotations are annotations of Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
 	// AnnotationPrefix is the prefix of the keys of Edgeway's own annotations.
 	AnnotationPrefix = "edgeway.io/"
-	// AnnotationTrafficHint opts a Service in to the flowtable fast path. The only valid value is "LongLived".
+	// AnnotationTrafficHint enables the flowtable fast path for a Service. The only valid value is "LongLived".
 	// KEP-4963 proposes the hint as the field spec.trafficHint, which manifests may use.
 	AnnotationTrafficHint = AnnotationPrefix + "traffic-hint"
 	AnnotationScheduler   = AnnotationPrefix + "ipvs-scheduler"

@@ -12,9 +12,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseAddr accepts every address that Kubernetes accepts in fields older than Go 1.17's strict parser, including
-// octets with leading zeros, which are decimal. parseAddr rejects addresses with a zone and IPv4-mapped IPv6
-// addresses.
+// parseAddr accepts every address that Kubernetes accepts in fields that are older than Go 1.17's strict parser. In
+// these fields, IPv4 octets may have leading zeros and are decimal. parseAddr rejects addresses with a zone and
+// IPv4-mapped IPv6 addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -46,7 +46,7 @@ func trimOctets(s string) string {
 	return strings.Join(octets, ".")
 }
 
-// parsePrefix accepts host bits, as Kubernetes does, and clears them.
+// parsePrefix accepts prefixes with host bits, as Kubernetes does, and clears the host bits.
 func parsePrefix(s string) (netip.Prefix, error) {
 	addr, length, ok := strings.Cut(s, "/")
 	if !ok {
@@ -77,7 +77,7 @@ var (
 )
 
 // compatible is the range of IPv4-compatible addresses (RFC 4291). If a device of type sit is up, Linux sends a
-// packet for such an address to the embedded IPv4 address.
+// packet for an IPv4-compatible address to the embedded IPv4 address.
 var compatible = netip.MustParsePrefix("::/96")
 
 // notUnicast lists the ranges that checkUnicast rejects.
@@ -88,8 +88,8 @@ var notUnicast = []netip.Prefix{
 }
 
 // checkUnicast rejects the addresses that must never be a frontend or an endpoint, because packets to them stay on
-// this host or its link, or reach no host. An address that NAT64 translates is treated like the IPv4 address that it
-// embeds.
+// this host or its link, or reach no host. checkUnicast treats an address that NAT64 translates like the embedded
+// IPv4 address.
 func checkUnicast(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -113,7 +113,7 @@ func checkUnicast(a netip.Addr) error {
 
 // metadata lists addresses of cloud metadata services, from which hosts read their identity and credentials. Most
 // clouds use 169.254.169.254, which is link-local. An endpoint may have a listed address, because a pod network can
-// include 100.100.100.200. Hosts in these clouds can use proxy.deny_endpoints.
+// include 100.100.100.200. To forbid such endpoints in these clouds, set proxy.deny_endpoints.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
@@ -123,7 +123,8 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:42::42"),        // Scaleway
 }
 
-// protocols is the range that RFC 6890 reserves for protocols. Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
+// protocols is the range that RFC 6890 reserves for IETF protocol assignments. Hosts use 192.0.0.170 to detect NAT64
+// (RFC 7050).
 var protocols = netip.MustParsePrefix("192.0.0.0/24")
 
 // checkFrontend rejects the addresses that an endpoint may have but a frontend must not.
@@ -162,8 +163,8 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses the address families of a range that does not parse. familiesOf returns both families if the text
-// could belong to either.
+// familiesOf guesses the address families of a range that cannot be parsed. familiesOf returns both families if the
+// text could belong to either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {
@@ -175,7 +176,7 @@ func familiesOf(s string) []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// parsePort returns n as a port. ok is false if n is not in the range 1 to 65535.
+// parsePort converts n to a port. ok is false if n is not in the range 1 to 65535.
 func parsePort(n int32) (port uint16, ok bool) {
 	if n < 1 || n > 65535 {
 		return 0, false

@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check returns an error if no conversion and no source could have created o. Check is meant for objects from
-// elsewhere, such as the last-known state on disk. An object without a usable name, address family or Service fails
-// the check, because nothing can be served from it.
+// Check returns an error if no conversion and no source could have created o. Check is meant for other objects, such
+// as those in the last-known state on disk. Check returns an error for an object without a usable name, address
+// family or Service, because Edgeway cannot serve anything from that object.
 func Check(o source.Object) error {
 	var err error
 	switch o := o.(type) {
@@ -97,7 +97,8 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// repeats reports whether a key occurs twice. Most lists are short, and a map would take more memory than the list.
+// repeats reports whether a key occurs twice. repeats uses no map for a short list, because the map would take more
+// memory than the list.
 func repeats[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {
@@ -181,7 +182,7 @@ func checkServiceCIDR(c *source.ServiceCIDR) error {
 	return checkPrefixes(c.CIDRs)
 }
 
-// checkAPIServer accepts loopback addresses, because the API server may run on this host.
+// checkAPIServer validates an APIServer. Loopback addresses are valid, because the API server may run on this host.
 func checkAPIServer(a *source.APIServer) error {
 	if a.Name == "" {
 		return errName

@@ -13,7 +13,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// An object of any kind whose conversion panics keeps its name and has a problem. Other objects are not affected.
+// If the conversion of an object panics, the result has the object's name and a problem. Other objects are not
+// affected.
 func TestAConversionThatPanics(t *testing.T) {
 	c := Converter{Before: func(key source.Key) {
 		if key.Name == "bad" {

@@ -126,7 +126,8 @@ func TestServicesOfOthersAreNotConverted(t *testing.T) {
 	}
 }
 
-// Each case breaks one field of a good Service. The fault must name the field, and unrelated ports must survive.
+// Each case breaks one field of a valid Service. The fault must name the field, and Edgeway must still serve the
+// other ports.
 func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 	good := func() *corev1.Service {
 		return &corev1.Service{

@@ -86,7 +86,8 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 	}
 }
 
-// A ServiceCIDR must not overlap forbidden addresses, because packets to its unused addresses are dropped.
+// A ServiceCIDR must not overlap forbidden addresses, because Edgeway drops packets to a ServiceCIDR's unused
+// addresses.
 func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
 	for cidr, want := range map[string]bool{
 		"0.0.0.0/0": false, "0.0.0.0/1": false, "128.0.0.0/1": false, "::/0": false, "::/1": false, "8000::/1": false,
@@ -118,7 +119,8 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// used returns the shortest processor time of several calls of f on this thread, which excludes other programs.
+// used returns the shortest processor time of several calls of f. The time is that of the current thread, so that
+// other programs do not count.
 func used(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -133,7 +135,7 @@ func used(f func()) time.Duration {
 	return least
 }
 
-// Ten times as many addresses take about ten times as long, not a hundred times.
+// Converting ten times as many addresses takes about ten times as long, not a hundred times as long.
 func TestConversionIsLinear(t *testing.T) {
 	small, large := crowdedService(3000), crowdedService(30000)
 	few := used(func() { new(Converter).Service(small) })
@@ -155,7 +157,7 @@ func BenchmarkConvertServiceWithAddresses(b *testing.B) {
 	}
 }
 
-// The largest slice has as many ports and endpoints as the API server allows.
+// The largest slice in the benchmark has as many ports and endpoints as the API server allows.
 func BenchmarkConvertSliceWithPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 // leavingTaint is the taint that the cluster autoscaler sets on a Node before it removes the Node.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
-// Node converts n.
+// Node converts a Kubernetes Node to a source.Node.
 func (c *Converter) Node(n *corev1.Node) *source.Node {
 	out, _ := contained(c, source.Key{Kind: source.KindNode, Name: n.Name},
 		func() (*source.Node, bool) { return c.node(n), true })
@@ -70,7 +70,7 @@ func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
 	}
 }
 
-// ServiceCIDR converts s.
+// ServiceCIDR converts a Kubernetes ServiceCIDR to a source.ServiceCIDR.
 func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
 	key := source.Key{Kind: source.KindServiceCIDR, Name: s.Name}
 	out, _ := contained(c, key, func() (*source.ServiceCIDR, bool) { return c.serviceCIDR(s), true })
@@ -88,8 +88,8 @@ func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 		case err != nil:
 			f.Addf(field, "%s", err)
 		case other >= 0:
-			// Packets to unallocated addresses of the range are dropped. A range as wide as 0.0.0.0/1 covers most of
-			// the host's traffic.
+			// Edgeway drops packets to unallocated addresses of the range. A range as wide as 0.0.0.0/1 would cover
+			// most of the host's traffic.
 			f.Addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
 			f.Addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))

@@ -53,7 +53,7 @@ func (f *faults) repeated(names map[string]bool, field, name string) bool {
 	return names[name]
 }
 
-// port converts one port, and returns false if the port cannot be served.
+// port converts one port, and returns false if Edgeway cannot serve the port.
 func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:

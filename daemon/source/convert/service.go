@@ -23,8 +23,8 @@ const (
 	maxAffinity     = 86400
 )
 
-// Service converts s. Service returns false for headless and ExternalName Services, which have no ClusterIP, and for
-// Services that select another proxy.
+// Service converts a Kubernetes Service to a source.Service. Service returns false for headless and ExternalName
+// Services, which have no ClusterIP, and for Services that select another proxy.
 func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	if !isOurs(s) {
 		return nil, false
@@ -99,8 +99,8 @@ func (b *serviceBuilder) kind() {
 	}
 }
 
-// clusterIPs reads one address of each family. If spec.ipFamilies is set, each address must have the family that is
-// listed at the same position.
+// clusterIPs reads one address of each family. If spec.ipFamilies is set, each address must belong to the family at
+// the same index.
 func (b *serviceBuilder) clusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
@@ -172,8 +172,8 @@ func (b *serviceBuilder) loadBalancer() {
 	b.sourceRanges()
 }
 
-// ingress returns the address of a load balancer that delivers packets to the hosts with an unchanged destination. In
-// the mode Proxy, the load balancer sends to the hosts' own addresses. An ingress with only a host name has no
+// ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In
+// Proxy mode, the load balancer sends packets to the hosts' own addresses. An ingress with only a host name has no
 // address to match.
 func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
@@ -194,7 +194,8 @@ func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (
 	return a, err == nil
 }
 
-// sourceRanges fails closed: if all ranges of a family are invalid, no client of that family can connect.
+// sourceRanges converts the source ranges. If all ranges of a family are invalid, no client of that family can
+// connect.
 func (b *serviceBuilder) sourceRanges() {
 	var broken []plan.Family
 	seen := set[netip.Prefix]{}
@@ -240,7 +241,7 @@ func (b *serviceBuilder) affinity() {
 	b.out.Affinity = time.Duration(seconds) * time.Second
 }
 
-// scheduler reads the annotation for the IPVS scheduler. The backend checks whether the scheduler exists.
+// scheduler reads the annotation for the IPVS scheduler. The backend verifies that the scheduler exists.
 func (b *serviceBuilder) scheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
 	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
@@ -251,12 +252,12 @@ func (b *serviceBuilder) scheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights bounds the number of weights that are compared with each endpoint.
+// maxWeights is the maximum number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
 // weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the
-// annotation selects endpoints by Node, address or range. A weight cannot be zero: an endpoint that must receive no
-// connections is not ready.
+// annotation selects endpoints by Node, address or range. A weight cannot be zero: to stop new connections to an
+// endpoint, make the endpoint unready.
 func (b *serviceBuilder) weights() {
 	text := b.in.Annotations[api.AnnotationWeights]
 	if text == "" {

@@ -2,7 +2,8 @@ package convert
 
 import "edgeway/daemon/source"
 
-// Share makes o share its strings with the objects that the Converter creates. No other goroutine may use o yet.
+// Share makes o share its strings with the objects that the Converter creates. Call Share before another goroutine
+// uses o.
 func (c *Converter) Share(o source.Object) {
 	switch o := o.(type) {
 	case *source.Service:
@@ -25,7 +26,8 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints makes e use the hints of the previous endpoint if they are equal, which is the usual case.
+// shareHints makes e use the hints of the previous endpoint if both endpoints have equal hints, which is the usual
+// case.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
 	if e.Hints == nil {
 		return

@@ -15,7 +15,8 @@ import (
 // maxEndpoints is the maximum number of endpoints that the API server allows in one EndpointSlice.
 const maxEndpoints = 1000
 
-// EndpointSlice converts s. EndpointSlice returns false for slices of headless Services and for slices of host names.
+// EndpointSlice converts a Kubernetes EndpointSlice to a source.EndpointSlice. EndpointSlice returns false for slices
+// of headless Services and for slices of host names.
 func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
 	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil, false
@@ -31,7 +32,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.ports(s.Ports)
 		b.endpoints(s.Endpoints)
 	}
-	// An invalid time costs only one latency sample.
+	// If the time is invalid, only one latency sample is missing.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.Triggered = t.UTC()
 	}
@@ -132,7 +133,7 @@ func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 }
 
 // merge adds e or replaces the endpoint with the same address. While an address moves from a terminating pod to a new
-// pod, a slice may list both pods. The endpoint of the new pod then counts, and merge adds no fault.
+// pod, a slice may list both pods. merge then uses the endpoint of the new pod and adds no fault.
 func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
 	if i < 0 {

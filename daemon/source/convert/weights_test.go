@@ -11,7 +11,7 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// Invalid entries of the annotation are named in faults, and the valid entries apply.
+// A fault names each invalid entry of the annotation, and the valid entries apply.
 func TestWeights(t *testing.T) {
 	in := parse[corev1.Service](t, `
 metadata: {namespace: shop, name: web}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost returns the number of MiB that f allocates, an upper bound of the memory that f uses, and the duration of f.
+// cost returns the number of MiB that f allocates, which limits the memory that f uses, and the duration of f.
 func cost(f func()) (mib uint64, took time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -24,7 +24,7 @@ func cost(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// Each hostile file takes little memory and time and is named in a fault, and the file next to it is served.
+// Edgeway reads each hostile file with little memory and time, names the file in a fault, and serves the other file.
 func TestHostileFilesHarmNobodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error

@@ -45,7 +45,7 @@ func Check(o Options) *Checked {
 	return c
 }
 
-// Locate returns the problems sorted by place. The place of a problem is the place of the document that holds the
+// Locate returns the problems sorted by position. The position of a problem is that of the document that contains the
 // object.
 func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
@@ -64,7 +64,7 @@ func comparePlaces(a, b fault.Fault) int {
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// cutPlace splits "file:line". The line is 0 if the place has no line.
+// cutPlace splits "file:line". The line is 0 if at contains no line.
 func cutPlace(at string) (file string, line int) {
 	i := strings.LastIndexByte(at, ':')
 	line, err := strconv.Atoi(at[i+1:])

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic ends Run. The next Run reads the files that changed in between, and removes the objects that no longer
+// A panic ends Run. The next Run reads the files that have changed since then, and removes the objects that no longer
 // exist.
 func TestRunAfterAPanic(t *testing.T) {
 	dir := t.TempDir()

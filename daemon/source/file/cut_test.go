@@ -14,7 +14,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// examples returns the example manifests of the packages.
+// examples returns the example manifests that the packages contain.
 func examples(t *testing.T) (out []string) {
 	t.Helper()
 	paths, err := filepath.Glob("../../../etc/edgeway/examples/*.yaml")
@@ -48,7 +48,8 @@ func (f *folder) forwarded() map[string]string {
 	return out
 }
 
-// losesNothing replaces the text in a.yaml with each text in others, or with every seventh text in a short run.
+// losesNothing replaces the text in a.yaml with each text in others, and fails the test if a Service or an endpoint
+// is removed. A short run tries only every seventh text.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -66,7 +67,7 @@ func losesNothing(t *testing.T, text string, others []string) {
 		t.Fatalf("no objects in:\n%s", text)
 	}
 	for i, other := range others {
-		if i%50 == 0 { // objects from before a start count too
+		if i%50 == 0 { // Edgeway must also keep the previous run's objects
 			f.write("a.yaml", text)
 			f.read()
 			f.restart()
@@ -82,8 +83,8 @@ func losesNothing(t *testing.T, text string, others []string) {
 	}
 }
 
-// A file that was cut off, for example by a full disk or an interrupted copy, loses no Service and no endpoint. A file
-// that ended with the document end marker may be cut at any byte, and any other file only within a line.
+// A truncated file, for example after an interrupted copy or on a full disk, removes no Service and no endpoint. A
+// file that ended with the document end marker may be truncated at any byte, and any other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string
@@ -104,7 +105,7 @@ func TestCutFilesLoseNothing(t *testing.T) {
 // words matches the keys of a manifest that are fields of the API, and the values of kind and apiVersion.
 var words = regexp.MustCompile(`(?m)(?:^|[ {,])([a-zA-Z]+):|kind: (\w+)|apiVersion: ([\w./]+)`)
 
-// A misspelt kind, key or apiVersion loses no Service and no endpoint.
+// A misspelt kind, key or apiVersion removes no Service and no endpoint.
 func TestMisspeltWordsLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var others []string
@@ -132,7 +133,7 @@ func lineAt(text string, at int) string {
 	return strings.TrimSpace(line)
 }
 
-// A removed Service does not stay because of another object with the same name, such as a Deployment.
+// Edgeway removes a deleted Service even if another object, such as a Deployment, has the same name.
 func TestADeploymentOfTheSameNameKeepsNoService(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
 	f := newFolder(t)

@@ -24,7 +24,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// document is one document of a file.
+// document is one YAML or JSON document of a file.
 type document struct {
 	sum     [sha256.Size]byte // the checksum of the document's text
 	line    int               // the first line of the document in the file
@@ -32,10 +32,10 @@ type document struct {
 	objects []source.Object
 	// at holds the path of each object in a list, such as "items[2]", for locate.
 	at map[source.Key]string
-	// broken marks the objects that carry nothing but their faults.
+	// broken marks the objects that are invalid and carry only faults.
 	broken map[source.Key]bool
 	// faults holds the first maxFaults reasons why the document, or an item of its list, cannot be used. more counts
-	// the other reasons. A fault that leaves an object usable is stored in the object.
+	// the other reasons. If an object has a fault but is usable, the fault is stored in the object.
 	faults []fault.Fault
 	more   int
 	// ignored lists the objects of kinds that Edgeway does not use.
@@ -45,7 +45,7 @@ type document struct {
 // ignored is an object of a kind that Edgeway does not use.
 type ignored struct{ at, version, kind, namespace, name string }
 
-// maxFaults is the number of faults of a file that are reported.
+// maxFaults is the maximum number of faults that Edgeway reports for one file.
 const maxFaults = 20
 
 func (d *document) addf(field, fix, format string, args ...any) {
@@ -64,7 +64,7 @@ func (d *document) hasFaults() bool {
 		slices.ContainsFunc(d.objects, func(o source.Object) bool { return len(o.Problems()) > 0 })
 }
 
-// part is the text of a document in its file.
+// part is the text of one document of a file.
 type part struct {
 	text  []byte
 	lines int // the number of lines before the text
@@ -130,7 +130,7 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
-// parse never fails: an error, or a panic, becomes a fault of the document.
+// parse never fails: it turns an error or a panic into a fault of the document.
 func (s *Source) parse(path string, p part) *document {
 	var d *document
 	err := contain.Call(func() error {
@@ -149,7 +149,7 @@ func (s *Source) parse(path string, p part) *document {
 
 func (s *Source) parsePart(path string, p part) *document {
 	d := new(document)
-	// The library names no line number for an error in the first line.
+	// The YAML library reports no line number for an error in the first line.
 	data, err := toJSON(slices.Concat([]byte("\n"), p.text))
 	switch {
 	case err != nil:
@@ -163,12 +163,12 @@ func (s *Source) parsePart(path string, p part) *document {
 	return d
 }
 
-// namedLine matches the line numbers in error messages of the library (go.yaml.in/yaml v3.0).
+// namedLine matches the line numbers in the error messages of the YAML library (go.yaml.in/yaml v3.0).
 var namedLine = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
 
-// unparsable adds a fault for an error of the YAML library.
+// unparsable adds a fault for an error from the YAML library.
 func (d *document) unparsable(path string, p part, err error) {
-	line, message := p.lines+1, oneLine(inFile(p, err)) // the library names no line for an error in the first line
+	line, message := p.lines+1, oneLine(inFile(p, err)) // no line number for an error in the first line
 	if found := firstLine.FindStringSubmatch(message); found != nil {
 		line, _ = strconv.Atoi(found[1]) // the match holds only digits
 		message = message[len(found[0]):]
@@ -184,14 +184,14 @@ func (d *document) unparsable(path string, p part, err error) {
 	d.faults[0].At = placeOf(path, line)
 }
 
-// firstLine matches the start of an error message that names a line.
+// firstLine matches the start of an error message that contains a line number.
 var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)
 
 // inFile returns the error with line numbers that count from the start of the file.
 func inFile(p part, err error) error {
 	shift := p.lines - 1 // parsePart inserted a line before the document
 	if strings.Contains(err.Error(), "did not find expected ','") {
-		shift++ // the library names the line before the list or map
+		shift++ // the library reports the line before the list or map
 	}
 	return errors.New(namedLine.ReplaceAllStringFunc(err.Error(), func(found string) string {
 		parts := namedLine.FindStringSubmatch(found)
@@ -201,7 +201,7 @@ func inFile(p part, err error) error {
 }
 
 // decode adds one object, or the items of a list, to the document. at is the path of the object in the document.
-// inherited is the kind that a list defines for items without a kind.
+// inherited is the kind that the list specifies for items without a kind.
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
@@ -234,7 +234,7 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 }
 
-// maxIgnored is the maximum number of ignored kinds that are logged.
+// maxIgnored is the maximum number of ignored kinds that Edgeway logs.
 const maxIgnored = 100
 
 // ignore records an object of an unused kind and logs the kind once. An earlier version of the object may have had a
@@ -274,7 +274,7 @@ func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta)
 	}
 }
 
-// unmarshal decodes strictly, and adds the errors to the document's faults.
+// unmarshal decodes data strictly and adds any errors to the document's faults.
 func unmarshal(d *document, at string, data []byte, into any) bool {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	var typeErr *json.UnmarshalTypeError

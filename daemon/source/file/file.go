@@ -1,24 +1,25 @@
 // Package file is the source that reads manifests: YAML or JSON files with any number of documents, which hold the
 // same objects that kubectl writes and reads. Edgeway watches the files and reads them again when they change.
 //
-// Edgeway allocates nothing for a manifest: a Service must state its ClusterIP, and its NodePorts if its type has
-// them. All other fields get the API server's defaults and checks. Decoding is strict: a misspelt field, a wrong
-// apiVersion or a kind that Kubernetes does not have makes a document unusable. Edgeway ignores all other kinds of
-// Kubernetes. Objects of other API groups are ignored too, unless an object has the kind and the name of a served
-// object that is in no document any more. A YAML file must end with a newline. A file that once ended with the
-// document end marker must keep the marker.
+// Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and, if its type has
+// NodePorts, its NodePorts. For all other fields, Edgeway applies the API server's defaults and validation. Decoding
+// is strict: a misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document
+// unusable. Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores an object of another API
+// group, unless the object has the kind and the name of a served object that no document contains any more. A YAML
+// file must end with a newline. A file that once ended with the document end marker must keep the marker.
 //
-// A document that cannot be used becomes a source.Document with its problems, and the other documents are served.
-// While a document, a file or a path cannot be used, nothing is removed: a half-written, wrongly edited or unreadable
+// Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
+// document, a file or a path is unusable, Edgeway removes no object: a half-written, wrongly edited or unreadable
 // file removes no Service, and neither does a renamed folder. A folder without any file, or a file without any text,
-// also counts as unusable if it held objects before: a file system that is not mounted looks like an empty folder, and
-// a power failure can leave an empty file. At the start, the same rules apply to the objects that Options.Known
-// returns. Once everything can be read, the objects that are in no document any more are removed. If two documents
-// hold the same object, the first document counts, by path and then by line.
+// also counts as unusable if it held objects before: a file system that is not mounted looks like an empty folder,
+// and a power failure can leave an empty file. When Edgeway starts, the same rules apply to the objects that
+// Options.Known returns. Once every document is readable, Edgeway removes the objects that no document contains any
+// more. If two documents contain the same object, Edgeway uses the document that comes first by path and then by
+// line.
 //
-// A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a Service
-// of the cluster, but it keeps the addresses and NodePorts that it already owns. A Service that must take precedence
-// states a creationTimestamp.
+// A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a
+// Service of the cluster, but it keeps the addresses and NodePorts that it already owns. To give a Service
+// precedence, set its creationTimestamp.
 package file
 
 import (
@@ -41,15 +42,15 @@ type Options struct {
 	// Paths lists files and folders. In a folder, Edgeway reads the files *.yaml, *.yml and *.json, but no hidden
 	// files and no sub-folders. Paths should be absolute.
 	Paths []string
-	// NodeName is the name of the host's Node. Other Nodes are ignored.
+	// NodeName is the name of the host's Node. Edgeway ignores other Nodes.
 	NodeName string
-	// Known returns the objects that the files held before the start; ok is false if those are unknown. Known may be
-	// nil.
+	// Known returns the objects that the files held in the previous run; ok is false if these objects are unknown.
+	// Known may be nil.
 	Known func() (objects []source.Object, ok bool)
-	// NewWatcher creates the watcher of the paths. The default is files.NewWatcher.
+	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// Before is passed on as convert.Converter.Before.
+	// Before is the value for convert.Converter.Before.
 	Before func(source.Key)
 }
 
@@ -65,14 +66,14 @@ type Source struct {
 	status source.Status
 	places map[source.Key]place
 
-	// The other fields belong to Run.
+	// Only Run uses the other fields.
 	converter convert.Converter
 	manifests map[string]*manifest // keyed by file path
 	served    map[source.Key]source.Object
 	ignored   map[string]bool // kinds that were logged
-	known     bool            // served started with the objects from before the start
-	recalled  bool            // served still holds the objects from before the start
-	began     bool            // begin has loaded the objects from before the start
+	known     bool            // served was initialized with the previous run's objects
+	recalled  bool            // served still holds the previous run's objects
+	began     bool            // begin has loaded the previous run's objects
 	said      bool            // Synced was called
 	late      time.Duration   // see the constant late
 	coarse    time.Duration   // see the constant coarse
@@ -103,16 +104,17 @@ func New(o Options) *Source {
 // Name implements source.Source.
 func (s *Source) Name() string { return "file" }
 
-// Status implements source.Source. Synced is true once every path has been read. LastContact is the time of the last
-// reading without any fault.
+// Status implements source.Source. Synced is true once every path has been read. LastContact is the last time when
+// the source read all files without a fault.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// Place returns "file:line" of the document that holds an object, or that held it when the document was last readable.
-// Place returns "" if no document has held the object since the start.
+// Place returns the position of the document that contains an object, as "file:line". For a document that cannot be
+// read now, the last readable version counts. Place returns "" if no document has contained the object since Edgeway
+// started.
 func (s *Source) Place(key source.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,27 +124,28 @@ func (s *Source) Place(key source.Key) string {
 	return ""
 }
 
-// The times that control when the files are read.
+// The times that control when Edgeway reads the files.
 const (
-	// quiet is the time without a change after which the files are read. settle is the longest wait for a pause in the
-	// changes.
+	// quiet is the time without changes after which Edgeway reads the files. settle is the longest wait for a pause
+	// in the changes.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
-	// poll is the time between two readings without an event. No event reports changes behind symbolic links or on
-	// network file systems.
+	// poll is the time between two readings if no event arrives. The kernel sends no events for changes behind
+	// symbolic links or on network file systems.
 	poll = 30 * time.Second
 	// faultyPoll replaces poll while a path cannot be read or watched.
 	faultyPoll = 5 * time.Second
-	// late is the time without progress after which a reading is reported as slow. Reading 40 MiB takes some seconds
-	// on a small board, and reading 100,000 Services takes a minute if other programs keep the processors busy.
+	// late is the time without progress after which Edgeway reports that the reading is slow. Reading 40 MiB takes
+	// some seconds on a small board, and reading 100,000 Services takes a minute if other programs keep the
+	// processors busy.
 	late = 30 * time.Second
 	// coarse exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
 	coarse = 4 * time.Second
 )
 
-// Run implements source.Source. Run calls Synced after the first reading if the objects from before the start are
-// known, and otherwise after the first reading that counts. Before Synced, the absence of an object does not remove
-// the object from the host.
+// Run implements source.Source. Run calls Synced after the first reading if the previous run's objects are known, and
+// otherwise after the first reading that is complete enough (see reading.counts). Until Run has called Synced,
+// Edgeway does not remove missing objects from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(s.paths, s.inotify, s.log)
@@ -154,7 +157,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		go func() {
 			defer close(done)
 			r.panicked = contain.Call(func() error {
-				r.watched = w.add() // watch first, so that a file that changes during the reading is read again
+				r.watched = w.add() // watch first, so that a change during the reading causes another reading
 				s.scan(r)
 				return nil
 			})
@@ -177,7 +180,8 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// Read reads all files once into the sink. Objects that cannot be read stay as Options.Known returned them.
+// Read reads all files once and passes the objects to the sink. For an object that cannot be read, Read passes the
+// version that Options.Known returned.
 func Read(o Options, sink source.Sink) source.Status {
 	s, r := New(o), &reading{}
 	s.begin(sink)
@@ -190,8 +194,8 @@ func Read(o Options, sink source.Sink) source.Status {
 	return s.Status()
 }
 
-// await waits until the reading or ctx ends. A reading may never end, for example on a network file system whose
-// server is down. While the reading hangs, the source serves the objects from before the start.
+// await waits until the reading is complete or ctx ends. A reading may hang forever, for example on a network file
+// system whose server is down. While the reading hangs, the source serves the previous run's objects.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.late)
 	defer timer.Stop()
@@ -215,7 +219,7 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 	}
 }
 
-// synced calls Synced once.
+// synced calls the sink's Synced method, but only once.
 func (s *Source) synced(sink source.Sink) {
 	if !s.said {
 		s.said = true
@@ -223,8 +227,8 @@ func (s *Source) synced(sink source.Sink) {
 	}
 }
 
-// begin passes the objects from before the start to the sink. The first reading without a fault removes the objects
-// that no longer exist.
+// begin passes the previous run's objects to the sink. The first reading without a fault removes the objects that no
+// longer exist.
 func (s *Source) begin(sink source.Sink) {
 	if s.recall == nil || s.began { // begin ran before a panic ended the last Run
 		return
@@ -261,7 +265,7 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.setFault(r.String(), r.fix())
 }
 
-// setFault stores the outcome of a reading in the status, and logs an outcome that differs from the previous one.
+// setFault stores the outcome of a reading in the status, and logs an outcome that differs from the previous outcome.
 func (s *Source) setFault(fault, fix string) {
 	s.mu.Lock()
 	before := s.status.Err

@@ -118,7 +118,8 @@ func (f *folder) expect(names string, problems ...string) {
 	f.problems(problems...)
 }
 
-// problems checks that the problems start with the given texts and that there are no others.
+// problems fails the test unless there is exactly one problem for each given text, and the problem starts with that
+// text.
 func (f *folder) problems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)
@@ -188,7 +189,7 @@ func TestServicesOfOthersAreNoFault(t *testing.T) {
 	}
 }
 
-// Each bad document stands between two good documents, which must be served.
+// Each bad document stands between two good documents, which Edgeway must serve.
 func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
 		"syntax":         {"a: [", "a.yaml:8: "},
@@ -238,7 +239,7 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 	}
 }
 
-// Each item of a list has its own line numbers, whatever is wrong with the next item.
+// Faults in two items of a list have the correct line numbers.
 func TestLinesOfItems(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", `apiVersion: v1
@@ -257,7 +258,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	f.write("z.yaml", called("z"))
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
 
-	// The file is half-written: b is cut off, c is still missing, and a has already changed.
+	// The file is half-written: b is truncated, c is still missing, and a has already changed.
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",

@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzManifest reads arbitrary files. Reading must not panic, and each served object must be valid or carry only
-// faults. Check must report everything that is left out, and only for lines that exist in the file.
+// faults. Check must report everything that Edgeway leaves out, and each reported line must exist in the file.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(web+"---\n"+slice), false)
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)

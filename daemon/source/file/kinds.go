@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// kind is a kind of object that Edgeway reads. add decodes an object, applies the API server's defaults, checks the
-// fields that only a manifest can lack, and converts the object.
+// kind describes a kind of object that Edgeway reads. add decodes an object, applies the API server's defaults,
+// validates the fields that only a manifest can omit, and converts the object.
 type kind struct {
 	apiVersion, kind string
 	add              func(s *Source, d *document, at string, data []byte)
@@ -40,9 +40,9 @@ type usage int
 
 const (
 	notUsed      usage = iota
-	useObject          // the object has a kind that is read
-	useList            // a list of a kind that is read, or of kinds that its items name
-	otherVersion       // the object has a kind that is read, in an unsupported version
+	useObject          // an object of a kind that Edgeway reads
+	useList            // a list of a kind that Edgeway reads, or a list whose items specify their kinds
+	otherVersion       // an object of a kind that Edgeway reads, but in an unsupported version
 )
 
 // find returns the usage of an object or list, and its kind.
@@ -136,8 +136,8 @@ func addService(s *Source, d *document, at string, data []byte) {
 	d.objects = append(d.objects, out)
 }
 
-// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway needs no
-// valid value either: the EndpointSlices hold the resulting zones and Nodes.
+// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway itself
+// does not use the value, because the EndpointSlices hold the resulting zones and Nodes.
 func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
@@ -149,8 +149,8 @@ func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault
 	return nil
 }
 
-// missingNodePorts returns a fault for each port for which an API server would allocate a NodePort. The port is still
-// served at the Service's other addresses.
+// missingNodePorts returns a fault for each port for which an API server would allocate a NodePort. Edgeway still
+// serves the port at the Service's other addresses.
 func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -210,7 +210,7 @@ func addServiceCIDR(s *Source, d *document, at string, data []byte) {
 	}
 }
 
-// namespaced sets the default namespace of an object and checks the object's namespace and name.
+// namespaced sets the default namespace of an object and validates the object's namespace and name.
 func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault

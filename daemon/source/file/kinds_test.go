@@ -2,7 +2,7 @@ package file
 
 import "testing"
 
-// KEP-4963 proposes the field spec.trafficHint, which API servers do not have yet.
+// KEP-4963 proposes the field spec.trafficHint, which API servers do not support yet.
 func TestTrafficHint(t *testing.T) {
 	f := newFolder(t)
 	f.write("web.yaml", web+"  trafficHint: LongLived\n")

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// locate sets the place of each fault in a document: the line of the field, or of the nearest enclosing part that
-// exists. Only documents with faults, which are rare, are parsed a second time here.
+// locate sets the line of each fault in a document: the line of the field, or of the nearest enclosing field that
+// exists. locate parses the document a second time, but only if the document has faults, which is rare.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return
@@ -49,8 +49,8 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// child returns a field or an item of a node, and the node of the field's name. Both results are nil if the node has
-// no such child.
+// child returns the nodes of a field's name and of the field's value. For an item of a list, both results are the
+// item. Both results are nil if n has no child for the step.
 func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:

@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// meant returns the field of type t that most closely resembles the last step of a path.
+// meant returns the name of the field of type t that most closely resembles the last step of a path.
 func meant(t reflect.Type, path string) (name string, ok bool) {
 	for {
 		for t.Kind() == reflect.Pointer {

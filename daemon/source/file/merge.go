@@ -21,17 +21,17 @@ type reading struct {
 	// watched reports whether all paths are watched.
 	watched bool
 	objects map[source.Key]source.Object
-	places  map[source.Key]place // the places of objects in documents
-	paths   []fault.Fault        // the faults of paths that cannot be read
+	places  map[source.Key]place // the position of each object
+	paths   []fault.Fault        // the faults of unreadable paths
 	// unread reports whether a path could not be read. fresh reports whether an object comes from a file that could be
 	// read.
 	unread, fresh bool
 	// faults holds the first faults that make the reading incomplete, and more counts the other faults.
 	faults []fault.Fault
 	more   int
-	// kept lists the Services that are served although no readable document holds them.
+	// kept lists the Services that Edgeway still serves although no readable document contains them.
 	kept []source.Key
-	// last is the time when the last file was finished, or when the reading began.
+	// last is the time when the reading finished its latest file, or when the reading began.
 	last atomic.Pointer[time.Time]
 }
 
@@ -39,7 +39,7 @@ type reading struct {
 func (r *reading) moved() { r.last.Store(new(time.Now())) }
 
 // maxNamed is the maximum number of faults, and of Services, that the status of the source names. The problems of the
-// Documents list more faults.
+// Documents include further faults.
 const maxNamed = 3
 
 // add adds a fault of a file or document.
@@ -54,10 +54,10 @@ func (r *reading) add(p fault.Fault) {
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
 // counts reports whether a reading can be treated as complete even if the earlier objects are unknown. A reading with
-// faults and without objects looks like an empty cluster and does not count.
+// faults and without objects looks like an empty cluster, so counts returns false.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
-// String returns why the reading is incomplete and which Services are kept, or "" if the reading is complete.
+// String returns why the reading is incomplete and which Services Edgeway keeps, or "" if the reading is complete.
 func (r *reading) String() string {
 	if r.whole() {
 		return ""
@@ -94,8 +94,8 @@ func (r *reading) fix() string {
 	return cmp.Or(r.faults[0].Fix, "edgeway config check")
 }
 
-// merge adds the objects of all files, a Manifest for each file that holds objects, and a Document for each place that
-// has faults.
+// merge adds to the reading the objects of all files, a Manifest for each file that holds objects, and a Document for
+// each position that has faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	r.places = make(map[source.Key]place, len(s.served))
@@ -127,8 +127,8 @@ func (s *Source) merge(r *reading) {
 	}
 }
 
-// findMisspelt adds a fault for each ignored object that has the kind and the name of a served object that is in no
-// document any more. The apiVersion of the ignored object is probably misspelt.
+// findMisspelt adds a fault for each ignored object whose kind and name are those of a served object that no document
+// contains any more. The apiVersion of the ignored object is probably misspelt.
 func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
@@ -163,7 +163,7 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
-		if d.broken[key] { // the previous version of the object is served instead
+		if d.broken[key] { // Edgeway serves the object's previous version instead
 			if !kept {
 				r.add(obj.Problems()[0])
 			}
@@ -191,7 +191,7 @@ type reporter struct {
 	told, more int
 }
 
-// report adds faults to the Documents at the faults' places.
+// report adds each fault to the Document at the fault's position.
 func (r *reporter) report(faults ...fault.Fault) {
 	n := min(len(faults), maxFaults-r.told)
 	r.told += n
@@ -222,7 +222,7 @@ func (r *reporter) add(f fault.Fault) {
 	d.Faults = append(d.Faults, f)
 }
 
-// keep adds the served objects that are in no readable document.
+// keep adds the served objects that no readable document contains.
 func (s *Source) keep(r *reading) {
 	for key, obj := range s.served {
 		if _, there := r.objects[key]; there || key.Kind == source.KindDocument {

@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A Service from a manifest is marked as a manifest's Service, even if the last-known state contains it.
+// The field Manifest of a Service from a manifest is true, even if the Service comes from the last-known state.
 func TestServicesOfManifests(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)

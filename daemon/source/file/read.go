@@ -92,18 +92,17 @@ var (
 	errEmptyFolder = errors.New("no manifest is left")
 	errEmptyFile   = errors.New("the file is empty")
 	errGone        = errors.New("the file was deleted, or is a link to a file that does not exist")
-	// errPath is the fault of files below a path that cannot be read. The fault of the path itself is already
-	// reported.
+	// errPath is the fault of the files below an unreadable path. Edgeway reports the fault of the path separately.
 	errPath = errors.New("the path is unreadable")
 )
 
-// held reports whether the file held objects before.
+// held reports whether the file held objects in the previous reading.
 func (s *Source) held(path string) bool {
 	_, held := s.served[(&source.Manifest{Name: path}).Key()]
 	return held
 }
 
-// heldBelow reports whether a file in the folder held objects before.
+// heldBelow reports whether a file in the folder held objects in the previous reading.
 func (s *Source) heldBelow(folder string) bool {
 	for key := range s.served {
 		if key.Kind == source.KindManifest && filepath.Dir(key.Name) == folder {
@@ -113,7 +112,7 @@ func (s *Source) heldBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files that were read earlier from a path that cannot be read now.
+// keepBelow adds the files that Edgeway read earlier below a path that is unreadable now.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
@@ -122,14 +121,14 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 	}
 }
 
-// The size limits of one file and of all files together. Beyond maxTotal, files are left out in the order of their
-// paths. An export of 10,000 Services with their EndpointSlices has about 40 MiB.
+// The size limits of one file and of all files together. Edgeway reads the files in the order of their paths and
+// skips a file that would exceed maxTotal. An export of 10,000 Services with their EndpointSlices takes about 40 MiB.
 const (
 	maxFile  = 16 << 20
 	maxTotal = 128 << 20
 )
 
-// readFile reads one file again if it has changed, unless fault is set, and returns the size of the file.
+// readFile reads a file if the file has changed and fault is nil, and returns the size of the file.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -183,8 +182,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// checkEnd detects a YAML file that was cut off. The text before the cut may be valid but incomplete, so the last
-// document counts as unusable.
+// checkEnd detects a truncated YAML file. The remaining text may be valid but incomplete, so the last document counts
+// as unusable.
 func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
@@ -216,7 +215,7 @@ func hasEndMarker(data []byte) bool {
 }
 
 // stampOf returns the metadata that changes with each write to a file, if the file system's clock has advanced since
-// the previous write. The access time is left out, because reading changes it.
+// the previous write. stampOf omits the access time, because each reading changes the access time.
 func stampOf(info fs.FileInfo) syscall.Stat_t {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -227,12 +226,14 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// settled reports whether any later write to the file will change its stamp. A stamp in the future proves nothing.
+// settled reports whether any later write to the file will change the file's stamp. For a stamp in the future,
+// settled returns false.
 func (s *Source) settled(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
 }
 
-// reason returns an error without the path, which the fault's place names, and explains which limit a file exceeds.
+// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a
+// size limit, the returned error names the limit.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
@@ -258,7 +259,7 @@ func unreadable(path string, err error) fault.Fault {
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
 		fix = "restore it, or take it out of source.file.paths"
-	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, and errors of network file systems
+	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, or an error of a network file system
 		fix = "journalctl -k"
 	}
 	f := source.Key{Kind: source.KindDocument, Name: path}.Fault("", "%s", err)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An unchanged file is not read again, but Edgeway still checks whether it is readable.
+// Edgeway does not read an unchanged file again, but still checks whether the file is readable.
 func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f := newFolder(t)
 	f.src.coarse = 0
@@ -16,7 +16,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.read()
 	f.expect("Service default/a")
 	a := f.src.manifests[f.path("a.yaml")]
-	a.sum[0]++ // another reading would find different content
+	a.sum[0]++ // a second reading would compute a different checksum
 	f.write("b.yaml", called("b"))
 	f.read()
 	f.expect("Service default/a, Service default/b")
@@ -40,7 +40,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.expect("Service default/a, Service default/c")
 }
 
-// A file system's clock may stand still between two writes, so a file that was written a moment ago is read again.
+// A file system's clock may not advance between two writes, so Edgeway reads a recently written file again.
 func TestFilesOfThisMomentAreReadAgain(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a"))

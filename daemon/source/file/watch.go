@@ -11,11 +11,11 @@ import (
 	"edgeway/daemon/files"
 )
 
-// watcher waits for changes of files. The watcher also watches folders, because most programs replace files.
+// watcher waits for changes to files. The watcher also watches folders, because most programs replace files.
 type watcher struct {
 	paths []string
 	log   *slog.Logger
-	inner *files.Watcher // nil if only the poll works
+	inner *files.Watcher // nil if Edgeway can only poll
 }
 
 func newWatcher(paths []string, inotify func() (*files.Watcher, error), log *slog.Logger) *watcher {
@@ -32,9 +32,9 @@ func (w *watcher) close() {
 	}
 }
 
-// add watches the paths and their parent folders, including those created since the last call, and reports whether all
-// are watched. When some editors replace a file, the watch on the file is lost, but the watch on its folder remains.
-// The path itself is watched because it may be a folder.
+// add watches the paths and their parent folders, including folders created since the last call. add reports whether
+// it watches all of the paths. When an editor replaces a file, the kernel removes the watch on the file, but not the
+// watch on the folder. add also watches each path itself, because the path may be a folder.
 func (w *watcher) add() bool {
 	if w.inner == nil {
 		return false
@@ -48,7 +48,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait returns true when the files must be read: after a change, or when the time is over.
+// wait returns true when the files must be read: after a change, or after the given time.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
@@ -79,7 +79,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	}
 }
 
-// concerns reports whether a name is one of the paths or a file in one of them.
+// concerns reports whether name is one of the paths or a file in one of the paths.
 func (w *watcher) concerns(name string) bool {
 	for _, path := range w.paths {
 		if name == path || filepath.Dir(name) == path {

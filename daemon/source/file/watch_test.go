@@ -65,7 +65,7 @@ func TestChangesAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	see("Service default/c, Service default/single")
-	for i := range 3 { // a file that is itself a path can be replaced repeatedly
+	for i := range 3 { // a file that is itself one of the paths can be replaced repeatedly
 		tmp := filepath.Join(filepath.Dir(single), "tmp")
 		if err := os.WriteFile(tmp, []byte(called(fmt.Sprintf("single-%d", i))), 0o600); err != nil {
 			t.Fatal(err)

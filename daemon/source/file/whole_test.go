@@ -122,7 +122,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					read = f.asNobody
 				}
 				c.do(f)
-				for range 2 { // repeat after another start
+				for range 2 { // repeat after a restart
 					if down {
 						f.restart()
 					}
@@ -140,7 +140,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 					t.Errorf("%d warnings:\n%s", n, &f.log)
 				}
 
-				// Once all files are readable, the objects that no document holds are removed.
+				// Once all files are readable, Edgeway removes the objects that no document contains.
 				_ = os.Chmod(f.dir, 0o700) // fails if the folder does not exist
 				f.must(os.RemoveAll(f.dir))
 				f.must(os.Mkdir(f.dir, 0o700))
@@ -154,7 +154,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 	}
 }
 
-// One explicit step suffices to remove Services on purpose.
+// Each case removes Services on purpose, with a single step.
 func TestWhatIsRemovedOnPurposeGoes(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(f *folder)
@@ -202,7 +202,7 @@ func TestEmptyFromTheBeginning(t *testing.T) {
 	}
 }
 
-// An EndpointSlice that no longer names a Service carries nothing but its fault, so the previous version stays.
+// An EndpointSlice that no longer names a Service is invalid, so Edgeway keeps the previous version.
 func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web+"---\n"+slice)
@@ -221,7 +221,8 @@ func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
 	}
 }
 
-// While the first of two files is unreadable, its Service is not replaced by the version in the second file.
+// If two files contain the same Service and the first file becomes unreadable, Edgeway does not use the version in
+// the second file.
 func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -235,11 +236,11 @@ func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
 	}
 }
 
-// Without knowledge of earlier objects, a failed reading does not count as an empty cluster.
+// If the earlier objects are unknown, a failed reading does not count as an empty cluster.
 func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
-		paths  []string // in the folder; nil for the folder itself
+		paths  []string // in the folder, or nil for the folder itself
 		synced bool
 	}{
 		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},
@@ -279,7 +280,7 @@ func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
 	}
 }
 
-// With a last-known state, the source calls Synced, and the status reports the unreadable path.
+// If the last-known state is available, the source calls Synced, and the status reports the unreadable path.
 func TestTheLastKnownStateStandsIn(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -308,7 +309,8 @@ func TestTheLastKnownStateStandsIn(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks all attempts to open the folder until release is called, like a network file system without its server.
+// hang blocks all attempts to open the folder until release is called, like a network file system whose server is
+// down.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -323,7 +325,8 @@ func (f *folder) hang() (release func()) {
 	return release
 }
 
-// A reading that never ends is reported, the known objects are served, and the daemon can still be stopped.
+// While a reading hangs, the source reports a fault and serves the known objects, and the daemon can still be
+// stopped.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -367,8 +370,8 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A reading that takes minutes because of its many files is not a fault as long as it makes progress. The known
-// objects are served in the meantime.
+// A reading that takes minutes because of its many files is not a fault as long as it makes progress. During the
+// reading, Edgeway serves the known objects.
 func TestAReadingThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

@@ -28,12 +28,12 @@ func toJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxExpanded bounds the size of a document after each alias is replaced by its text. The library (go.yaml.in/yaml
+// maxExpanded is the maximum size of a document after the expansion of all aliases. The library (go.yaml.in/yaml
 // v3.0) bounds only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand subtracts the size of a node from left and returns the rest. The result is negative if the node exceeds left
-// or nests too deeply.
+// expand subtracts the size of a node from left and returns the difference. The result is negative if the node
+// exceeds left or nests too deeply.
 func expand(n *yaml.Node, left, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -50,9 +50,9 @@ func expand(n *yaml.Node, left, depth int) int {
 	return left
 }
 
-// asKubectl gives scalars the types that kubectl uses. The library (go.yaml.in/yaml v3.0) implements YAML 1.2, but
-// kubectl uses version 2, which implements YAML 1.1: "yes" is true, and a time is a string. All field names are
-// strings.
+// asKubectl changes the types of scalars to the types that kubectl uses. The library (go.yaml.in/yaml v3.0)
+// implements YAML 1.2, but kubectl uses version 2, which implements YAML 1.1: "yes" is true, and a time is a string.
+// All field names are strings.
 func asKubectl(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		scalarAsKubectl(n)
@@ -93,7 +93,7 @@ func scalarAsKubectl(n *yaml.Node) {
 	}
 }
 
-// The boolean words that YAML 1.1 has and YAML 1.2 lacks.
+// The words that are booleans in YAML 1.1 but strings in YAML 1.2.
 var (
 	trueWords  = []string{"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}
 	falseWords = []string{"n", "N", "no", "No", "NO", "off", "Off", "OFF"}

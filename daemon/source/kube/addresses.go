@@ -11,38 +11,40 @@ import (
 )
 
 const (
-	// maxAddrs bounds the proven addresses. A name may resolve to another address for each connection.
+	// maxAddrs is the maximum number of proven addresses. A host name may resolve to a different address for each
+	// connection.
 	maxAddrs = 32
-	// keepAddr is the time for which a proven address is kept after its last proof and after the name stopped
-	// resolving to the address.
+	// keepAddr is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
+	// name stopped resolving to the address must be older than keepAddr.
 	keepAddr = 7 * 24 * time.Hour
-	// proofStep is the resolution of the time of a proof. A connection in use renews its proof every minute, and each
-	// change is written to disk.
+	// proofStep is the resolution of the time of a proof. A connection in use proves its address every minute, and
+	// Edgeway writes each change to disk.
 	proofStep = time.Hour
 )
 
-// addresses holds the addresses of the API server, or of the proxy in front of it. A successful TLS handshake with the
-// API server over a connection to an address proves that address. DNS proves nothing: its answers only supply
-// addresses to try, and show which proven addresses are outdated.
+// addresses holds the addresses of the API server or of its proxy. A successful TLS handshake with the API server
+// over a connection to an address proves that address. A DNS response proves nothing: DNS only supplies addresses to
+// try, and shows which proven addresses are outdated.
 type addresses struct {
-	// changed receives a value when the result of server changes.
+	// changed receives a value when the result of the method server changes.
 	changed chan struct{}
 
 	mu sync.Mutex
-	// configured holds the literal addresses in the kubeconfig and in the proxy's URL, which root wrote.
+	// configured holds the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no
+	// proof, because only root can write the kubeconfig.
 	configured []netip.Addr
-	// fixed reports whether connections go to a configured address, not to a name.
+	// fixed reports whether the URL of the server or proxy contains an address and not a host name.
 	fixed bool
 	// proven starts with the address of the latest proof.
 	proven []source.ServerAddr
-	// recalled reports whether proven includes the addresses of the last run.
+	// recalled reports whether proven includes the addresses of the previous run.
 	recalled bool
 }
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with those in the URLs of the server and of its proxy. Connections go to
-// the last URL. Proven addresses of an earlier configuration expire.
+// configure replaces the literal addresses with the addresses in the URLs of the server and of its proxy. The dialer
+// connects to the last URL. Proven addresses of an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,7 +58,7 @@ func (a *addresses) configure(peers []*url.URL) {
 	a.mark()
 }
 
-// recall adds the proven addresses of the last run, unless it has done so before.
+// recall adds the proven addresses of the previous run, but only once.
 func (a *addresses) recall(before []source.ServerAddr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,8 +74,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	a.mark()
 }
 
-// prove records that the API server answered at an address. prove also removes addresses to which the name stopped
-// resolving long ago, but never the address of the latest proof.
+// prove records a TLS handshake with the API server at an address. prove also removes the addresses that have
+// expired, but never the address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -96,7 +98,7 @@ func (a *addresses) prove(addr netip.Addr) {
 		a.mark()
 	}
 	a.proven = slices.Insert(a.proven, 0, latest)
-	for i := range a.proven { // corrects times of a clock that was ahead: TLS has just confirmed the current time
+	for i := range a.proven { // correct times in the future: TLS has just confirmed the current time
 		e := &a.proven[i]
 		e.Proved, e.Missing = earlier(e.Proved, now), earlier(e.Missing, now)
 	}
@@ -110,7 +112,7 @@ func (a *addresses) prove(addr netip.Addr) {
 	}
 }
 
-// answered records the addresses to which the name resolves now.
+// answered records the addresses to which the host name resolves now.
 func (a *addresses) answered(found []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,8 +21,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	}
 }
 
-// A proven address to which the name no longer resolves expires, unless it is still being proved or no address was
-// proved later.
+// A proven address to which the host name no longer resolves expires, unless handshakes still prove the address or no
+// other address has a later proof.
 func TestProvenAddressesAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -31,14 +31,14 @@ func TestProvenAddressesAge(t *testing.T) {
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
 		}
-		for range 60 { // the name resolves to both addresses, but only one is used
+		for range 60 { // the host name resolves to both addresses, but the source uses only one address
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(in)
 		}
 		wantAddrs(t, "after two months", a.all(), "192.0.2.1", "192.0.2.2")
 
-		for range 60 { // false answers for two months, during which nothing is proved
+		for range 60 { // two months of false DNS responses, without a proof
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("203.0.113.66"))
 		}
@@ -55,7 +55,7 @@ func TestProvenAddressesAge(t *testing.T) {
 		for range 7 {
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.3"))
-			a.prove(in) // the proven address is still in use although the name no longer resolves to it
+			a.prove(in) // still in use, although the host name no longer resolves to this address
 			a.prove(next)
 		}
 		wantAddrs(t, "a week later", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
@@ -68,7 +68,8 @@ func TestProvenAddressesAge(t *testing.T) {
 	})
 }
 
-// The latest proofs are kept, no matter how many addresses a name has.
+// Edgeway keeps a limited number of proven addresses, the latest proofs first, even if a host name has many
+// addresses.
 func TestProvenAddressesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -87,7 +88,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 	})
 }
 
-// A connection in use proves its address once a minute, but the data on disk changes only once an hour.
+// A connection in use proves its address once a minute, but Edgeway updates the data on disk only once an hour.
 func TestProofsAreRarelyTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -107,13 +108,13 @@ func TestProofsAreRarelyTold(t *testing.T) {
 	})
 }
 
-// The addresses of the last run follow those of this run, and are added only once.
+// Edgeway adds the addresses of the previous run once, after the addresses of the current run.
 func TestRecalledAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().UTC()
 		before := []source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), Proved: at}, {Addr: netip.MustParseAddr("192.0.2.2"), Proved: at, Missing: at}}
 		a := newAddresses()
-		a.recall(nil) // the last-known state has not been read yet
+		a.recall(nil) // Edgeway has not read the last-known state yet
 		a.prove(netip.MustParseAddr("192.0.2.3"))
 		a.recall(before)
 		want := addrs("192.0.2.3", "192.0.2.1", "192.0.2.2")
@@ -127,7 +128,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// A clock that was ahead does not keep an address forever.
+// An address that was proved while the clock was ahead still expires.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()

@@ -22,7 +22,8 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns these addresses for apiName, and returns a resolver that queries it.
+// nameServer starts a name server that returns the given addresses for apiName. nameServer also returns a resolver
+// that queries the name server.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,7 +47,7 @@ func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Res
 // apiName is a name in the certificate of httptest, which is also valid for 127.0.0.1.
 const apiName = "example.com"
 
-// byName starts a fake API server and prepares a source that reaches the server by its name.
+// byName starts a fake API server and prepares a source that connects to the server by host name.
 func byName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeAPI, *running, string) {
 	t.Helper()
 	api := newFakeAPI(t)
@@ -62,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes the connections. A request over a new connection must then be answered in time. The source itself must
-// then have contact again, which its own pace and the reflector's back-off may delay.
+// redial closes the connections. A request over a new connection must then succeed in time. Afterwards the source
+// must regain contact, which the feed's pace and the reflector's back-off may delay.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -85,7 +86,7 @@ func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Err == "" && r.Status().LastContact.After(before) })
 }
 
-// apiServer returns the addresses that were passed to the sink.
+// apiServer returns the API server's addresses that the sink has received.
 func (m *memory) apiServer(url string) []netip.Addr {
 	if api := m.server(url); api != nil {
 		return api.Addrs
@@ -107,8 +108,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// Of all addresses that name servers return, only the one that presents the API server's certificate counts as the API
-// server's. The sink receives the address before the source has synced.
+// If name servers return several addresses, only the address that presents the API server's certificate counts as
+// proven. The sink receives the proven address before the source calls Synced.
 func TestAPIServerByName(t *testing.T) {
 	t.Parallel()
 	lies := []string{"127.66.0.1", "127.0.0.1", "10.96.0.10"}
@@ -124,7 +125,8 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// The answer to the marked query wins. If the marked query has no answer, the answer to the unmarked query is used.
+// The source uses the response to the marked query. If there is no such response, the source uses the response to the
+// unmarked query.
 func TestMarkedQuestionsComeFirst(t *testing.T) {
 	t.Parallel()
 	truth, marked := nameServer(t, "127.0.0.1")
@@ -167,8 +169,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the name resolves to a new address, a running source connects to that address. The old and the new address are
-// then both proven.
+// If the name resolves to a new address, a running source connects to that address. Afterwards, the old and the new
+// address are proven.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
@@ -196,8 +198,8 @@ func TestAPIServerMoves(t *testing.T) {
 	}
 }
 
-// A literal address in the kubeconfig counts as the API server's even without a connection. The addresses of a name do
-// not count if they lead nowhere, or if the server's certificate is not verified.
+// A literal address in the kubeconfig counts as an address of the API server even without a connection. An address of
+// a host name does not count if no connection succeeds, or if the source does not verify the server's certificate.
 func TestAPIServerThatIsNotProven(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")
@@ -225,8 +227,8 @@ func TestAPIServerThatIsNotProven(t *testing.T) {
 	}
 }
 
-// The handshake with the API server proves the address of the proxy in between. The API server's own name is not
-// looked up, because only the proxy may be able to resolve it.
+// The TLS handshake with the API server proves the address of the proxy. The source does not look up the host name of
+// the API server, because perhaps only the proxy can resolve that name.
 func TestAPIServerBehindAProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"
@@ -273,7 +275,7 @@ func startProxy(t *testing.T, target string) (server *httptest.Server, port stri
 	return server, port
 }
 
-// Each connection carries the mark: by name, by address and to a known address.
+// The packets of each connection carry the mark: connections by host name, by address and to a known address.
 func TestConnectionsAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000

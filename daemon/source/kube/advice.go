@@ -7,7 +7,7 @@ import (
 	"edgeway/daemon/files"
 )
 
-// fixableError is an error in a kubeconfig, with its fix.
+// fixableError is an error in a kubeconfig, with a fix.
 type fixableError struct {
 	error
 	fix string

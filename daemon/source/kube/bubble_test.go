@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes the error handlers, which together delay all reflectors of the process. The clock of the handlers
-// is that of the bubble that had the last error.
+// TestMain removes the error handlers of client-go. The handlers delay all reflectors of the process and use the
+// clock of the bubble in which the last error occurred.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()
 }
 
-// pipes is a listener whose connections need no network, so that they can be used in a synctest bubble.
+// pipes is a listener whose connections need no network, so that tests can use them in a synctest bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -49,8 +49,8 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// inBubble runs a source and a fake API server in a bubble, in which hours of waiting take no real time. The source
-// has listed everything before test starts.
+// inBubble runs a source and a fake API server in a synctest bubble, in which hours of waiting take no real time.
+// inBubble calls test after the source has listed all resources.
 func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *running)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

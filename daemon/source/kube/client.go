@@ -15,8 +15,8 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// client sends requests according to one kubeconfig. A client holds a REST client for each API group that Edgeway
-// reads. These REST clients share their connections.
+// client sends the requests for one version of the kubeconfig. A client holds a REST client for each API group that
+// Edgeway reads. These REST clients share their connections.
 type client struct {
 	host      string   // the server's URL as written in the kubeconfig
 	cas       []string // see Source.CAs
@@ -24,7 +24,7 @@ type client struct {
 	transport *transport
 	params    runtime.ParameterCodec
 	dialer    *dialer
-	// peers lists the servers to which the dialer connects; see addresses.configure.
+	// peers lists the URLs to which the dialer connects; see addresses.configure.
 	peers []*url.URL
 
 	core, discovery, networking rest.Interface
@@ -41,7 +41,7 @@ func newClient(config *rest.Config, d *dialer) (*client, error) {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // each feed limits its own pace
+	config.QPS = -1 // each feed limits its own requests
 	config.WarningHandler = rest.NoWarnings{}
 	config.ContentConfig = rest.ContentConfig{
 		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
@@ -79,7 +79,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 	base, err := rest.TransportFor(config)
 	if err != nil {
 		if config.Insecure {
-			// client-go accepts either this option or an authority.
+			// client-go rejects a kubeconfig that has both a certificate authority and insecure-skip-tls-verify.
 			err = fixable("remove insecure-skip-tls-verify", err)
 		}
 		return fmt.Errorf("make transport: %w", err)
@@ -91,7 +91,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if t.Proxy != nil {
-		// If the proxy's URL is invalid, each request fails with the same error.
+		// If the URL of the proxy is invalid, each request fails with the same error.
 		if proxy, err := t.Proxy(&http.Request{URL: c.server}); err == nil && proxy != nil {
 			c.peers = append(c.peers, proxy)
 		}
@@ -123,15 +123,16 @@ func (c *client) end() {
 	}
 }
 
-// A connection that receives nothing for pingAfter is tested, and closed if the test gets no answer within
-// pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
+// The transport sends a ping on a connection that has received nothing for pingAfter, and closes the connection if no
+// response arrives within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole
+// process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
 // pingOften configures the HTTP/2 health check of a transport that client-go created, before the transport's first
-// request. client-go may return the same transport again, already configured.
+// request. client-go may return a transport that pingOften has already configured.
 func pingOften(rt http.RoundTripper) http.RoundTripper {
 	if t := innermost(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}

@@ -8,21 +8,22 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ClockID is the ID of the fault of this host's clock.
+// ClockID is the ID of the fault of a wrong host clock.
 const ClockID = "clock"
 
 // maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose
 // clock is behind rejects new tokens and certificates, and any wrong clock misjudges their expiry.
 const maxSkew = 10 * time.Second
 
-// clock is the clock of the API server according to its latest answer.
+// clock estimates the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// server is the time in the answer, with a resolution of one second. heard is the time when the answer arrived.
+	// server is the time in the response, with a resolution of one second. heard is the time when the response
+	// arrived.
 	server, heard time.Time
 }
 
-// note stores the time of an answer.
+// note stores the time of a response.
 func (c *clock) note(resp *http.Response) {
 	at, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
@@ -34,8 +35,9 @@ func (c *clock) note(resp *http.Response) {
 	c.server, c.heard = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns the time by which this host's clock is ahead of the API server's clock. The method uses the monotonic
-// clock, so it detects immediately when the host's clock is set. ok is false before the first answer.
+// ahead returns the time by which this host's clock is ahead of the API server's clock. ahead uses the monotonic
+// clock, so the result is correct immediately after a program sets the host's clock. ok is false before the first
+// response.
 func (c *clock) ahead() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,11 +21,11 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// access holds the content of a kubeconfig and of the files that it names: the address of the API server and the
-// credentials.
+// access holds the address of the API server and the credentials, from a kubeconfig and the files that the kubeconfig
+// names.
 type access struct {
 	// config holds the content of the files instead of their paths, so that Edgeway uses exactly the content that it
-	// validated. Only a token file remains a path.
+	// validated. Only a token file is stored as a path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
 	// digest is the digest of the files, without the token file, which client-go reads itself.
@@ -60,8 +60,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of the file at path, and everything that the context refers to, so that a
-// fault is found now and not at a later request. After an error, the access still lists the files.
+// loadKubeconfig reads the current context of the file at path and all files that the context refers to, so that
+// Edgeway finds a fault immediately and not during a later request. After an error, the access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -159,7 +159,8 @@ func currentCluster(config *api.Config) (*api.Cluster, error) {
 	return cluster, nil
 }
 
-// currentUser returns a user without credentials if the current context names no user. The current context must exist.
+// currentUser returns the user of the current context, which must exist. If the context names no user, currentUser
+// returns a user without credentials.
 func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	name := config.Contexts[config.CurrentContext].AuthInfo
 	if name == "" {
@@ -173,8 +174,8 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	return user, nil
 }
 
-// readCluster reads the certificates of the authority into the cluster. Errors start with the name of the field, as
-// those of readUser do.
+// readCluster reads the authority's certificates into cluster. As in readUser, an error starts with the name of the
+// field.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
 		return fixable(fixServer, errors.New("server: missing or empty"))
@@ -213,7 +214,7 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 		if err != nil {
 			return fmt.Errorf("tokenFile: %w", err)
 		}
-		user.Token = token // client-go also prefers the token in the file
+		user.Token = token // like client-go, prefer the token in the file
 	}
 	if e, ok := tokenExpiry(user.Token); ok {
 		expiries[credentialToken] = e
@@ -271,8 +272,9 @@ func isPEM(text []byte) bool {
 	return block != nil
 }
 
-// fileOrData returns the content of a pair of fields in a kubeconfig, "name" (a path) and "name-data", and the field
-// that holds the content. The data takes precedence over the path, as in client-go.
+// fileOrData returns the content that a kubeconfig specifies either in a file, with the path in the field NAME, or as
+// data in the field NAME-data. fileOrData also returns the field that it used. As in client-go, data takes
+// precedence.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {
@@ -289,7 +291,7 @@ func (r *reader) fileOrData(path string, data []byte, name string, secret bool) 
 	return content, name, err
 }
 
-// Files returns the paths of the kubeconfig and of the files that it names, as far as the kubeconfig is readable.
+// Files returns the paths of the kubeconfig and of the files that a readable kubeconfig names.
 func Files(kubeconfig string, allowExec bool) (out []string) {
 	a, _ := loadKubeconfig(kubeconfig, allowExec) // Warnings returns the error
 	for _, f := range a.files {

@@ -16,7 +16,7 @@ import (
 // Contact is the result of one request to the API server.
 type Contact struct {
 	Server string // the URL of the API server
-	// Took is the time from the request to the answer.
+	// Took is the time from the request to the response.
 	Took time.Duration
 	// Ahead is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
 	// Dated reports whether Ahead is known.
@@ -24,13 +24,13 @@ type Contact struct {
 	Dated bool
 	// Fix is the remedy for the error.
 	Fix string
-	// Faults lists the faults of other resources that the API server refuses to return.
+	// Faults lists a fault for each other resource that the API server refuses to return.
 	Faults []fault.Fault
 }
 
-// Try requests one Service and one ServiceCIDR from the API server, with the credentials and the dialer of a Source
-// with these options. The error explains why Services cannot be read. After an error, the Contact holds the fix and
-// everything that is known.
+// Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
+// Source with the same options would use. The error explains why Services cannot be read. After an error, the Contact
+// holds the fix and the known values.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err
@@ -63,7 +63,7 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	return out, nil
 }
 
-// try requests one object.
+// try requests at most one object from the collection at path.
 func (c *client) try(ctx context.Context, path string) error {
 	url := c.server.JoinPath(path)
 	url.RawQuery = "limit=1"

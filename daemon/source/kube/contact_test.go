@@ -50,8 +50,8 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 	}
 }
 
-// The advice depends on the cause of the failure. None of these causes is an error in the kubeconfig itself, which
-// "edgeway config check" reports.
+// The fix depends on the cause of the failure. None of these causes is an error in the kubeconfig, because "edgeway
+// config check" reports such errors.
 func TestTryAdvisesByCause(t *testing.T) {
 	t.Parallel()
 	tlsServer, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())

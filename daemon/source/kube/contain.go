@@ -12,8 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs a goroutine of the source. If the goroutine panics, Run panics too, and the caller of Run starts Run
-// again.
+// work runs f in a goroutine. If f panics, Run panics too, and the caller of Run restarts Run.
 func (s *Source) work(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }
@@ -34,7 +33,8 @@ func (s *Source) contain(f func()) {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// contained returns a dial function for net/http (Go 1.26), which dials in a separate goroutine.
+// contained returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
+// goroutine.
 func contained(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		r := containedAttempt(func() (net.Conn, error) { return dial(ctx, network, address) })
@@ -51,8 +51,8 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	return r
 }
 
-// newStore returns an empty store that replaces the last store, which may be nil. Objects of the last store that the
-// next list lacks are removed.
+// newStore returns an empty store that replaces the last store, which may be nil. The new store removes the objects
+// of the last store that are not in the next list.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{},

@@ -16,8 +16,8 @@ type again struct{ *memory }
 
 func (again) Synced() {}
 
-// A panic in any goroutine of the source ends Run, even during the first list. After a restart of Run, objects that
-// were deleted in between are removed, and all other objects remain.
+// A panic in any goroutine of the source ends Run, even during the first list. After a restart, Run removes the
+// objects that the API server no longer has, and keeps all other objects.
 func TestRunAfterAPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()
@@ -56,7 +56,7 @@ func TestRunAfterAPanic(t *testing.T) {
 	}
 }
 
-// A Service whose conversion panics is refused and named in a fault, and the other Services are read.
+// If the conversion of a Service panics, the source reports a fault for that Service and reads the other Services.
 func TestAServiceThatPanics(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()

@@ -10,8 +10,9 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// credentialPoll is the time between two readings of the kubeconfig and of the files that it names. A fault counts
-// only if two consecutive readings find it, because the first reading may have found a half-written file.
+// credentialPoll is the time between two readings of the kubeconfig and of the files that the kubeconfig names.
+// Edgeway reports a fault only if two consecutive readings find the fault, because the first reading may find a
+// half-written file.
 const credentialPoll = 5 * time.Second
 
 // The IDs of the faults of a kubeconfig.
@@ -26,23 +27,23 @@ const (
 // ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
-// kubeconfigObject returns the object of the faults of a kubeconfig.
+// kubeconfigObject returns the text that identifies a kubeconfig in a fault.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
 // FaultIDs returns the IDs of the faults that Faults may return.
 func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
 
-// credentials holds the kubeconfig in force, and the state of the kubeconfig on disk.
+// credentials holds the kubeconfig in use and the fault of the kubeconfig on disk.
 type credentials struct {
 	access *access
-	// fault is the reason why the kubeconfig on disk is not in force.
+	// fault is the reason why Edgeway does not use the kubeconfig on disk.
 	fault  error
 	since  time.Time
 	faults int // the number of consecutive readings that found the fault
 }
 
-// Faults returns the current faults of the credentials and of their permissions. No fault is worse than a Warning,
-// because Edgeway still serves the known Services.
+// Faults returns the current faults of the credentials, including missing permissions. The severity is at most
+// Warning, because Edgeway still serves the known Services.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,13 +68,13 @@ func (s *Source) Faults() (out []fault.Fault) {
 	return out
 }
 
-// rangesFault returns the fault of credentials without permission to read ServiceCIDRs.
+// rangesFault returns the fault for credentials without permission to read ServiceCIDRs.
 func rangesFault(f failure) fault.Fault {
 	return fault.New(RangesID, fault.Warning, f.fix, "The ranges of Service addresses are not known: %s", f.text)
 }
 
-// Warnings returns the faults of a kubeconfig that can be used. After an error, Warnings returns the faults found so
-// far.
+// Warnings returns the faults of a usable kubeconfig. If an error occurs, Warnings also returns the faults that it
+// has found so far.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
@@ -90,7 +91,8 @@ func (s *Source) Expiries() map[string]Expiry {
 	return s.credentials.access.expiries
 }
 
-// poll reads the kubeconfig periodically until ctx ends, and passes on a client for each changed version.
+// poll reads the kubeconfig periodically until ctx ends, and sends a new client to s.replaced when the content
+// changes.
 func (s *Source) poll(ctx context.Context) {
 	logged := map[string]bool{}
 	for {
@@ -108,8 +110,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that it names. reload returns a new client if the content has changed, and
-// nil otherwise. Only client-go reads the token file, every minute.
+// reload reads the kubeconfig and the files that the kubeconfig names. reload returns a new client if the content has
+// changed, and nil otherwise. reload does not read the token file, because client-go reads it every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	s.mu.Lock()
@@ -132,7 +134,7 @@ func (s *Source) reload() (next *client) {
 	return nil
 }
 
-// load reads the kubeconfig that the options name. After an error, the access holds only its files.
+// load reads the kubeconfig from Options.Kubeconfig. After an error, the access holds only the list of files.
 func (s *Source) load() (*access, error) {
 	a, err := loadKubeconfig(s.options.Kubeconfig, s.options.AllowExecPlugins)
 	if err == nil && s.options.UserAgent != "" {

@@ -26,7 +26,7 @@ func TestWhenExpiryIsWarnedOf(t *testing.T) {
 		{30 * day, 6 * day, "expires at"},
 		{10 * day, 2 * day, ""},
 		{10 * day, 23 * time.Hour, "expires at"},
-		{time.Hour, 12 * time.Minute, ""}, // the kubelet replaces the credential at this time
+		{time.Hour, 12 * time.Minute, ""}, // the time at which the kubelet replaces the credential
 		{time.Hour, 5 * time.Minute, "expires at"},
 		{time.Hour, -time.Second, "has expired: valid until 2029-12-31T23:59:59Z"},
 		{0, 6 * day, "expires at"}, // the lifetime is unknown
@@ -82,7 +82,7 @@ func TestWarnings(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, cluster, user string
 		mode, tokenMode       os.FileMode
-		want                  string // text in exactly one warning; empty if there is no warning
+		want                  string // text in exactly one warning, or "" for no warning
 	}{
 		"nothing wrong":         {server: ip, user: "token: a"},
 		"plain HTTP":            {server: "http://192.0.2.1", want: "has no TLS"},
@@ -123,7 +123,7 @@ clusters: [{name: k, cluster: {server: %q%s}}], users: [{name: u, user: {%s}}]}`
 	}
 }
 
-// The file belongs to a group with other members, which only root can set up.
+// Only root can give a file to a group with other members.
 func TestWarningsOfAGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it gives a file to another group")

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Text from a certificate or an answer becomes one line without control characters for a terminal.
+// Edgeway reduces text from a certificate or a response to one line without terminal control characters.
 func TestFaultsAreClean(t *testing.T) {
 	const hostile = "\x1b[2J\u009b2J\u202e\nforged"
 	for name, err := range map[string]error{

@@ -17,10 +17,10 @@ import (
 	"edgeway/daemon/source"
 )
 
-// dialer makes the connections to the API server, or to the proxy in front of it. The dialer marks the packets, so
-// that Edgeway's own rules do not apply to them. The dialer tries the addresses of the name, and then the proven
-// addresses if the name does not lead to the API server. The kernel tests idle connections, for servers that speak
-// only HTTP/1.1.
+// dialer opens the connections to the API server or to its proxy. The dialer marks the packets, so that Edgeway's own
+// rules do not apply to these packets. The dialer tries the addresses of the server's host name. If no address of the
+// host name leads to the API server, the dialer tries the proven addresses. The kernel sends keep-alive probes on
+// idle connections, because HTTP/1.1 has no health check.
 type dialer struct {
 	net.Dialer
 	// dial is Options.Dial, or the method of net.Dialer.
@@ -29,12 +29,12 @@ type dialer struct {
 	// known is Options.KnownAddrs, or nil.
 	known func() []source.ServerAddr
 	addrs *addresses
-	// lookUp is Options.Lookup. If lookUp is nil, the resolvers are used.
+	// lookUp is Options.Lookup. If lookUp is nil, the dialer queries the resolvers.
 	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
-	// resolvers are queried in this order; see newResolvers.
+	// resolvers lists the resolvers in the order in which the dialer queries them; see newResolvers.
 	resolvers []*net.Resolver
 	tunnels   tunnels
-	// astray reports whether the last connection went to an address to which the name does not resolve.
+	// astray reports whether the last connection used an address to which the host name does not resolve.
 	astray atomic.Bool
 }
 
@@ -53,7 +53,7 @@ func newDialer(o Options) *dialer {
 	return d
 }
 
-// recall adds the addresses of the last run once they are known.
+// recall adds the proven addresses of the previous run once these addresses are known.
 func (d *dialer) recall() {
 	if d.known != nil {
 		d.addrs.recall(d.known())
@@ -62,18 +62,19 @@ func (d *dialer) recall() {
 
 // The times that control a search.
 const (
-	// trustName is the time after which the other proven addresses are tried along with the addresses of the name.
+	// trustName is the time after which the dialer also tries the proven addresses to which the name does not
+	// resolve.
 	trustName = 3 * time.Second
-	// familyGap is the delay between the attempts with the two address families, as in net.Dialer (RFC 6555).
+	// familyGap is the delay between the attempts for the two address families, as in net.Dialer (RFC 6555).
 	familyGap = 300 * time.Millisecond
-	// provenSpan is the time within which the attempts with all proven addresses start.
+	// provenSpan is the time within which the dialer starts the attempts for all proven addresses.
 	provenSpan = 4 * time.Second
 )
 
-// tryFunc connects to a literal address with a port. A tryFunc calls connected when only the TLS handshake remains.
+// tryFunc connects to a literal address with a port. A tryFunc calls connected before it starts the TLS handshake.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
-// DialContext connects without TLS: to an address, to a proxy, or to a server without TLS.
+// DialContext opens a TCP connection: to an address, to a proxy, or to a server without TLS.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -91,9 +92,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, err
 }
 
-// dialTLS returns an http.Transport.DialTLSContext that verifies the certificate at each address that it tries. The
-// function connects with the transport's DialContext, which ends in this dialer, because an exec plugin closes the
-// connections of DialContext when the certificate changes.
+// dialTLS returns a function for http.Transport.DialTLSContext. The function verifies the certificate at each address
+// that it tries. The function calls the transport's DialContext, which calls the dialer, because an exec plugin
+// closes only connections from DialContext when the certificate changes.
 func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -138,8 +139,8 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 	return conn, nil
 }
 
-// search connects to one of the addresses of the name. If these addresses fail or take long, search also tries the
-// other proven addresses.
+// search connects to one of the addresses of the host name. If these addresses fail or are slow, search also tries
+// the other proven addresses.
 func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
 	defer cancel()
@@ -194,7 +195,7 @@ func begin(f func() (net.Conn, error)) <-chan outcome[net.Conn] {
 	return out
 }
 
-// abandon closes a connection that is made too late.
+// abandon closes a connection that opens after the search has ended.
 func abandon(from <-chan outcome[net.Conn]) {
 	if from == nil {
 		return
@@ -206,13 +207,13 @@ func abandon(from <-chan outcome[net.Conn]) {
 	}()
 }
 
-// byName resolves the name and tries its addresses, which it stores in tried.
+// byName resolves the host name, stores the addresses in tried, and tries them.
 func (d *dialer) byName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
 	found, err := d.lookup(ctx, host)
 	if err != nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // like the error of net.Dialer
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // net.Dialer returns the same type
 	}
 	d.addrs.answered(found)
 	addrs := d.tunnels.usable(byFamily(found))
@@ -233,7 +234,7 @@ func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[
 	}
 	addrs := d.tunnels.usable(d.addrs.others(*tried))
 	gap := min(familyGap, provenSpan/time.Duration(max(1, len(addrs))))
-	// A connection that stalls in its handshake does not postpone the next attempt.
+	// A connection that stalls in its TLS handshake does not delay the next attempt.
 	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
 		return try(ctx, address, func() {})
 	}
@@ -266,7 +267,8 @@ func byFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// found logs when the name stops or starts leading to the API server. why is nil if the name leads to the API server.
+// found logs a message when the host name stops or starts leading to the API server. why is nil if the host name
+// leads to the API server.
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:

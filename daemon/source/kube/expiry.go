@@ -27,9 +27,9 @@ type Expiry struct {
 	Until time.Time
 }
 
-// The times that control the warnings. A person replaces a long-lived credential and is warned a week before. A
-// program replaces a credential that is valid for two weeks or less, as the kubelet does after four fifths of the
-// period.
+// The times that control the warnings. Operators replace long-lived credentials, so Edgeway warns a week before such
+// a credential expires. Programs replace credentials that are valid for two weeks or less: the kubelet does so after
+// four fifths of the validity period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore
@@ -78,8 +78,8 @@ func credentialName(credential string) string {
 	return "The token"
 }
 
-// authorityExpiry returns the validity of the certificate that expires last. There are two certificates while an
-// authority is being replaced.
+// authorityExpiry returns the validity of the certificate that expires last. While an operator replaces the
+// authority, the kubeconfig contains two certificates.
 func authorityExpiry(raw []byte) (out Expiry) {
 	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(out.Until) {

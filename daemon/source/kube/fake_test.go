@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is a fake API server that speaks real HTTP. The objects of the fake API server are JSON texts.
+// fakeAPI is a fake API server with real HTTP connections. fakeAPI stores objects as JSON.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T
@@ -32,18 +32,18 @@ type fakeAPI struct {
 	changes  []change
 	requests []request
 
-	// hook may answer a request itself, and then returns true. The hook is called with mu held.
+	// hook, which runs with mu held, may respond to a request itself, and then returns true.
 	hook func(w http.ResponseWriter, r request) bool
-	// broken answers all requests instead of the API server. cut is closed when broken changes.
+	// broken responds to all requests instead of the fake API server. breakWith closes cut when broken changes.
 	broken http.HandlerFunc
 	cut    chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.
 	noStream, noBookmarks bool
-	// noMinutes restricts bookmarks to the end of a watch. idleLimit is the time after which a proxy closes a silent
-	// connection.
+	// noMinutes restricts bookmarks to the end of a watch. idleLimit is the time after which the server closes a
+	// silent connection, as a proxy does.
 	noMinutes bool
 	idleLimit time.Duration
-	// hung is closed when the API server hangs with open connections.
+	// hang closes hung to make the API server hang with open connections.
 	hung chan struct{}
 }
 
@@ -161,7 +161,7 @@ func verbOf(r *http.Request) string {
 	return "list"
 }
 
-// breakWith ends all watches, as the API server does after a while, and makes h answer all requests.
+// breakWith ends all watches, as the API server does after a while, and makes h respond to all requests.
 func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +195,7 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	f.answer(w, r, req)
 }
 
-// answer answers a request as a working API server does.
+// answer responds to a request as a working API server does.
 func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	f.mu.Lock()
 	hook, rv := f.hook, f.rv

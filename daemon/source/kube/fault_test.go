@@ -48,8 +48,8 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 }
 
-// Without permission to read ServiceCIDRs, the ranges are unknown. A warning reports the missing permission until it
-// is granted.
+// Without permission to read ServiceCIDRs, Edgeway does not know the ranges. Until an operator grants the permission,
+// a warning reports that the permission is missing.
 func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -69,7 +69,7 @@ func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 	}
 }
 
-// An API server that refuses a request is reachable.
+// An API server that denies a request counts as reachable.
 func TestARefusalIsNoAbsence(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -104,7 +104,7 @@ func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
 	start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" }).waitSynced(t, 2*time.Second)
 }
 
-// One watch that started too late is not a fault, because the following list corrects the state.
+// One watch with an expired resource version is not a fault, because the following list corrects the state.
 func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -113,7 +113,7 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, 2*time.Second)
 	time.Sleep(1200 * time.Millisecond)
-	var answered sync.Map // resources whose watch was answered with 410 once
+	var answered sync.Map // resources whose watch received 410
 	api.setHook(func(w http.ResponseWriter, r request) bool {
 		if r.verb != "watch" {
 			return false
@@ -127,12 +127,12 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	api.put("services", "b", clusterIP(2))
 	api.CloseClientConnections()
 	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
-	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 alone may be part of a port
+	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 without parentheses could be part of a port number
 		t.Errorf("%d lines about it:\n%s", n, r.log)
 	}
 }
 
-// Every watch is answered with 410 Gone, and every list works.
+// The API server responds to every watch with 410 Gone, but every list succeeds.
 func TestStormOfExpiredWatches(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -171,7 +171,8 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Err == "" })
 }
 
-// The stream itself is answered with 410. client-go retries immediately, and only the pace limits the requests.
+// The API server responds to every streamed list with 410 Gone. client-go retries immediately, so only the feed's
+// pace limits the requests.
 func TestStormOfExpiredStreams(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -191,7 +192,7 @@ func TestStormOfExpiredStreams(t *testing.T) {
 	}
 }
 
-// The API server becomes unreachable and returns with half of the stream, then with the whole stream.
+// After an outage, the API server first sends half of the list, and then the whole list.
 func TestHalfAListRemovesNothing(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -238,7 +239,7 @@ func TestHalfAListRemovesNothing(t *testing.T) {
 	eventually(t, "the whole list counts", 20*time.Second, func() bool { return r.names() == "d" })
 }
 
-// After its connections break, the source continues after the last event instead of listing again.
+// After the source's connections break, the source continues after the last event instead of listing again.
 func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -246,7 +247,7 @@ func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 	api.put("services", "a", clusterIP(1))
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, 2*time.Second)
-	time.Sleep(1200 * time.Millisecond) // a watch that breaks immediately leads to a new list
+	time.Sleep(1200 * time.Millisecond) // a watch that breaks immediately would cause a new list
 	api.CloseClientConnections()
 	api.put("services", "b", clusterIP(2))
 	eventually(t, "b arrives", 5*time.Second, func() bool { return r.names() == "a b" })
@@ -275,7 +276,7 @@ func TestUnreachableServerIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A watch without events, bookmarks or an end counts as dead after the time limit silence.
+// LastContact does not advance after the API server has become unreachable.
 func TestContactAges(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

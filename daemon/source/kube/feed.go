@@ -33,7 +33,7 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed follows one resource, in one namespace or in all namespaces. A feed exists as long as the source.
+// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists as long as the source.
 type feed struct {
 	source    *Source
 	store     *store
@@ -42,8 +42,8 @@ type feed struct {
 	namespace string
 	labels    string
 	fields    string
-	// required feeds determine Synced and Status. Other resources may be forbidden or unknown to the API server, and
-	// are then requested again after deniedPause.
+	// required reports whether the feed determines Synced and Status. Other resources may be forbidden or unknown to
+	// the API server. The feed then requests the resource again after deniedPause.
 	required bool
 	example  runtime.Object
 	newList  func() runtime.Object
@@ -51,15 +51,15 @@ type feed struct {
 
 	health  health
 	lists   pace // full lists and watches that start with a list
-	watches pace // watches that continue where the last watch ended
+	watches pace // watches that continue after the last event
 
 	relays  sync.WaitGroup // the goroutines of the watchers
-	expired atomic.Int32   // the number of consecutive watches that started too late
+	expired atomic.Int32   // the number of consecutive watches with an expired resource version
 }
 
-// session is one run of a feed with one client, and the ListerWatcher of the reflector. The reflector (client-go
-// v0.37.2) lists in a goroutine that may outlive the run, so a session must not share data with the next session
-// without a lock.
+// session is one run of a feed with one client. A session is the ListerWatcher of the reflector. The reflector
+// (client-go v0.37.2) lists in a goroutine that may outlive the run, so a session must not share data with the next
+// session without a lock.
 type session struct {
 	*feed
 	client *client
@@ -73,33 +73,34 @@ const (
 	maxGap      = 10 * time.Second
 	maxBackoff  = 2 * time.Second // the delay between connection attempts, plus up to 50 %
 	deniedPause = 40 * time.Second
-	// longWatch, plus a random time up to longJitter, is the duration of a watch. The API server (v1.36) sends a
-	// bookmark on each watch every 59 to 62 s, so silence is still noticed soon.
+	// longWatch plus a random time up to longJitter is the duration of a watch. The API server (v1.36) sends a
+	// bookmark on each watch every 59 to 62 s, so Edgeway still detects silence early.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit is the silence after which a long watch ends. This silence is not a fault: a restarted API server
-	// sends no bookmark for a resource until an object changes, and some proxies close connections that were silent
-	// for a minute.
+	// bookmarkLimit is the silence after which a long watch ends. This silence is not a fault: after a restart, an
+	// API server sends no bookmark for a resource until an object changes, and some proxies close a connection after
+	// a minute of silence.
 	bookmarkLimit = 70 * time.Second
-	// shortWatch, plus a random time up to shortJitter, is the duration of each watch for shortTime after a long watch
-	// that lacked the bookmark of each minute. The API server also sends a bookmark two seconds before the end of a
-	// watch.
+	// shortWatch plus a random time up to shortJitter is the duration of a short watch. After a long watch without a
+	// bookmark, Edgeway uses short watches for shortTime. The API server also sends a bookmark two seconds before the
+	// end of a watch.
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// probeTimeout, plus a random time up to probeJitter, is the duration of a watch that tests whether the API server
-	// works again. Without the jitter, hosts that lost the API server at the same moment would send their requests in
-	// step.
+	// probeTimeout plus a random time up to probeJitter is the duration of a watch that tests whether the API server
+	// works again. Without the jitter, hosts that lost the API server at the same moment would send their requests at
+	// the same moments.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
-	// listSpread is the time over which hosts spread their new lists when their watches started too late, as happens
-	// to all hosts together after a restart of the API server.
+	// listSpread is the time over which hosts spread their new lists when their resource versions have expired. After
+	// a restart of the API server, the resource versions of all hosts expire together.
 	listSpread = 4 * time.Second
-	// streamTimeout bounds a watch that starts with the full list. Only silence may end the list, which may take hours
-	// over a slow link.
+	// streamTimeout is the time limit of a watch that starts with the full list. The limit is long, because a list
+	// may take hours over a slow link; only silence may end the list earlier.
 	streamTimeout = 24 * time.Hour
-	// overtime and probeOvertime are the times for which a short watch and a probe may be silent after their end. A
-	// long watch and the following probe together detect a silent API server within 90 s.
+	// overtime and probeOvertime are the times after which Edgeway cancels a short watch and a test watch that the
+	// API server does not end on time. A long watch and the following test watch together detect a silent API server
+	// within 90 s.
 	overtime      = 20 * time.Second
 	probeOvertime = 5 * time.Second
 	// silence is the time for which a list may be silent. An API server aborts a list that is not ready within a
@@ -160,12 +161,13 @@ func coreGroup(c *client) rest.Interface       { return c.core }
 func discoveryGroup(c *client) rest.Interface  { return c.discovery }
 func networkingGroup(c *client) rest.Interface { return c.networking }
 
-// run follows the resource with the client until ctx ends. The remaining events are still sent until the source ends.
+// run lists and watches the resource with the client until ctx ends. Until the source ends, run still sends the
+// remaining events.
 func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
 	f.store = newStore(source, f, events, f.store)
 	defer f.relays.Wait()
-	f.lists.ease() // faults of the last client need not apply to this client
-	// The reflector would log every attempt. This package logs only changes.
+	f.lists.ease() // the faults of the last client may not apply to this client
+	// The reflector would log every attempt. Package kube logs only changes.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -218,8 +220,8 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return out, nil
 }
 
-// checkList rejects an answer that decodes but is not a list of this kind, because objects that a list lacks are
-// deleted.
+// checkList rejects a response that can be decoded but is not a list of the feed's kind, because Edgeway deletes the
+// objects that are not in a list.
 func (f *feed) checkList(got runtime.Object) error {
 	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
 		return fmt.Errorf("the answer is no list of %s", f.resource)
@@ -230,7 +232,7 @@ func (f *feed) checkList(got runtime.Object) error {
 	return nil
 }
 
-// watch starts a watch, or a stream of the list that continues as a watch.
+// watch starts a watch, or streams the list and continues with a watch.
 func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p, w := &s.watches, s.nextWatch()
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
@@ -254,11 +256,11 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	return w.start(ctx, s, inner), nil
 }
 
-// longPause is the shortest pause that is reported as a fault.
+// longPause is the longest pause that Edgeway does not report as a fault.
 const longPause = 5 * time.Second
 
-// awaitPause waits for the end of a pause that the API server asked for, perhaps in an answer to another feed. A long
-// pause replaces an earlier lost connection as the reason why this feed has no contact.
+// awaitPause waits for the end of a pause that the API server asked for, perhaps in a response to another feed. If
+// the pause is long, awaitPause reports the pause instead of an earlier lost connection as the fault of the feed.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {
@@ -269,8 +271,8 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch sets the limits of the next watch. The watch is short if the API server might not work, for example after
-// a watch without a bookmark: a short watch soon ends with a bookmark.
+// nextWatch returns the next watch with its time limits. The watch is short if the API server might not work, for
+// example after a watch without a bookmark. A short watch soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}
@@ -298,7 +300,7 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some errors the reflector would sleep regardless of ctx. A plain error prevents the sleep.
+		// After some errors the reflector would sleep regardless of ctx. An error of another type prevents the sleep.
 		s.streamErr = s.failed(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
@@ -319,8 +321,8 @@ func (f *feed) ok() {
 	}
 }
 
-// failed records the error of a request. failed returns the error in plain words, with a type that the reflector does
-// not interpret.
+// failed records the error of a request. failed returns an error that describes the failure in plain words and that
+// the reflector does not interpret.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // the feed is stopping
@@ -344,5 +346,5 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 	return fault
 }
 
-// String returns the name of the feed for tests.
+// String names the feed in test failures.
 func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -76,7 +76,7 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// received calls use with a store, and checks the resulting objects and the memory used.
+// received calls use with a store, and fails the test if an object is invalid or use allocates too much memory.
 func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})
@@ -92,7 +92,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
 	close(events)
 	<-done
-	// The reader of a Protobuf stream allocates 16 MB by doubling its buffer.
+	// The reader for Protobuf streams may double its buffer up to 16 MB.
 	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
 		t.Errorf("%d bytes took %d of memory", len(body), n)
 	}
@@ -104,8 +104,8 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// checkObject checks that an object is valid for the tracker, or that its problems explain why not. The problems must
-// be short and plain.
+// checkObject fails the test unless the object passes convert.Check or has problems. The problems must be short and
+// contain no control characters.
 func checkObject(t *testing.T, obj source.Object) {
 	t.Helper()
 	key := obj.Key()
@@ -124,7 +124,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
-// sent returns an object and a list of a feed in the form that the API server uses, and their group.
+// sent returns an object and a list in the form in which the API server sends them to a feed, and the group of both.
 func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":
@@ -137,7 +137,7 @@ func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	return &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, networkingv1.SchemeGroupVersion
 }
 
-// objectOf decodes an object of the corpus, and returns nil if the object's kind is not that of the feed.
+// objectOf decodes an object of the fuzzing corpus, and returns nil if the feed does not read the object's kind.
 func objectOf(f *feed, text []byte) runtime.Object {
 	var is metav1.TypeMeta
 	obj, _, _ := sent(f)
@@ -167,7 +167,7 @@ func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerIn
 	return info, codecs.EncoderForVersion(info.Serializer, group)
 }
 
-// FuzzList sends the feeds arbitrary answers to a list, as JSON or Protobuf.
+// FuzzList sends each feed arbitrary responses to a list request, as JSON or Protobuf.
 func FuzzList(f *testing.F) {
 	answer, s := newOneAnswer(f)
 	for i, feed := range s.feeds {
@@ -214,7 +214,7 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzWatch sends the feeds arbitrary streams of a watch.
+// FuzzWatch sends each feed arbitrary watch streams.
 func FuzzWatch(f *testing.F) {
 	answer, s := newOneAnswer(f)
 	for i, feed := range s.feeds {
@@ -254,7 +254,7 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// watchSeed returns a stream in which each object of the corpus is added, modified and deleted.
+// watchSeed returns a watch stream that adds, modifies and deletes each object of the fuzzing corpus.
 func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	f.Helper()
 	info, enc := encoderOf(f, feed, protobuf)
@@ -275,8 +275,8 @@ func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	return out.Bytes()
 }
 
-// FuzzKubeconfig reads arbitrary kubeconfigs. Each kubeconfig is refused with a fault that names the file, or leads to
-// a server.
+// FuzzKubeconfig reads arbitrary kubeconfigs. For each kubeconfig, New must return an error that names the file, or a
+// Source with the URL of a server.
 func FuzzKubeconfig(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const whole = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`

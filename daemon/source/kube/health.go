@@ -24,13 +24,13 @@ import (
 // health is the state of a feed's connection.
 type health struct {
 	mu      sync.Mutex
-	contact time.Time // when a complete list or an event was last decoded, the only proof that the API server works
+	contact time.Time // when Edgeway last decoded a complete list or an event, which proves that the API server works
 	failure failure
-	// bookmarkless is the last time when a long watch lacked the bookmark that is due each minute.
+	// bookmarkless is the last time when a long watch did not receive the bookmark that is due each minute.
 	bookmarkless time.Time
 }
 
-// ok records that a list or an event was decoded, and reports whether there was a fault before.
+// ok records that Edgeway decoded a list or an event, and reports whether the previous request had failed.
 func (h *health) ok() (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +51,7 @@ func (h *health) noteNoBookmark() {
 	h.bookmarkless = time.Now()
 }
 
-// lacksBookmarks reports whether a long watch would probably end in silence.
+// lacksBookmarks reports whether a recent long watch did not receive its bookmarks.
 func (h *health) lacksBookmarks() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,17 +64,17 @@ func (h *health) get() (contact time.Time, f failure) {
 	return h.contact, h.failure
 }
 
-// logState records the faults of the API server that were logged.
+// logState records which faults of the API server Edgeway has logged.
 type logState struct {
-	faults map[string]time.Time // when each fault was last logged, by cause
-	open   bool                 // a fault was logged, but not its end
+	faults map[string]time.Time // the time when Edgeway last logged each fault, by cause
+	open   bool                 // Edgeway has logged a fault, but not the recovery
 }
 
-// repeatAfter is the time after which the same fault is logged again. An API server that alternately fails and works
-// does not fill the log.
+// repeatAfter is the time after which Edgeway logs the same fault again, so that an API server that alternately fails
+// and works does not fill the log.
 const repeatAfter = 10 * time.Minute
 
-// logChange logs a new fault, and the end of the faults that were logged.
+// logChange logs each new fault and the recovery from logged faults.
 func (s *Source) logChange() {
 	f := s.failed()
 	s.mu.Lock()
@@ -98,8 +98,8 @@ func (s *Source) logChange() {
 	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.text)
 }
 
-// describe explains in plain words why a request failed. The same fault always has the same text, without details of a
-// single connection such as its ports.
+// describe explains in plain words why a request failed. The same fault always has the same text: the text contains
+// no detail of a single connection, such as a port.
 func describe(host, what string, err error) string { return text.CleanLine(explain(host, what, err)) }
 
 func explain(host, what string, err error) string {
@@ -153,25 +153,26 @@ func root(err error) string {
 	return err.Error()
 }
 
-// isDenied reports whether an early retry is pointless, because of a missing permission or an unknown resource.
+// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource.
+// An early retry of a denied request would fail again.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// isOverloaded reports whether the API server, or a load balancer in front of it, asks the client to retry later.
+// isOverloaded reports whether the API server or its load balancer asks the client to retry later.
 func isOverloaded(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
-// isAhead reports whether the API server has not reached the requested version. The reflector then retries without a
-// version.
+// isAhead reports whether the requested resource version is newer than the API server's data. The reflector then
+// retries without a version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// refusesStream reports whether the API server cannot stream a list (before v1.32, or with the feature WatchList
-// switched off) but may return a plain list.
+// refusesStream reports whether the API server cannot stream a list but may return a plain list. API servers cannot
+// stream lists before v1.32 or if the feature WatchList is disabled.
 func refusesStream(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{400, 405, 406, 415, 422}, status.Status().Code)

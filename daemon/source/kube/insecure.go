@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// insecureServer returns the faults that allow a man in the middle to impersonate the API server.
+// insecureServer returns the faults of a kubeconfig that allow a man in the middle to impersonate the API server.
 func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if config.Insecure {
 		out = append(out, fault.New(insecureID, fault.Warning,
@@ -38,7 +38,7 @@ func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) 
 	return out
 }
 
-// insecureFiles returns a fault for each file that the wrong users can read or write.
+// insecureFiles returns a fault for each file that unauthorized users can read or write.
 func insecureFiles(files []file) (out []fault.Fault) {
 	for _, f := range files {
 		sys, ok := f.info.Sys().(*syscall.Stat_t)
@@ -74,8 +74,9 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packaged service. The name is compared because root, not the service, usually
-// checks the configuration. statusGroup is the service's other group, whose members may request its status.
+// serviceGroup is the group of the packaged service. ownGroup compares the name and not the ID of the process,
+// because usually root validates the configuration. statusGroup is the service's other group. The members of
+// statusGroup may request the status of the service.
 const (
 	serviceGroup = "edgeway"
 	statusGroup  = "edgeway-status"

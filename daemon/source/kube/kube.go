@@ -1,20 +1,20 @@
-// Package kube is the source that lists and watches objects of a Kubernetes API server: Services, EndpointSlices, the
-// host's own Node, and ServiceCIDRs.
+// Package kube is the source that lists and watches the objects of a Kubernetes API server: Services, EndpointSlices,
+// the host's own Node, and ServiceCIDRs.
 //
-// The package uses client-go's rest and cache packages, without the clientset, and keeps no Kubernetes object: each
-// object is converted as soon as it is decoded. The package is designed for hosts far away from the API server. A
-// silent connection is detected within half a minute, and an unanswered request or a silent watch within 90 seconds.
-// After a lost connection, the watch continues where it stopped. A list may take any time while parts of it arrive. An
-// API server in trouble receives at most one request for a full list per second, at growing intervals, and none before
-// the time that it names (Retry-After).
+// The package uses client-go's rest and cache packages, without the clientset, and stores no Kubernetes objects: it
+// converts each object immediately after decoding. The package is designed for hosts far away from the API server.
+// The package detects a silent connection within half a minute, and an unanswered request or a silent watch within 90
+// seconds. After a lost connection, the watch continues after the last event. A list may take any time while data
+// arrives. The package sends a failing API server at most one request for a full list per second, at growing
+// intervals, and respects Retry-After.
 //
-// Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster these events are
-// bookmarks: one arrives each minute, and one before the end of a watch.
+// Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
+// bookmarks: the API server sends a bookmark each minute and another before the end of a watch.
 //
-// A request passes these layers: a session requests a list or a watch (feed.go), the transport limits silence
-// (transport.go), client-go adds the credentials, and the dialer connects to an address that proves to be the API
-// server's (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). A changed kubeconfig leads to
-// a new client and new sessions (credentials.go).
+// A request passes through these layers: a session requests a list or a watch (feed.go), the transport limits silence
+// (transport.go), client-go adds the credentials, and the dialer connects to an address with the API server's
+// certificate (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig
+// changes, Edgeway creates a new client and new sessions (credentials.go).
 package kube
 
 import (
@@ -43,26 +43,27 @@ type Options struct {
 	Kubeconfig string
 	// AllowExecPlugins allows the kubeconfig to run a program that returns credentials.
 	AllowExecPlugins bool
-	// Namespaces limits Services and EndpointSlices to these namespaces. An empty list means all namespaces.
+	// Namespaces lists the namespaces from which Services and EndpointSlices are read. An empty list means all
+	// namespaces.
 	Namespaces []string
-	// LabelSelector limits Services and EndpointSlices: the control plane copies the labels of a Service to its
-	// slices. An empty selector matches all objects.
+	// LabelSelector selects Services and EndpointSlices: the control plane copies the labels of a Service to the
+	// Service's slices. An empty selector matches all objects.
 	LabelSelector string
-	// NodeName is the name of the host's Node. If the name is empty, Nodes are not read.
+	// NodeName is the name of the host's Node. If NodeName is empty, the source reads no Nodes.
 	NodeName string
-	// UserAgent is sent with every request. The default is the user agent of client-go.
+	// UserAgent is the User-Agent header of every request. The default is the user agent of client-go.
 	UserAgent string
-	// Mark is the packet mark of the connections, or 0 for none.
+	// Mark is the packet mark of the connections. 0 means no mark.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the last run, the latest proof first. KnownAddrs returns nil until
-	// these addresses are known.
+	// KnownAddrs returns the proven addresses of the previous run, the latest proof first. KnownAddrs returns nil
+	// until these addresses are known.
 	KnownAddrs func() []source.ServerAddr
-	// Dial makes the connections. The default is net.Dialer.
+	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Lookup returns the addresses of a name. The default is to query the host's name servers.
+	// Lookup returns the addresses of a host name. The default is to query this host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// Before is passed on as convert.Converter.Before.
+	// Before is the value for convert.Converter.Before.
 	Before func(source.Key)
 }
 
@@ -71,11 +72,11 @@ type Source struct {
 	log     *slog.Logger
 	options Options
 	dialer  *dialer
-	client  atomic.Pointer[client] // for the kubeconfig in force
+	client  atomic.Pointer[client] // for the kubeconfig in use
 	feeds   []*feed
 	panics  chan error       // from the source's goroutines
 	told    source.APIServer // the last value passed to the sink; only Run uses it
-	// replaced receives a client for each kubeconfig that differs from the kubeconfig in force.
+	// replaced receives a client for each kubeconfig that differs from the kubeconfig in use.
 	replaced chan *client
 
 	mu          sync.Mutex
@@ -86,8 +87,8 @@ type Source struct {
 
 var _ source.Source = (*Source)(nil)
 
-// New checks the options and reads the kubeconfig, but does not contact the API server. Errors name the file and the
-// invalid field.
+// New validates the options and reads the kubeconfig, but does not contact the API server. Errors name the file and
+// the invalid field.
 func New(o Options) (*Source, error) {
 	selector, err := checkOptions(&o)
 	if err != nil {
@@ -139,10 +140,11 @@ func checkOptions(o *Options) (labels.Selector, error) {
 // Name implements source.Source.
 func (s *Source) Name() string { return "kube" }
 
-// APIServer returns the URL of the API server as the kubeconfig in force has it.
+// APIServer returns the URL of the API server as written in the current kubeconfig.
 func (s *Source) APIServer() string { return s.client.Load().host }
 
-// Status implements source.Source. LastContact is the oldest of the last contacts of the required feeds.
+// Status implements source.Source. LastContact is the time of the required feed that has been without contact for the
+// longest time.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	st := source.Status{Synced: s.synced}
@@ -163,7 +165,7 @@ func (s *Source) Status() source.Status {
 	return st
 }
 
-// failed returns the failure of the first required feed that has one.
+// failed returns the failure of the first required feed whose latest request failed.
 func (s *Source) failed() failure {
 	for _, f := range s.feeds {
 		if _, failure := f.health.get(); f.required && failure.text != "" {
@@ -173,8 +175,8 @@ func (s *Source) failed() failure {
 	return failure{}
 }
 
-// optionalWait is the time for which Synced waits for the first answers about the Node and the ServiceCIDRs once all
-// required feeds have answered.
+// optionalWait is the time for which the source waits for the Node and the ServiceCIDRs before it calls Synced, once
+// it has listed the resources of all required feeds.
 const optionalWait = time.Second
 
 // Run implements source.Source.
@@ -187,7 +189,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	return s.read(ctx, sink)
 }
 
-// read follows the resources until ctx ends.
+// read lists and watches the resources until ctx ends.
 func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	run := s.startFeeds(ctx)
@@ -236,7 +238,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// feedRun is a run of all feeds with one client.
+// feedRun is the run of all feeds with one client.
 type feedRun struct {
 	cancel context.CancelFunc
 	events chan event
@@ -254,7 +256,7 @@ func (s *Source) startFeeds(source context.Context) *feedRun {
 	return run
 }
 
-// stop ends the run, and applies the events that are still in transit.
+// stop ends the run and applies the events that are still queued.
 func (r *feedRun) stop(s *Source, sink source.Sink) {
 	r.cancel()
 	var group sync.WaitGroup
@@ -282,7 +284,7 @@ func allOptional(waiting map[*feed]bool) bool {
 	return true
 }
 
-// tellAddrs passes the configured and the proven addresses of the API server, or of its proxy, to the sink.
+// tellAddrs passes the configured and proven addresses of the API server or of its proxy to the sink.
 func (s *Source) tellAddrs(sink source.Sink) {
 	now, before := s.dialer.addrs.server(s.APIServer()), s.told
 	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.Proven, before.Proven) {
@@ -306,7 +308,8 @@ func (s *Source) sync(sink source.Sink) {
 	sink.Synced()
 }
 
-// event is an event of a feed: a new version of an object, its deletion, or a complete answer to the feed.
+// event is an event of a feed: a new version of an object, the deletion of an object, or a complete response (a list
+// or a denial).
 type event struct {
 	feed     *feed
 	upsert   source.Object

@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// liar accepts connections at an address and the API server's port, and passes them to treat.
+// liar accepts connections at the address and at the API server's port, and passes each connection to treat.
 func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	_, port := hostPort(apiURL)
@@ -38,8 +38,9 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	}()
 }
 
-// After any false DNS answer, the host reconnects within 10 s through a previously proven address, even after a
-// restart. False addresses do not count as the API server's, and the name is used again once it resolves correctly.
+// After any false DNS response, the host reconnects within 10 s through a previously proven address, even after a
+// restart. False addresses do not count as addresses of the API server. The host uses the name again once the name
+// resolves correctly.
 func TestNameServerThatLies(t *testing.T) {
 	t.Parallel()
 	for what, treat := range map[string]func(net.Conn){
@@ -103,7 +104,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
 }
 
-// If the name servers do not answer, the host still uses the addresses that it knows.
+// If the name servers do not respond, the host connects to the addresses that it knows.
 func TestNameServerThatIsSilent(t *testing.T) {
 	t.Parallel()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// pace spaces requests: the first request starts immediately, and each further request starts at least a gap after the
-// previous request. The gap doubles with every request, up to max, and returns to min after a quiet time.
+// pace limits the rate of requests. The first request starts immediately. Each further request waits until a gap has
+// passed since the previous request. The gap doubles with every request, up to max, and returns to min after
+// quietTime.
 type pace struct {
 	min, max time.Duration
 
@@ -18,7 +19,7 @@ type pace struct {
 	next time.Time // no request starts before this time
 }
 
-// quietTime is the time without requests after which a pace starts again with the shortest gap.
+// quietTime is the time without requests after which a pace resets its gap to min.
 const quietTime = 2 * time.Minute
 
 // wait returns when the next request may start, or when ctx ends.
@@ -52,8 +53,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// delay postpones all requests by d, plus a random time up to spread, so that hosts that fail at the same moment do
-// not retry together.
+// delay postpones all requests by d plus a random time up to spread, so that hosts that fail at the same moment do
+// not retry at the same moment.
 func (p *pace) delay(d, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +63,7 @@ func (p *pace) delay(d, spread time.Duration) {
 	}
 }
 
-// ease resets the gap to the shortest value.
+// ease resets the gap to min.
 func (p *pace) ease() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

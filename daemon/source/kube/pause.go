@@ -12,13 +12,13 @@ import (
 // maxPause is the longest pause for which an API server may ask.
 const maxPause = 5 * time.Minute
 
-// pause is the time for which an overloaded API server asks its clients to send no requests (Retry-After).
+// pause holds the end of the pause that an overloaded API server has asked its clients for (Retry-After).
 type pause struct {
 	mu    sync.Mutex
 	until time.Time
 }
 
-// heed records the pause that an answer asks for.
+// heed records the pause that a response asks for.
 func (p *pause) heed(resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return
@@ -42,8 +42,8 @@ func (p *pause) left() time.Duration {
 	return time.Until(p.until)
 }
 
-// wait returns after the pause, or when ctx ends. A random delay keeps hosts with the same pause from continuing
-// together.
+// wait returns after the pause, or when ctx ends. A random delay prevents hosts with the same pause from sending
+// requests at the same moment.
 func (p *pause) wait(ctx context.Context) error {
 	for left := p.left(); left > 0; left = p.left() {
 		if err := sleep(ctx, left+rand.N(left/10+1)); err != nil {

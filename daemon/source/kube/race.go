@@ -10,16 +10,16 @@ import (
 // race is a list of attempts that start one after another. The first success ends the race.
 type race[C, V any] struct {
 	candidates []C
-	// gap returns the time between the starts of attempts i-1 and i. Attempt i starts earlier if another attempt
-	// fails.
+	// gap returns the delay from the start of attempt i-1 to the start of attempt i. If any attempt fails, attempt i
+	// starts immediately.
 	gap func(i int) time.Duration
-	// try makes one attempt. When try calls connected, the next attempt is delayed by slowPeer from then on.
+	// try makes one attempt. When try calls connected, the race delays the next attempt by slowPeer.
 	try func(ctx context.Context, c C, connected func()) (V, error)
-	// discard releases the value of an attempt that succeeds too late.
+	// discard releases the value of an attempt that succeeds after the end of the race.
 	discard func(V)
 }
 
-// slowPeer is the time after which another peer is tried in parallel.
+// slowPeer is the time after which a race tries another peer in parallel with a slow peer.
 const slowPeer = 2 * time.Second
 
 // outcome is the result of an attempt or of a race.
@@ -81,8 +81,8 @@ func (r race[C, V]) first(ctx context.Context) (value V, err error) {
 	return value, fault
 }
 
-// telling returns the more informative of two errors. An error on an established connection shows that a peer
-// answered.
+// telling returns the more informative of two errors. An error on an established connection is more informative than
+// a failed dial.
 func telling(a, b error) error {
 	var dial *net.OpError
 	unanswered := func(err error) bool { return errors.As(err, &dial) && dial.Op == "dial" }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// trial is an attempt of a race that ends after a given time with success, failure or a panic.
+// trial is an attempt in a race. A trial ends after a given time with success, failure or a panic.
 type trial struct {
 	connected, ends time.Duration // connected is 0 if the attempt never connects
 	outcome         string
@@ -21,7 +21,7 @@ func TestRace(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		trials []trial
-		want   int // the trial that wins, or -1
+		want   int // the index of the trial that succeeds first, or -1
 		after  time.Duration
 		starts []time.Duration
 	}{
@@ -102,7 +102,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The first addresses of both families come first, and a name server cannot cause hundreds of attempts.
+// The list starts with the first address of each family and has a limited length, so a name server cannot cause
+// hundreds of attempts.
 func TestOrderOfFamilies(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{

@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// gate accepts requests with one of the tokens.
+// gate rejects requests without one of the tokens.
 type gate struct {
 	next   http.Handler
 	tokens atomic.Value // []string
@@ -69,15 +69,15 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser returns a kubeconfig for the server with these fields of its user. client-go sends credentials only over
-// TLS.
+// withUser returns a kubeconfig for the server in which the user has the given fields. client-go sends credentials
+// only over TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
 }
 
-// The API server no longer accepts the token, and the operator replaces it in each of the ways in which files are
-// replaced.
+// The API server no longer accepts the token, and the operator replaces the token. The cases are the usual ways to
+// replace a file.
 func TestReplacedTokenIsPickedUp(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {
@@ -141,7 +141,7 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 	}
 }
 
-// New credentials cost one list. The new credentials are not a fault, and no change during the switch is lost.
+// After a change of the credentials, the source sends one list request, reports no fault and misses no change.
 func TestNewCredentialsKeepTheState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -169,7 +169,7 @@ func TestNewCredentialsKeepTheState(t *testing.T) {
 	}
 }
 
-// client-go reads a token file itself, so a rotated token interrupts nothing.
+// client-go reads a token file itself, so the watches continue after a token rotation.
 func TestTokenFileRotatesWithoutAList(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -181,11 +181,11 @@ func TestTokenFileRotatesWithoutAList(t *testing.T) {
 	mustWrite(t, dir+"/kubeconfig", withUser(api.URL, "tokenFile: token"))
 	r := start(t, api.URL, "", func(o *Options) { o.Kubeconfig = dir + "/kubeconfig" })
 	r.waitSynced(t, 10*time.Second)
-	time.Sleep(1200 * time.Millisecond) // a watch that ends sooner counts as failed
+	time.Sleep(1200 * time.Millisecond) // a watch that ends earlier counts as failed
 	mustWrite(t, dir+"/token", "two")
 	eventually(t, "the new token is used", 2*time.Minute, func() bool {
 		time.Sleep(3 * time.Second)
-		api.CloseClientConnections() // a new connection makes each watch send a request
+		api.CloseClientConnections() // force a new connection, so that each watch sends a request
 		return g.latest.Load() == "two"
 	})
 	api.put("services", "b", clusterIP(2))
@@ -233,7 +233,8 @@ func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
 	})
 }
 
-// Another server may be another cluster, so its objects replace those of the previous server, whatever their versions.
+// Another server may belong to another cluster, so the new server's objects replace all objects of the previous
+// server, regardless of resource versions.
 func TestAnotherServer(t *testing.T) {
 	t.Parallel()
 	before, after := newFakeAPI(t), newFakeAPI(t)

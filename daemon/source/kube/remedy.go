@@ -13,19 +13,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// failure describes the fault of a feed's connection.
+// failure describes why a request of a feed failed.
 type failure struct {
 	text string // "" if nothing is wrong
-	// cause is the same text for all requests that failed for the same reason.
+	// cause is text without the request, so that requests that failed for the same reason have the same cause.
 	cause string
-	// refused reports whether the API server answers.
+	// refused reports whether the failure is a response from the API server.
 	fix     string
 	refused bool
 	// forbidden reports whether the credentials lack a permission.
 	forbidden bool
 }
 
-// newFailure returns the failure of a request to a server; see describe.
+// newFailure returns the failure of a request to a server. describe explains the parameters.
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	f := failure{
@@ -39,7 +39,8 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 	return f
 }
 
-// The commands for new credentials, which must run where kubectl has the necessary permissions.
+// The commands that create new credentials. An operator runs these commands on a host where kubectl has the necessary
+// permissions.
 const (
 	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
 		"# where kubectl may: write what it prints as the token into %s"
@@ -81,7 +82,7 @@ func remedy(err error, server, kubeconfig string) string {
 		"or correct the server in %s", host, kubeconfig)
 }
 
-// isServiceName reports whether host is a name that the cluster's DNS defines for a Service.
+// isServiceName reports whether host is a DNS name of a Service in a cluster.
 func isServiceName(host string) bool {
 	return strings.HasPrefix(host+".", "kubernetes.default.") || strings.HasSuffix(host, ".svc") ||
 		strings.HasSuffix(host, ".svc.cluster.local")
@@ -113,7 +114,7 @@ func remedyTLS(err error, kubeconfig string) string {
 func hostPort(server string) (host, port string) {
 	u, err := url.Parse(server)
 	if err != nil {
-		return server, "" // cannot happen: a Source has accepted the URL
+		return server, "" // cannot happen: client-go has parsed the URL
 	}
 	if port = u.Port(); port == "" {
 		port = map[string]string{"http": "80"}[u.Scheme]

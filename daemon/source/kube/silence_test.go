@@ -68,7 +68,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// hole is a TCP proxy whose connections can go silent without closing.
+// hole is a TCP proxy that can stop forwarding data without closing the connections.
 type hole struct {
 	net.Listener
 	target string
@@ -103,7 +103,7 @@ func newHole(t *testing.T, target string) *hole {
 	return h
 }
 
-// pass copies data until the connections of the epoch go silent, and then discards the data.
+// pass copies data until the epoch ends, and then discards further data.
 func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -119,8 +119,8 @@ func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 	}
 }
 
-// The HTTP/2 health check detects a connection whose packets vanish, if client-go's transport is configured as
-// pingOften does. The watch continues without a new list.
+// With the configuration of pingOften, the HTTP/2 health check detects a connection whose packets are lost. The watch
+// continues without a new list.
 func TestBlackHoleIsNoticed(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

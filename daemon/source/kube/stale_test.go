@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// noticed waits until the source reports a fault, and returns how long that took.
+// noticed waits until the source reports a fault, and returns the waiting time.
 func noticed(t *testing.T, r *running) time.Duration {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 90*time.Second; time.Sleep(time.Second) {
@@ -41,7 +41,7 @@ func TestQuietClusterIsNoFault(t *testing.T) {
 	})
 }
 
-// An API server that sends no bookmarks is occasionally asked for a list.
+// If an API server sends no bookmarks, the source occasionally requests a list.
 func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
@@ -53,7 +53,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 		if n := api.count("services", "list", "stream"); n < 10 || n > 16 {
 			t.Errorf("%d lists in an hour", n)
 		}
-		lengths := make(map[string]int) // lengths counts the watches by their length in seconds
+		lengths := make(map[string]int) // the number of watches by length in seconds
 		for _, r := range api.seen() {
 			if r.verb == "watch" && r.resource == "services" {
 				lengths[r.get("timeoutSeconds")]++
@@ -65,8 +65,8 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// After a restart of the API server, the watches of all hosts start too late. Each host delays its list by a random
-// time.
+// After a restart of the API server, the resource versions of all hosts have expired. Each host delays the next list
+// by a random time.
 func TestListsAfterARestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		lists := func() int { return api.count("services", "list", "stream") }
@@ -94,7 +94,7 @@ func TestListsAfterARestartAreSpread(t *testing.T) {
 	})
 }
 
-// The answers of an API server, and the faults that the source then reports. None of these answers counts as contact.
+// Bad responses of an API server, and the faults that the source then reports. No bad response counts as contact.
 var badAnswers = map[string]struct {
 	answer func(w http.ResponseWriter, r *http.Request)
 	want   []string // one of these texts
@@ -138,7 +138,7 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// halfList starts each stream and never finishes it. halfList also starts watches that send nothing.
+// halfList starts each streamed list but never finishes the list. halfList also starts watches that send nothing.
 func halfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
@@ -152,8 +152,8 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// An answer that is neither a list nor an event is detected within 90 s, reported once, and requested again at a
-// moderate pace. The answer does not count as contact, and the source recovers afterwards.
+// The source detects a response that is neither a list nor an event within 90 s, reports one fault, and repeats the
+// request at a moderate rate. The response does not count as contact. The source recovers afterwards.
 func TestBadAnswersAreNoContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 	}
 }
 
-// A list that decodes but has another kind must not delete served objects.
+// A list that can be decoded but has another kind must not delete served objects.
 func TestOtherListsDeleteNothing(t *testing.T) {
 	for name, list := range map[string]string{
 		"no kind":    `{}`,
@@ -244,7 +244,8 @@ func TestOtherListsDeleteNothing(t *testing.T) {
 	}
 }
 
-// An overloaded API server asks for a pause before the next request. All feeds wait, but for at most five minutes.
+// An overloaded API server asks for a pause before the next request. All feeds wait, but no feed waits for more than
+// five minutes.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		code    int
@@ -276,8 +277,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The API server asks one feed for a pause. The other feeds have no contact during the pause either, and report the
-// pause.
+// The API server asks one feed for a pause. The other feeds wait too, and report the pause as their fault.
 func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		r.client.Load().transport.pause.heed(&http.Response{
@@ -296,8 +296,8 @@ func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
 	})
 }
 
-// Connections are lost, and then the API server asks for a pause. Other feeds receive all answers after that, so this
-// feed never receives an answer itself, but still reports the pause as the reason.
+// Connections break, and then the API server asks other feeds for a pause. A feed that receives no response itself
+// still reports the pause as the reason.
 func TestPauseReplacesLostConnection(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		var answers atomic.Int32
@@ -317,7 +317,8 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, a list may take hours as long as data arrives, and the other requests wait for the list.
+// Over a slow link, a list may take hours as long as data arrives, and the other requests get no response before the
+// list is complete.
 func TestSlowListIsNotBegunAnew(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
@@ -330,7 +331,7 @@ func TestSlowListIsNotBegunAnew(t *testing.T) {
 					verb := verbOf(req)
 					switch {
 					case !strings.HasSuffix(req.URL.Path, "/services"):
-						<-req.Context().Done() // other requests wait for the list
+						<-req.Context().Done() // other requests get no response before the list is complete
 					case verb == "watch" && !slow:
 						slow = true
 						status(w, 410, "Expired", "too old resource version")
@@ -349,7 +350,7 @@ func TestSlowListIsNotBegunAnew(t *testing.T) {
 				}
 				want := 1
 				if noStream {
-					want = 2 // the stream is tried first
+					want = 2 // the source first tries to stream the list
 				}
 				if n := api.count("services", "list", "stream") - lists; n != want {
 					t.Errorf("%d lists, want %d", n, want)
@@ -379,7 +380,7 @@ func slowly(w http.ResponseWriter, verb string) {
 	}
 }
 
-// An error event that the server sent is reported as the server's, but a lost connection is not.
+// The source reports an error event as an error of the server, but not a lost connection.
 func TestLostConnectionIsToldAsThat(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(time.Minute)

@@ -25,18 +25,18 @@ type store struct {
 	converter convert.Converter
 	// known shares its objects with the receiver behind the sink.
 	known map[source.Key]source.Object
-	// past lists the objects of earlier stores, until the first complete list.
+	// past lists the keys of objects from earlier stores, until the first complete list arrives.
 	past []source.Key
 }
 
 var _ cache.TransformingStore = (*store)(nil)
 
-// item is a converted object inside the reflector.
+// item is the form in which the reflector stores a converted object.
 type item struct {
 	object source.Object // nil if Edgeway does not serve the object
 }
 
-// Transformer makes the reflector keep items instead of Kubernetes objects while a list is streamed.
+// Transformer returns a function with which the reflector converts each object of a streamed list to an item.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.item(obj), nil }
 }
@@ -54,8 +54,8 @@ func (s *store) item(obj any) item {
 // Add implements cache.ReflectorStore.
 func (s *store) Add(obj any) error { return s.Update(obj) }
 
-// Update implements cache.ReflectorStore. An object that Edgeway no longer serves, such as a Service that became
-// headless, is removed.
+// Update implements cache.ReflectorStore. Update removes an object that Edgeway no longer serves, such as a Service
+// that became headless.
 func (s *store) Update(obj any) error {
 	it := s.item(obj)
 	if it.object == nil {
@@ -84,7 +84,7 @@ func (s *store) remove(key source.Key) {
 	}
 }
 
-// Replace implements cache.ReflectorStore. Objects that are not in the complete list are removed.
+// Replace implements cache.ReflectorStore. Replace removes the objects that are not in the complete list.
 func (s *store) Replace(list []any, _ string) error {
 	next := make(map[source.Key]source.Object, len(list))
 	for i, obj := range list {

@@ -11,46 +11,46 @@ import (
 	"time"
 )
 
-// transport sends the requests of one client. The transport ends requests without an answer and answers that go
-// silent. Neither HTTP/2's health check nor net/http detects the silence: a hung server behind a load balancer still
-// answers pings.
+// transport sends the requests of one client. The transport cancels a request if no response arrives in time or if
+// the response stalls. Neither the HTTP/2 health check nor net/http detects a stalled response, because a load
+// balancer in front of a hung server still answers pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection over which the API server's certificate was verified. If certificates are not
-	// verified, prove is nil.
+	// prove records a connection over which net/http verified the API server's certificate. prove is nil if the
+	// client does not verify certificates.
 	prove func(net.Conn)
 	pause pause
 	clock clock
 
 	mu   sync.Mutex
-	bulk time.Time // when a part of a list last arrived
+	bulk time.Time // when data of a list last arrived
 }
 
-// call is one request and its answer. A call records why a watch failed or ended, which client-go hides. The call is
-// also the body of the answer.
+// call is one request and the response. A call records why a watch failed or ended, because client-go hides the
+// reason. The call is also the body of the response.
 type call struct {
 	verb string
-	list bool // the answer is a list or starts with a list
+	list bool // the response is a list or starts with a list
 
 	transport *transport
-	ctx       context.Context //nolint:containedctx // the context of the request, until the answer ends
+	ctx       context.Context //nolint:containedctx // the context of the request, until the response ends
 	cancel    context.CancelCauseFunc
 	body      io.ReadCloser
 
 	mu sync.Mutex
-	// quiet limits the time until the answer, and the time between two parts of the answer.
+	// quiet limits the time until the response starts and the time between two reads of the response.
 	quiet time.Duration
 	timer *time.Timer
 	heard time.Time
-	// listed reports whether the list at the start of the answer has ended.
+	// listed reports whether the list at the start of the response is complete.
 	listed bool
-	err    error // why the answer is missing or incomplete
+	err    error // why the response is missing or incomplete
 }
 
-// bulkGap is the longest time between two parts of a list on a slow link.
+// bulkGap is the longest time between two reads of a list on a slow link.
 const bulkGap = 10 * time.Second
 
-// The errors with which the transport ends a call.
+// The errors with which the transport cancels a call.
 var (
 	errNoAnswer = errors.New("no answer in time")
 	errSilent   = errors.New("the connection went silent")
@@ -58,14 +58,14 @@ var (
 
 type callKey struct{}
 
-// in returns a context whose request the transport records in c.
+// in returns a context. The transport records the request with that context in c.
 func (c *call) in(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	if t.prove != nil {
-		// Even behind a proxy, GotConn is called after the handshake with the API server.
+		// Even behind a proxy, net/http calls GotConn after the TLS handshake with the API server.
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			GotConn: func(info httptrace.GotConnInfo) { t.prove(info.Conn) },
 		})
@@ -94,7 +94,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// expect ends the call with the given error unless data arrives in time.
+// expect cancels the call with the given error unless data arrives in time.
 func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *call) expect(why error) {
 	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
 }
 
-// endList records the end of the list, and limits the silence of the watch that follows.
+// endList records the end of the list, and sets the limit for the silence of the watch that follows the list.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,8 @@ func (c *call) endList(quiet time.Duration) {
 	c.timer.Reset(quiet)
 }
 
-// check ends a call that was silent for too long. On a slow link, a call may have to wait while the list of another
-// call arrives.
+// check cancels a call that was silent for too long. On a slow link, a call may have to wait while the list of
+// another call arrives.
 func (c *call) check(why error) {
 	c.transport.mu.Lock()
 	bulk := c.transport.bulk
@@ -125,14 +125,15 @@ func (c *call) check(why error) {
 	c.cancel(why)
 }
 
-// silentFor returns the time since data last arrived.
+// silentFor returns the time since data last arrived for the call.
 func (c *call) silentFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.heard)
 }
 
-// timedOut returns the error with which the transport ended the call, or nil if the transport did not end the call.
+// timedOut returns the error with which the transport cancelled the call, or nil if the transport did not cancel the
+// call.
 func (c *call) timedOut() error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		return cause
@@ -140,7 +141,7 @@ func (c *call) timedOut() error {
 	return nil
 }
 
-// failed records why the answer is missing or incomplete.
+// failed records why the response is missing or incomplete.
 func (c *call) failed(err error) error {
 	if why := c.timedOut(); why != nil {
 		err = why
@@ -151,15 +152,15 @@ func (c *call) failed(err error) error {
 	return err
 }
 
-// lost returns why the answer is missing or incomplete, or nil if the answer is complete.
+// lost returns why the response is missing or incomplete, or nil if the response is complete.
 func (c *call) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Read implements io.Reader for the body of the answer. A body that ends normally after the transport ended the call
-// was silent: an HTTP/1.1 server may end its answer because the connection was closed.
+// Read implements io.Reader for the body of the response. If the transport cancelled the call, a normal end of the
+// body is an error too: an HTTP/1.1 server may end its response when the connection closes.
 func (c *call) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
 	if n > 0 {
@@ -183,8 +184,8 @@ func (c *call) arrived(at time.Time) {
 	}
 }
 
-// Close implements io.Closer for the body of the answer. A second call is possible, because client-go leaves a body of
-// an unknown type open.
+// Close implements io.Closer for the body of the response. Close may be called twice, because client-go does not
+// close a body of an unknown type.
 func (c *call) Close() error {
 	if c.body == nil {
 		return nil

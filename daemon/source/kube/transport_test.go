@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A request without an answer and an answer that goes silent both end, over HTTP/1.1 and HTTP/2, although the
-// connection itself works.
+// The transport cancels a request without a response and a request with a stalled response, over HTTP/1.1 and HTTP/2,
+// even if the connection itself works.
 func TestSilenceEndsACall(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

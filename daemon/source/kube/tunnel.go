@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// tunnels tracks the connections to a proxy. The TLS handshake with the API server follows the dial, so a connection
-// to the wrong address fails only later.
+// tunnels tracks the connections to a proxy. The TLS handshake with the API server starts after the dial, so a
+// connection to the wrong address fails only after the dial has succeeded.
 type tunnels struct {
 	mu sync.Mutex
-	// used reports whether connections pass a proxy and TLS is verified behind the proxy.
+	// used reports whether connections pass through a proxy and the client verifies the certificate behind the proxy.
 	used bool
-	// unproven holds a timer for each connection without a handshake, by local address.
+	// unproven holds a timer for each connection whose TLS handshake is not complete, by local address.
 	unproven map[string]*time.Timer
 	failed   map[netip.Addr]time.Time
 }
 
 const (
-	// tunnelTime is the time limit for the handshake at an address that is not proven.
+	// tunnelTime is the time limit for the TLS handshake at an address that is not proven.
 	tunnelTime = 4 * time.Second
-	// provenTunnelTime is the time limit for the handshake at a proven address, which may be slow.
+	// provenTunnelTime is the time limit for the TLS handshake at a proven address, which may be slow.
 	provenTunnelTime = 10 * time.Second
-	// failedTime is the time for which a failed address is not tried.
+	// failedTime is the time for which the dialer skips a failed address.
 	failedTime = 30 * time.Second
 )
 
@@ -33,8 +33,8 @@ func (t *tunnels) use(used bool) {
 	t.used = used
 }
 
-// opened closes the connection after a time limit unless a handshake proves it. There is no time limit if no other
-// address is proven.
+// opened closes the connection after a time limit unless a TLS handshake succeeds first. There is no time limit if no
+// other address is proven.
 func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	remote, ok := remoteAddr(conn)
 	t.mu.Lock()
@@ -62,7 +62,7 @@ func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	})
 }
 
-// proven cancels the time limit of a connection after its handshake.
+// proven cancels the time limit of a connection after the TLS handshake.
 func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +86,7 @@ func (t *tunnels) usable(addrs []netip.Addr) (out []netip.Addr) {
 	return out
 }
 
-// forgive forgets the failures, because every address has failed.
+// forgive clears the failures, because every address has failed.
 func (t *tunnels) forgive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,13 +16,13 @@ import (
 )
 
 // watcher passes the events of a watch to the reflector, records contact with the API server, and decides whether the
-// watch ended with a fault. The reflector starts the next watch where the previous watch ended.
+// watch ended with a fault. The reflector starts the next watch after the last event of the previous watch.
 type watcher struct {
 	watch.Interface
 	session *session
 	call    *call
 	timeout time.Duration
-	// long reports whether the watch depends on a bookmark each minute.
+	// long reports whether the watch expects a bookmark each minute.
 	long   bool
 	events chan watch.Event
 
@@ -30,8 +30,8 @@ type watcher struct {
 	stopped chan struct{}
 
 	// Only relay uses the fields below.
-	heard  bool      // an event that counts has arrived
-	failed bool      // an error was passed on or recorded
+	heard  bool      // an event that counts as contact has arrived
+	failed bool      // the watcher has passed on or recorded an error
 	until  time.Time // an event after this time ends a watch that started with a list
 }
 
@@ -67,7 +67,7 @@ func (w *watcher) relay(ctx context.Context) {
 		}
 	}
 	select {
-	case <-w.stopped: // stopped on purpose: client-go then reports a broken connection
+	case <-w.stopped: // the reflector stopped the watch, so client-go reports a broken connection
 	default:
 		w.ended(ctx, time.Since(began))
 	}
@@ -91,7 +91,7 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 		return false
 	}
 	if w.call.list && !w.heard {
-		// An incomplete list does not prove that the rest will arrive.
+		// An incomplete list does not prove that the remaining objects will arrive.
 		o, err := meta.Accessor(e.Object)
 		if err != nil || e.Type != watch.Bookmark || o.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return true
@@ -105,9 +105,10 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	return true
 }
 
-// takeError reports whether the reflector should receive the error. The reflector answers any error with a full list.
-// client-go (v0.37.2) also reports a lost connection as an error of the server. If the watch ends without an error,
-// the reflector continues after the last event. After an event that cannot be decoded, only a full list helps.
+// takeError reports whether the reflector should receive the error. After any error event, the reflector requests a
+// full list. client-go (v0.37.2) also reports a lost connection as an error of the server. If the watch ends without
+// an error, the reflector continues after the last event. After an event that cannot be decoded, only a full list
+// helps.
 func (w *watcher) takeError(ctx context.Context, err error) bool {
 	if w.failed || w.call.lost() != nil {
 		return false
@@ -123,7 +124,7 @@ func (w *watcher) takeError(ctx context.Context, err error) bool {
 	return true
 }
 
-// The errors of a watch that ends too soon.
+// The errors of a watch that ends too early.
 var (
 	errHalfList = errors.New("the list ended early")
 	errAtOnce   = errors.New("the watch ended immediately, without an event")
@@ -131,14 +132,15 @@ var (
 
 const (
 	atOnce = 5 * time.Second
-	// doubt is the maximum age of the last contact at which a watch may end without an event. API servers before
-	// v1.29, and API servers that restored an older state, may send no bookmarks, so a list must follow.
+	// doubt is the maximum age of the last contact when a watch ends without an event. If the contact is older, a
+	// list must follow, because API servers before v1.29 and API servers with a restored older state may send no
+	// bookmarks.
 	doubt = 4 * time.Minute
 )
 
 // bookmarkless is the silence after which the end of a long watch proves nothing about the API server. The next watch
-// is then a short watch, which ends with a bookmark. The value is below the limits of proxies for silent connections
-// (50 s, a minute).
+// is then a short watch, which ends with a bookmark. The value is less than the time after which proxies close silent
+// connections (50 s, a minute).
 const bookmarkless = 40 * time.Second
 
 // ended decides whether a watch that the reflector did not stop has ended with a fault.
@@ -150,7 +152,7 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 		w.session.health.noteNoBookmark()
 	}
 	switch {
-	case w.failed: // the error may have ended the watch
+	case w.failed: // the error is already recorded and may have ended the watch
 	case lost != nil && !quiet:
 		w.fail(ctx, lost)
 	case w.heard:
@@ -167,18 +169,19 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 func (w *watcher) fail(ctx context.Context, err error) {
 	w.failed = true
 	select {
-	case <-w.stopped: // client-go reports a broken connection when a watch is stopped
+	case <-w.stopped: // client-go reports a broken connection when the reflector stops a watch
 	default:
 		_ = w.session.failed(ctx, w.call, err)
 	}
 }
 
-// toleratedExpiries is the number of consecutive watches that may start too late, or ahead of the API server, without
-// a fault. One such watch is normal after a time without a connection, or after a restart of the API server.
+// toleratedExpiries is the number of consecutive watches that may start with an expired or a too new resource version
+// before Edgeway reports a fault. One failed watch is normal after a lost connection or after a restart of the API
+// server.
 const toleratedExpiries = 2
 
-// hasExpired reports whether err only means that the watch started too late, or too early for an API server that lags
-// or restored an older state. The list that is then needed starts after a random delay.
+// hasExpired reports whether err only means that the resource version of the watch has expired, or is too new for an
+// API server that lags or has restored an older state. The list that must follow starts after a random delay.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false

@@ -18,8 +18,8 @@ func TestWatchesAreLong(t *testing.T) {
 	})
 }
 
-// An API server that sends no bookmark each minute, as after a restart, is not a fault, nor is a proxy that closes
-// connections after a minute of silence. Each of the two occasionally ends a long watch.
+// The source reports no fault if the API server sends no bookmark each minute, as after a restart, or if a proxy
+// closes connections after a minute of silence. In both cases, a long watch ends early from time to time.
 func TestMinutesWithoutABookmark(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },
@@ -53,7 +53,7 @@ func TestMinutesWithoutABookmark(t *testing.T) {
 	}
 }
 
-// A server that hangs and keeps its connections open is detected within 90 s, at any time of a watch.
+// The source detects within 90 s, at any time of a watch, that a server hangs and keeps its connections open.
 func TestServerThatHangs(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -66,7 +66,8 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
-// If the API server returns after half a minute and no longer knows the versions, a new Service arrives within 8 s.
+// If the API server is down for half a minute and no longer knows the resource versions, the source still receives a
+// new Service within 8 s.
 func TestServiceAfterAnOutage(t *testing.T) {
 	worst := time.Duration(0)
 	for range 30 {
@@ -97,7 +98,7 @@ func TestServiceAfterAnOutage(t *testing.T) {
 	t.Logf("a new Service is there after %s at most", worst)
 }
 
-// A list that hangs is restarted, although the bookmarks of other resources arrive.
+// The source restarts a list that hangs, even if bookmarks of other resources arrive.
 func TestListThatHangs(t *testing.T) {
 	began, hung := time.Time{}, false
 	inBubble(t, func(api *fakeAPI) {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If the snapshot's path is not a regular file, reading does not block, and the path is cleared for a good snapshot.
+// If the snapshot is not a regular file, reading does not block, and Edgeway moves the file away before writing a
+// snapshot.
 func TestStateThatIsNoFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
@@ -67,8 +68,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade, the state cannot be used but is not damaged. The state is still there after a return to the newer
-// version, unless another state was saved in between.
+// After a downgrade, Edgeway cannot use the newer version's state, but does not treat the state as damaged. The newer
+// version can use the state again, unless the older version has replaced the state.
 func TestStateOfANewerVersionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the number of MiB that f allocates, an upper bound of the memory that f uses.
+// allocated returns the number of MiB that f allocates, which limits the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -28,7 +28,8 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// A huge file, caused by a faulty disk or a wrong restore, takes almost no memory and is set aside.
+// Edgeway detects a huge file, which a faulty disk or a wrong restore may leave, with little memory, and renames the
+// file.
 func TestHugeFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -78,7 +79,7 @@ func TestHugeFiles(t *testing.T) {
 			os.Remove(aside[0])
 		}
 
-		// A journal of an earlier version is read up to the damaged line.
+		// Edgeway reads a journal of an earlier version up to the damaged line.
 		if err := errors.Join(os.WriteFile(snapshot, good, 0o600), os.WriteFile(journal, noise, 0o600), os.Truncate(journal, 1<<30)); err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +97,7 @@ func seal1(line []byte) []byte {
 	return snapshot
 }
 
-// An object whose line is too long to be read back is left out, and the other objects are saved.
+// Edgeway does not save an object whose line exceeds the read limit, but saves the other objects.
 func TestObjectThatIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -127,7 +128,7 @@ func TestObjectThatIsTooLong(t *testing.T) {
 	})
 }
 
-// The holdings are restored with the state, and are written even if nothing else has changed.
+// Edgeway restores the holdings with the state, and writes changed holdings even if no object has changed.
 func TestHeldComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -155,7 +156,7 @@ func TestHeldComesBack(t *testing.T) {
 	})
 }
 
-// A Store that does not run changes nothing on disk, because another Store may be running.
+// A Store that does not run writes nothing to disk, because another Store may be running.
 func TestNewTouchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, ".lastknown.jsonl123")

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// Cluster identifies a cluster by its kubeconfig, because nothing else is known at a boot without the API server.
+// Cluster identifies a cluster by data from its kubeconfig, which is available even if the API server is unreachable.
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
-	// CAs holds the SHA-256 of each certificate of the cluster's authorities. The list is empty if the host's own
-	// authorities apply.
+	// CAs holds the SHA-256 of each certificate of the cluster's authorities. CAs is empty if the host's own
+	// authorities verify the API server.
 	CAs []string `json:"cas,omitempty"`
 }
 
-// errOther is the error for state that belongs to another cluster.
+// errOther is the error for a state that belongs to another cluster.
 var errOther = errors.New("the state belongs to another API server")
 
 // same reports whether c and o are the same cluster: either the URLs are equal, or the paths are equal and the
-// clusters have an authority in common. Proxies such as Rancher's serve many clusters with one certificate and name
-// the cluster in the path.
+// clusters have an authority in common. Proxies such as Rancher's use one certificate for many clusters and identify
+// the cluster by the path.
 func (c Cluster) same(o Cluster) bool {
 	if c.Server == o.Server {
 		return true
@@ -33,5 +33,5 @@ func pathOf(server string) string {
 	if err != nil {
 		return server
 	}
-	return u.JoinPath("/").Path // ignores a trailing slash
+	return u.JoinPath("/").Path // ignore a trailing slash
 }

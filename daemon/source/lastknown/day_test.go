@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services. An endpoint changes every second.
-// A tenth of a day is enough, because the pace does not change.
+// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services. One endpoint changes every
+// second. The test simulates a tenth of a day, because the rate of writes stays the same all day.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes 100 MB")
@@ -49,7 +49,8 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// written returns the number of bytes written since last: the whole size of a new file, or the growth of an old file.
+// written returns the number of bytes written since last. For a new file, written counts the whole size, and for an
+// old file only the growth.
 func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -59,7 +60,7 @@ func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			continue // the file was replaced in between
+			continue // the file was replaced after ReadDir
 		}
 		before := last[e.Name()]
 		switch {

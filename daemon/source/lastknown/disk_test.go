@@ -167,8 +167,8 @@ func stat(t *testing.T, dir string) os.FileInfo {
 	return info
 }
 
-// With constant changes at 10,000 Services, Edgeway writes at most 1 GB a day. A single change of a small state is on
-// disk within seconds, and the last change is written at SIGTERM.
+// With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway writes a single change of a
+// small state within seconds, and the last change at SIGTERM.
 func TestWritesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// snapshotName is the name of the state's file in the Store's directory.
+// snapshotName is the name of the snapshot file in the Store's directory.
 const snapshotName = "lastknown.jsonl"
 
 // version is the version of the snapshot format. Edgeway reads no other version.
@@ -24,7 +24,7 @@ type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
 	Cluster
-	At   time.Time        `json:"at,omitzero"` // when the source confirmed the state
+	At   time.Time        `json:"at,omitzero"` // the time when the source confirmed the state
 	Held []source.Holding `json:"held,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type footer struct {
 	SHA256  string `json:"sha256"` // the checksum of all bytes before this line
 }
 
-// record is any other line of a snapshot. Exactly one field of a record is set.
+// record is a line of a snapshot between the header and the footer. Exactly one field of a record is set.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -73,8 +73,8 @@ func recordOf(obj source.Object) (r record, ok bool) {
 	return r, true
 }
 
-// bare returns faults without their object, which the record names. Earlier versions of Edgeway cannot read a fault
-// with an object and would lose the whole state.
+// bare returns copies of faults without the faulty object, because the record already contains the object. Earlier
+// versions of Edgeway cannot read a fault that names an object and would discard the whole state.
 func bare(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		out = append(out, fault.Fault{Field: f.Field, Message: f.Message})
@@ -82,8 +82,8 @@ func bare(faults []fault.Fault) (out []fault.Fault) {
 	return out
 }
 
-// object returns the object of the record, or nil if the record is empty. The returned object's faults name the object
-// again.
+// object returns the object of the record, or nil if the record is empty. object restores the name of the object in
+// the faults, from which bare removed the name.
 func (r *record) object() source.Object {
 	var obj source.Object
 	var faults []fault.Fault
@@ -109,9 +109,8 @@ func (r *record) object() source.Object {
 	return obj
 }
 
-// The size limits of a snapshot for reading, and therefore also for writing. The state of 30,000 Services with 100
-// endpoints each, on nodes with names of 45 letters, takes 370 MiB. The line of an EndpointSlice of 1,000 endpoints
-// takes up to 4 MiB.
+// The size limits for reading and writing a snapshot. The state of 30,000 Services with 100 endpoints each, on Nodes
+// with names of 45 letters, takes 370 MiB. The line of an EndpointSlice with 1,000 endpoints takes up to 4 MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
@@ -124,7 +123,7 @@ func newLines(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// ended returns the error that stopped the scanner, or the given error if the scanner reached the end of the file.
+// ended returns the error that stopped the scanner, or otherwise if the scanner reached the end of the file.
 func ended(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

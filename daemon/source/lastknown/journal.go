@@ -23,8 +23,8 @@ type base struct {
 	SHA256 string `json:"base"`
 }
 
-// change is a line of a journal: a changed or deleted object, or the time at which the source confirmed the preceding
-// lines.
+// change is a line of a journal. The line holds a changed or deleted object, or the time when the source confirmed
+// the preceding lines.
 type change struct {
 	record
 	Deleted *struct {
@@ -33,10 +33,10 @@ type change struct {
 		Name      string `json:"name"`
 	} `json:"deleted"`
 	At   time.Time         `json:"at"`
-	Held *[]source.Holding `json:"held"` // nil if the holdings did not change
+	Held *[]source.Holding `json:"held"` // nil if the holdings are unchanged
 }
 
-// journal applies the changes of a journal that continues the snapshot with the checksum sum.
+// journal applies the changes of a journal if the journal continues the snapshot with the checksum sum.
 func (d *decoder) journal(r io.Reader, sum string) {
 	lines := newLines(r)
 	for first := true; lines.Scan(); first = false {
@@ -77,7 +77,7 @@ func (d *decoder) apply(c *change) {
 	}
 }
 
-// cutSum returns a line without its checksum; ok is false if the checksum is wrong.
+// cutSum returns a line without its checksum. ok is false if the checksum is wrong.
 func cutSum(line []byte) (text []byte, ok bool) {
 	prefix, text, ok := bytes.Cut(line, []byte(" "))
 	want, err := strconv.ParseUint(string(prefix), 16, 32)

@@ -2,12 +2,12 @@
 // that boots without the source still serves its Services.
 //
 // The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of
-// all preceding lines. Each write replaces the whole file. Writes are rare, to spare the flash memory of small hosts.
-// A power failure loses the changes since the last write, which matters only if the API server is unreachable at the
-// next boot.
+// all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to spare the flash memory of small
+// hosts. After a power failure, the changes since the last write are lost, which matters only if the API server is
+// unreachable at the next boot.
 //
-// A snapshot that is damaged, or larger than any that Edgeway writes, is set aside and not used. A snapshot of a later
-// version of Edgeway is not used either, but stays until the next write replaces it.
+// Edgeway renames a snapshot that is damaged, or larger than Edgeway's limit, and does not load the file. Edgeway
+// does not load a snapshot of a later version of Edgeway either, but keeps the snapshot until the next write.
 package lastknown
 
 import (
@@ -32,14 +32,15 @@ import (
 type Options struct {
 	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
-	// Cluster returns the cluster that the source reads, or the zero value for manifests. The state of another cluster
-	// is not used.
+	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store does not use the
+	// state of another cluster.
 	Cluster func() Cluster
-	// Confirmed returns the time at which the source last confirmed the state, for Age. The default is the time of the
+	// Confirmed returns the time when the source last confirmed the state, for Age. The default is the time of the
 	// write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before, unless it is nil, is called with the key of each loaded object. Tests use Before to cause panics.
+	// Before is an optional function. The Store calls Before with the key of each object that the Store loads. Tests
+	// use Before to cause panics.
 	Before func(source.Key)
 }
 
@@ -53,7 +54,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	synced bool      // Run has loaded or saved the state
-	age    time.Time // when the state on disk was last confirmed; zero if no state exists
+	age    time.Time // when the source last confirmed the state on disk, or zero if there is no state
 	fault  string
 	fix    string // the remedy for the fault
 	rec    *recorder
@@ -65,7 +66,7 @@ type Store struct {
 
 var _ source.Source = (*Store)(nil)
 
-// New returns a Store and touches no file: Run reads the state, and the first write creates the directory.
+// New returns a Store and accesses no file: Run reads the state, and the first write creates the directory.
 func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
@@ -76,7 +77,7 @@ func New(dir string, o Options) *Store {
 // Name implements source.Source.
 func (s *Store) Name() string { return s.o.Name }
 
-// Status implements source.Source. LastContact is the result of Age.
+// Status implements source.Source. LastContact is the time that Age returns.
 func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,29 +97,29 @@ func (s *Store) Faults() []fault.Fault {
 	return []fault.Fault{fault.New(FaultID, fault.Warning, s.fix, "%s", s.fault).Of(s.dir)}
 }
 
-// Age returns the time at which the state on disk last agreed with its source. ok is false if there is no state.
+// Age returns the time when the state on disk last agreed with its source. ok is false if there is no state.
 func (s *Store) Age() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.age, !s.age.IsZero()
 }
 
-// Held returns the holdings of the last Commit before the start, or nil if no state has been loaded.
+// Held returns the holdings of the previous run's last Commit, or nil if the Store has loaded no state.
 func (s *Store) Held() []source.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of the proxy in front of it. ServerAddrs returns nil
-// if no state has been loaded.
+// ServerAddrs returns the proven addresses of the API server, or of its proxy. ServerAddrs returns nil if the Store
+// has loaded no state.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server
 }
 
-// Recall loads the state only for Held and ServerAddrs, and changes nothing on disk.
+// Recall loads the state for Held and ServerAddrs only, and writes nothing to disk.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.Before)
 	if err == nil && st.cluster.same(s.o.Cluster()) {
@@ -131,8 +132,8 @@ func (s *Store) Recall() error {
 }
 
 // Run implements source.Source: it calls Load, then Record. Without a saved state, Run calls Synced immediately. With
-// an unusable state, Run does not call Synced: the host then waits for the API server and keeps its rules until a new
-// state is saved.
+// an unusable state, Run does not call Synced until it has saved a new state: the host waits for the API server and
+// keeps its rules.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -144,8 +145,8 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	return nil
 }
 
-// Load returns the saved objects, or no objects if nothing was saved. ok is false if the state cannot be used. Load
-// must be called only once, before the first Commit.
+// Load returns the saved objects, or none if there is no saved state. ok is false if the state is unusable. Call Load
+// only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()
@@ -157,7 +158,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 	case errors.Is(err, os.ErrNotExist):
 		s.loaded(&state{})
 		return nil, true
-	case errors.Is(err, errNewer), errors.Is(err, errOther): // the file stays until the next write replaces it
+	case errors.Is(err, errNewer), errors.Is(err, errOther): // keep the file until the next write replaces it
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
@@ -200,21 +201,21 @@ func (s *Store) setFault(fault string) {
 	s.fault, s.fix = fault, ""
 }
 
-// removeTemporary removes the files of a write that a crash interrupted.
+// removeTemporary removes the temporary files of writes that a crash interrupted.
 func (s *Store) removeTemporary() {
 	stale, err := filepath.Glob(filepath.Join(s.dir, ".lastknown.*"))
 	if err != nil {
-		return // the directory's name is an invalid pattern
+		return // the path of the directory is an invalid pattern
 	}
 	for _, path := range stale {
 		_ = os.Remove(path)
 	}
 }
 
-// maxAside is the maximum number of damaged snapshots that are kept.
+// maxAside is the maximum number of damaged snapshots that the Store keeps.
 const maxAside = 3
 
-// setAside renames the snapshot for later examination, and returns the new path.
+// setAside renames a damaged snapshot, so that an operator can examine the file later, and returns the new path.
 func (s *Store) setAside() string {
 	const mark = ".damaged-"
 	path := filepath.Join(s.dir, snapshotName)
@@ -222,7 +223,7 @@ func (s *Store) setAside() string {
 	if err := os.Rename(path, aside); err != nil {
 		s.log.Error("damaged file not set aside", "error", err)
 	}
-	entries, err := os.ReadDir(s.dir) // sorted by name, and so by time
+	entries, err := os.ReadDir(s.dir) // sorted by name, and therefore by time
 	if err != nil {
 		return aside
 	}
@@ -238,7 +239,7 @@ func (s *Store) setAside() string {
 
 // Saved describes a state on disk.
 type Saved struct {
-	At   time.Time        // when the source last confirmed the state
+	At   time.Time        // the time when the source last confirmed the state
 	Held []source.Holding // see Store.Held
 }
 

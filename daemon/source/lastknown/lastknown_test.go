@@ -122,7 +122,7 @@ func (s *syncBuffer) String() string {
 
 func server(url string) func() Cluster { return func() Cluster { return Cluster{Server: url} } }
 
-// host is a Store as used in a daemon, with the loaded objects and the objects from the API server.
+// host holds a Store as the daemon uses it, the loaded objects and the objects from the API server.
 type host struct {
 	*Store
 	loaded, api *memory
@@ -150,7 +150,7 @@ func boot(t *testing.T, dir string) *host {
 	return h
 }
 
-// serve passes on all objects and commits them.
+// serve passes the objects to the Store and commits them.
 func (h *host) serve(objects ...source.Object) {
 	for _, o := range objects {
 		h.tee.Upsert(o)
@@ -217,8 +217,8 @@ func TestOnlyWhatWasCommittedAfterSyncIsSaved(t *testing.T) {
 	})
 }
 
-// The age follows the API server's confirmations even if nothing changes, and stays the same while the API server is
-// unreachable.
+// Each confirmation by the API server updates the age, even if no object changes. While the API server is
+// unreachable, the age stays the same.
 func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -255,7 +255,7 @@ func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
 	})
 }
 
-// The current fault of a manifest is not part of the state, and causes no write.
+// Edgeway does not save the current faults of manifests, so a new fault causes no write.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -29,7 +29,7 @@ func encode(t testing.TB, objects ...source.Object) []byte {
 	return out.Bytes()
 }
 
-// seal returns a snapshot and a journal with correct checksums for any content of the lines.
+// seal returns a snapshot and a journal with the given lines and correct checksums.
 func seal(lines, changes []byte) (snapshot, journal []byte) {
 	snapshot = append(fmt.Appendf(nil, `{"format":%q,"version":1}`+"\n", snapshotFormat), lines...)
 	if len(lines) > 0 && lines[len(lines)-1] != '\n' {
@@ -56,8 +56,8 @@ func parse(snapshot, journal []byte) (*state, error) {
 	return d.result(), nil
 }
 
-// FuzzLastKnown reads arbitrary files, unchanged and with all checksums corrected. Reading must not panic and must not
-// return an invalid object.
+// FuzzLastKnown reads arbitrary files, with their own checksums and with corrected checksums. Reading must not panic
+// and must not return an invalid object.
 func FuzzLastKnown(f *testing.F) {
 	good := encode(f, everyKind()...)
 	before, err := os.ReadFile("testdata/before/" + snapshotName)
@@ -76,7 +76,7 @@ func FuzzLastKnown(f *testing.F) {
 		var c convert.Converter
 		var svc corev1.Service
 		var slice discoveryv1.EndpointSlice
-		_ = json.Unmarshal(text, &svc) // fields that do not fit are left out
+		_ = json.Unmarshal(text, &svc) // ignore fields of the wrong type
 		_ = json.Unmarshal(text, &slice)
 		var objects []source.Object
 		if out, ok := c.Service(&svc); ok {
@@ -135,7 +135,7 @@ func BenchmarkLoad(b *testing.B) {
 	for i := range 10000 {
 		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
 	}
-	for i := range 10000 { // in sorted order
+	for i := range 10000 { // sorted by key: all slices come after all Services
 		objects = append(objects, aSlice(fmt.Sprintf("service-%05d", i), 5))
 	}
 	data := encode(b, objects...)

@@ -23,16 +23,16 @@ import (
 // state is the content of a snapshot and of its journal.
 type state struct {
 	cluster  Cluster
-	at       time.Time       // when the source last confirmed the state
+	at       time.Time       // the time when the source last confirmed the state
 	objects  []source.Object // sorted by key
 	held     []source.Holding
-	invalid  int   // the number of objects that were skipped
-	torn     bool  // the end of a journal was skipped
-	panicked error // the panic of an object, which was then refused
+	invalid  int   // the number of skipped objects
+	torn     bool  // the journal's end was damaged and skipped
+	panicked error // a panic that an object caused
 }
 
-// readState reads the state in a directory. The error wraps os.ErrNotExist if there is no state. Any other error means
-// that the snapshot cannot be trusted.
+// readState reads the state in a directory. The error wraps os.ErrNotExist if there is no state. After any other
+// error, the snapshot must not be used.
 func readState(dir string, before func(source.Key)) (*state, error) {
 	path := filepath.Join(dir, snapshotName)
 	file, info, err := files.Open(path)
@@ -48,7 +48,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.confirm sets the modification time. A time in the future comes from a host whose clock was wrong.
+	// Store.confirm sets the modification time. A time in the future means that the host's clock was wrong.
 	now, at := time.Now(), d.state.at
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t
@@ -64,8 +64,8 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot and of its journal. The decoder rejects every object that a conversion
-// could not have created.
+// decoder collects the objects of a snapshot and of its journal. The decoder rejects every object that fails
+// convert.Check.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object
@@ -89,7 +89,7 @@ var (
 		"its own")
 )
 
-// footerStart is the start of the last line and of no other line.
+// footerStart is the start of the footer. No other line starts with these bytes.
 var footerStart = []byte(`{"objects":`)
 
 // snapshot reads a snapshot to its end and returns its checksum.
@@ -127,7 +127,7 @@ func (d *decoder) snapshot(r io.Reader) (sum string, err error) {
 }
 
 func parseHeader(line []byte, format string) (h header, err error) {
-	v := 0 // in a later version, the rest of the line may differ
+	v := 0 // later versions may change the rest of the line
 	if n, _ := fmt.Sscanf(string(line[:min(len(line), 256)]), `{"format":"`+format+`","version":%d`, &v); n == 1 &&
 		v > version {
 		return h, errNewer

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A dry run reads the holdings and the API server's addresses as the daemon's next start does, and does not change the
-// files, not even damaged files.
+// A dry run reads the holdings and the API server's addresses as the daemon does when it starts, but does not change
+// any file, not even a damaged file.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

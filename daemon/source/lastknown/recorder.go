@@ -14,8 +14,8 @@ type recorder struct {
 
 	mu     sync.Mutex
 	synced bool
-	// recent holds the changes since the last commit; a deleted object is nil. The maps recent and committed share
-	// their objects with the sink.
+	// recent holds the changes since the last commit, with nil for each deleted object. The maps recent and committed
+	// share their objects with the sink.
 	recent    map[source.Key]source.Object
 	committed map[source.Key]source.Object // nil before the first commit
 	held      []source.Holding
@@ -32,9 +32,9 @@ func (s *Store) Tee(sink source.Sink) source.Sink {
 	return r
 }
 
-// Commit reports that the host is in sync with the recorded objects, which can now be saved. Commit does nothing until
-// the source has listed all objects. held holds the sorted holdings that Held returns after the next start; the caller
-// must not change the slice afterwards.
+// Commit tells the Store that the host is in sync with the recorded objects, so that the Store can save the objects.
+// Commit does nothing until the source has listed all objects. held holds the sorted holdings that Held returns after
+// a restart. The caller must not modify held afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	s.mu.Lock()
 	r := s.rec
@@ -47,7 +47,7 @@ func (s *Store) Commit(held []source.Holding) {
 	}
 }
 
-// commit reports whether there is something to write.
+// commit commits the recorded changes and reports whether the Store must write a snapshot.
 func (r *recorder) commit(held []source.Holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *recorder) commit(held []source.Holding) bool {
 	return r.dirty
 }
 
-// take returns the content of the next snapshot. ok is false if the snapshot on disk already has this content.
+// take returns the content of the next snapshot. ok is false if the snapshot on disk already has that content.
 func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *recorder) Delete(key source.Key) {
 // Synced implements source.Sink.
 func (r *recorder) Synced() {
 	r.mu.Lock()
-	r.synced = true // set before the sink is called, which may cause a commit
+	r.synced = true // set this first, because the call of the sink may cause a commit
 	r.mu.Unlock()
 	r.sink.Synced()
 }

@@ -32,8 +32,8 @@ func before(t *testing.T) (dir, journal string, content []byte) {
 	return dir, journal, content
 }
 
-// The state of a version that wrote a journal next to the snapshot is served after the upgrade. The first write
-// removes the journal, and the previous version could read the result.
+// After an upgrade from a version that wrote a journal next to the snapshot, Edgeway serves that version's state. The
+// first write removes the journal, and the previous version can still read the snapshot.
 func TestUpgradeReadsTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, _ := before(t)
@@ -75,8 +75,8 @@ func TestTornJournalCountsUpToTheTear(t *testing.T) {
 			}
 			h := boot(t, dir)
 			h.stop()
-			// The lines are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR, and the time.
-			// The newline of the last line may be missing.
+			// The lines are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR, and a
+			// confirmation. The newline of the last line may be missing.
 			want := []int{6, 6, 7, 7, 6, 6}[bytes.Count(append(whole[:cut:cut], '\n'), []byte("}\n"))]
 			if got := len(h.loaded.objects); !h.loaded.synced || got != want {
 				t.Errorf("cut at %d: %d objects, want %d", cut, got, want)
@@ -88,8 +88,8 @@ func TestTornJournalCountsUpToTheTear(t *testing.T) {
 	})
 }
 
-// If the previous version crashed between renaming the snapshot and the journal, the journal of an earlier snapshot
-// remains.
+// If the previous version crashed after renaming the snapshot but before renaming the journal, the journal of an
+// earlier snapshot remains.
 func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, old := before(t)
@@ -109,7 +109,7 @@ func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
 	})
 }
 
-// The same cluster under another name keeps its state.
+// Edgeway uses the saved state if the API server of the same cluster has a new URL.
 func TestTheSameClusterUnderAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -137,7 +137,7 @@ func TestTheSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// A copied file, or a wrong clock, does not make the age of the state lie in the future.
+// The age of the state is never in the future, even after a copy of the file or with a wrong clock.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -158,12 +158,12 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 	})
 }
 
-// A clock that was ahead during a write does not freeze the age, either before or after the next start.
+// If the clock was ahead during a write, later confirmations still update the age, before and after a restart.
 func TestAgeAfterAClockThatWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)
-		var ahead atomic.Int64 // a Duration
+		var ahead atomic.Int64 // holds a time.Duration
 		ahead.Store(int64(10_000 * time.Hour))
 		h.o.Confirmed = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		h.serve(aService("web", 80))

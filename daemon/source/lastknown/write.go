@@ -25,15 +25,15 @@ import (
 // The times that control writing.
 const (
 	debounce = time.Second
-	// refresh is the time between two updates of the age while nothing else changes.
+	// refresh is the time between two updates of the snapshot's age while no object changes.
 	refresh = 10 * time.Minute
-	// retry is the delay before a failed write is repeated.
+	// retry is the delay after a failed write.
 	retry = 30 * time.Second
 )
 
-// pause returns the time from one write to the next. The pause is at least 100 times the duration of the write, so
-// that a slow disk is busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a day (11.5 kB/s),
-// to preserve SD cards.
+// pause returns the delay from a write to the next write. The pause is at least 100 times the duration of the write,
+// so that the writes keep a slow disk busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a
+// day (11.5 kB/s), to preserve SD cards.
 func pause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
@@ -42,7 +42,7 @@ func pause(size int64, took time.Duration) time.Duration {
 func (s *Store) Record(ctx context.Context) {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
-	due := time.After(debounce) // a Record that panicked may have left unwritten changes
+	due := time.After(debounce) // if Record panicked earlier, there may be unwritten changes
 	for {
 		select {
 		case <-ctx.Done():
@@ -67,7 +67,7 @@ func (s *Store) Record(ctx context.Context) {
 	}
 }
 
-// save writes the committed changes, if any, and reports whether all of them are on disk.
+// save writes any committed changes and reports whether all of them are on disk.
 func (s *Store) save() bool {
 	s.mu.Lock()
 	rec := s.rec
@@ -93,7 +93,7 @@ func (s *Store) save() bool {
 	return saved
 }
 
-// confirmed returns the time of the last confirmation, in whole seconds for human readers.
+// confirmed returns the time when the source last confirmed the state, in whole seconds for human readers.
 func (s *Store) confirmed() time.Time {
 	at := time.Now()
 	if s.o.Confirmed != nil {
@@ -102,8 +102,8 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm stores the time of the last confirmation as the modification time of the snapshot. Setting this time writes
-// only an inode instead of all objects.
+// confirm sets the modification time of the snapshot to the time when the source last confirmed the state. Setting
+// the modification time writes only an inode instead of all objects.
 func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
@@ -111,12 +111,12 @@ func (s *Store) confirm() {
 	if s.rec == nil || !s.rec.clean() || at.IsZero() || at.Equal(s.age) { // at precedes s.age if the clock was wrong
 		return
 	}
-	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, the age stays
+	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, keep the old age
 		s.age = at
 	}
 }
 
-// written records the outcome of a write, and logs an outcome that differs from the previous one.
+// written records the outcome of a write, and logs an outcome that differs from the previous outcome.
 func (s *Store) written(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,12 +136,12 @@ func (s *Store) written(at time.Time, err error) {
 	if s.fault != "" {
 		s.log.Info("last-known state saved again")
 	}
-	s.fault, s.fix, s.age, s.synced = "", "", at, true // the write replaces a state that could not be used at the start
+	s.fault, s.fix, s.age, s.synced = "", "", at, true // the write replaces a state that was unusable
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// failed returns an error without the name of the temporary file, so that the same fault always has the same text.
+// failed wraps an error without the name of the temporary file, so that the same fault always has the same text.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -178,12 +178,13 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	if err := file.CloseAtomicallyReplace(); err != nil {
 		return size, s.failed("replace snapshot", err)
 	}
-	_ = os.Remove(filepath.Join(s.dir, journalName)) // a journal of another snapshot is ignored
+	_ = os.Remove(filepath.Join(s.dir, journalName)) // an error is harmless: Edgeway ignores an old journal
 	return size, nil
 }
 
-// encodeSnapshot skips Documents, objects that fail Check, and lines that are too long to be read back. encodeSnapshot
-// uses one buffer for all lines, because it runs soon after the start, before the first garbage collection.
+// encodeSnapshot writes a snapshot without Documents, objects that fail convert.Check, and lines that exceed the read
+// limit. encodeSnapshot uses one buffer for all lines, because it runs soon after the daemon starts, before the first
+// garbage collection.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
 	var line bytes.Buffer

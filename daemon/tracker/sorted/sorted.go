@@ -1,5 +1,5 @@
-// Package sorted replaces parts of long sorted slices. The package never writes to an existing slice, because
-// snapshots and plans share their unchanged parts.
+// Package sorted replaces elements of long sorted slices. The package never writes to an existing slice, because
+// snapshots and plans share slices.
 package sorted
 
 import (
@@ -7,10 +7,10 @@ import (
 	"sort"
 )
 
-// Splice returns old with the run of each key replaced by the result of fresh for that key. fresh receives the key's
-// index and its run in old, and must not keep or modify the run. old must be sorted, and keys must be sorted without
-// duplicates. compare orders an element relative to a key. Splice costs one binary search and one call of fresh for
-// each key, and one copy of old. If no run differs, Splice returns old itself without a copy.
+// Splice returns a copy of old in which the result of fresh replaces the run of elements with each key. fresh
+// receives the key's index and its run in old, and must not keep or modify the run. old must be sorted. keys must be
+// sorted and distinct. compare orders an element relative to a key. Splice needs one binary search and one call of
+// fresh for each key, and one copy of old. If no run differs, Splice returns old without copying.
 func Splice[T comparable, K any](old []T, keys []K, compare func(T, K) int, fresh func(i int, run []T) []T) []T {
 	var out []T
 	at, copied := 0, 0
