@@ -37,7 +37,7 @@ func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
 	other := &plan.ServicePort{Name: web.Name}
-	eth0, lo := nodeinfo.Way{Interface: "eth0"}, nodeinfo.Way{Interface: "lo", Local: true}
+	eth0, lo := nodeinfo.NextHop{Interface: "eth0"}, nodeinfo.NextHop{Interface: "lo", Local: true}
 	on := config.FastPath{Enabled: true}
 	alone := proxiers.Component{Name: "alone", Traits: proxiers.Traits{NoFastPath: "it translates by itself"}}
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 		missing string
 		svc     *plan.ServicePort
 		origin  plan.Origin
-		way     nodeinfo.Way
+		hop     nodeinfo.NextHop
 		want    string
 	}{
 		{config.FastPath{}, proxiers.Component{}, "", other, plan.FromOutside, eth0, ""},
@@ -60,7 +60,7 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 		{on, alone, "", web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
 	} {
 		f := &fastPath{cfg: c.cfg, backend: c.backend, offloader: offloader{missing: c.missing}}
-		if got := f.of(c.svc, c.origin, []nodeinfo.Way{c.way}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+		if got := f.of(c.svc, c.origin, []nodeinfo.NextHop{c.hop}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
 		}
 		if told, want := len(f.faults()), c.missing != "" || c.backend.Name != ""; (told > 0) != want {

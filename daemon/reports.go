@@ -32,16 +32,16 @@ import (
 
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
-		Socket: i.cfg.Control.Socket,
-		Logger: i.logger,
-		Status: i.status,
-		State:  func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
-		Facts:  i.facts,
-		Out:    func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
-		Gaps:   gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
-		Way:    nodeinfo.WayTo,
-		FastPath: func(sp *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
-			return i.fastPath().of(sp, origin, ways)
+		Socket:  i.cfg.Control.Socket,
+		Logger:  i.logger,
+		Status:  i.status,
+		State:   func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
+		Facts:   i.facts,
+		Out:     func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
+		Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
+		NextHop: nodeinfo.LookupRoute,
+		FastPath: func(sp *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
+			return i.fastPath().of(sp, origin, hops)
 		},
 		Path:   i.path,
 		Faults: i.freshFaults,
@@ -297,9 +297,9 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// of returns the line in which "edgeway explain" reports whether connections to a ServicePort bypass the rules. ways
+// of returns the line in which "edgeway explain" reports whether connections to a ServicePort bypass the rules. hops
 // holds the routes to the client and to the endpoints.
-func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
+func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
 	missing := f.missing()
 	switch {
 	case !f.cfg.Enabled && !svc.LongLived:
@@ -316,7 +316,7 @@ func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo
 	case origin == plan.FromHost:
 		return "no: the fast path is for forwarded connections, not for this host's own"
 	}
-	for _, w := range ways {
+	for _, w := range hops {
 		if w.Local {
 			return "no: one end is on this host, and the fast path is for forwarded connections"
 		}

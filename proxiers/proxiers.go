@@ -2,8 +2,8 @@
 // apply the plan to the host: one backend that programs the kernel, and the followers that run after the backend.
 //
 // Backends and followers are both Components. A Component is a description; its New function returns a running
-// Proxier. A Proxier implements interfaces for its optional features: a Tender has deferred work, and a Proxier with
-// metrics is a prometheus.Collector.
+// Proxier. A Proxier implements interfaces for its optional features: a Maintainer has deferred work, and a Proxier
+// with metrics is a prometheus.Collector.
 package proxiers
 
 import (
@@ -60,14 +60,15 @@ type Proxier interface {
 	Close() error
 }
 
-// Tender is a Proxier with deferred work: for example, it deletes entries that have been idle for a while, or retries
-// a port that was in use. Due and Tend are called on the goroutine that calls Apply, never concurrently with Apply.
-type Tender interface {
-	// Due returns the time at which Tend has work to do, or the zero time if no work is left.
+// Maintainer is a Proxier with deferred work: for example, it deletes entries that have been idle for a while, or
+// retries a port that was in use. Due and Maintain are called on the goroutine that calls Apply, never concurrently
+// with Apply.
+type Maintainer interface {
+	// Due returns the time at which Maintain has work to do, or the zero time if no work is left.
 	Due() time.Time
-	// Tend does the work that is due. Work that fails becomes due again later. The caller logs the error of Tend; the
-	// result of Apply stays in force.
-	Tend(ctx context.Context) error
+	// Maintain does the work that is due. Work that fails becomes due again later. The caller logs the error of
+	// Maintain; the result of Apply stays in force.
+	Maintain(ctx context.Context) error
 }
 
 // Reporter is a Proxier that reports its own faults. Faults may be called from any goroutine.
@@ -240,8 +241,8 @@ type Env struct {
 	// Drift is called, from any goroutine, when the Component detects that another program changed or removed the
 	// Component's state in the kernel. The caller responds with a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
-	// Wake is called, from any goroutine, by a Tender that has work to do before the time that Due last returned. The
-	// caller then calls Due again. Wake is never nil.
+	// Wake is called, from any goroutine, by a Maintainer that has work to do before the time that Due last returned.
+	// The caller then calls Due again. Wake is never nil.
 	Wake func()
 	// Settings are the values of Component.Settings by name. A missing setting has its default value.
 	Settings map[string]any

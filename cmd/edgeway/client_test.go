@@ -46,8 +46,8 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 		Facts:  func() doctor.Facts { return doctor.Facts{PID: 1, Faults: status().Faults} },
 		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
 		Out:    func(*plan.ServicePort) []string { return nil },
-		Way: func(netip.Addr) (nodeinfo.Way, error) {
-			return nodeinfo.Way{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
+		NextHop: func(netip.Addr) (nodeinfo.NextHop, error) {
+			return nodeinfo.NextHop{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
 		},
 		Reload: func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
 	})

@@ -56,8 +56,8 @@ func (s *Subject) fixLocal() string {
 	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
 }
 
-// fixNoWay returns the fix for a destination to which the kernel has no route.
-func fixNoWay(d plan.Decision) string {
+// fixNoRoute returns the fix for a destination to which the kernel has no route.
+func fixNoRoute(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
 	}

@@ -108,7 +108,7 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 		s.Version = "1.2.3"
 		return s
 	}
-	d.Gaps, d.Way = noGaps, testWay
+	d.Gaps, d.NextHop = noGaps, testWay
 	if d.Out == nil {
 		d.Out = func(*plan.ServicePort) []string { return nil }
 	}

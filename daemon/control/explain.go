@@ -29,8 +29,8 @@ type Explanation struct {
 	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if no fix is
 	// known.
 	Fix string `json:"fix,omitempty"`
-	// Way is the kernel's route from this host to the destination, or "" if another host sends the packet.
-	Way string `json:"way,omitempty"`
+	// NextHop is the kernel's route from this host to the destination, or "" if another host sends the packet.
+	NextHop string `json:"next_hop,omitempty"`
 	// Service and Frontend are "" if no Service has the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
@@ -61,8 +61,8 @@ type ExplainedEndpoint struct {
 	Local   bool   `json:"local,omitempty"`
 	// SNAT reports whether this host's address replaces the client's address in the connection to the endpoint.
 	SNAT bool `json:"snat"`
-	// Way is the kernel's route to the endpoint, or "no route to …".
-	Way             string `json:"way"`
+	// NextHop is the kernel's route to the endpoint, or "no route to …".
+	NextHop         string `json:"next_hop"`
 	proxiers.Chosen        // weight and connections at the virtual server
 }
 
@@ -83,8 +83,8 @@ type Subject struct {
 	State pipeline.State
 	// Gaps returns the differences that all Components declare for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// Way returns the kernel's route to an address. See nodeinfo.WayTo. Way must not be nil.
-	Way func(netip.Addr) (nodeinfo.Way, error)
+	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute. NextHop must not be nil.
+	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
 	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath // may be nil
@@ -118,15 +118,15 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 			e.Out = s.Out(d.Service)
 		}
 	}
-	if q.noWay != nil {
-		e.Verdict, e.Reason, e.Fix = unreachable, q.noWay.Error(), fixNoWay(d)
+	if q.noRoute != nil {
+		e.Verdict, e.Reason, e.Fix = unreachable, q.noRoute.Error(), fixNoRoute(d)
 		if src == "host" {
 			e.Source = src // the kernel chose no source address
 		}
 		return e, nil
 	}
 	s.because(p, &e, d, q.packet.Dst.Addr())
-	s.ways(&e, d, q.packet.Src)
+	s.addEndpoints(&e, d, q.packet.Src)
 	s.path(&e, d, q, src != "host")
 	e.FastPath = s.fastPath(d, q.packet.Src)
 	s.faults(&e, d, q.packet.Dst.Addr())
@@ -163,8 +163,8 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	if q.packet.InInterface != elsewhere {
 		e.Interface = q.packet.InInterface
 	}
-	if q.way != nil {
-		e.Way = q.way.String()
+	if q.hop != nil {
+		e.NextHop = q.hop.String()
 	}
 	if d.Service == nil {
 		return e
@@ -180,20 +180,20 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	return e
 }
 
-// ways adds the endpoints and the kernel's routes to the endpoints. If the kernel has no route to any endpoint, ways
-// changes the verdict to unreachable.
-func (s *Subject) ways(e *Explanation, d plan.Decision, src netip.Addr) {
+// addEndpoints adds the endpoints and the kernel's routes to the endpoints. If the kernel has no route to any
+// endpoint, addEndpoints changes the verdict to unreachable.
+func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort
 	for _, ep := range d.Endpoints {
-		way, err := s.Way(ep.Addr.Addr())
-		text := way.String()
+		hop, err := s.NextHop(ep.Addr.Addr())
+		text := hop.String()
 		if err != nil {
 			text, lost = err.Error(), ep.Addr
 		}
 		reachable = reachable || err == nil
 		e.Endpoints = append(e.Endpoints, ExplainedEndpoint{
-			Address: ep.Addr.String(), Local: ep.Local, SNAT: d.SNATFor(src, ep), Way: text,
+			Address: ep.Addr.String(), Local: ep.Local, SNAT: d.SNATFor(src, ep), NextHop: text,
 		})
 	}
 	if !lost.IsValid() {

@@ -19,23 +19,23 @@ import (
 )
 
 // testWay returns the kernel's routes on the host of testPlan, which has one link and no IPv6.
-func testWay(to netip.Addr) (nodeinfo.Way, error) {
+func testWay(to netip.Addr) (nodeinfo.NextHop, error) {
 	own := netip.MustParseAddr("192.0.2.7")
 	switch {
 	case to.Is6():
-		return noWay(to)
+		return noRoute(to)
 	case to.IsLoopback() || to == own:
-		return nodeinfo.Way{Source: to, Interface: "lo", Local: true}, nil
+		return nodeinfo.NextHop{Source: to, Interface: "lo", Local: true}, nil
 	}
-	return nodeinfo.Way{Source: own, Gateway: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
+	return nodeinfo.NextHop{Source: own, Gateway: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
 }
 
-func noWay(to netip.Addr) (nodeinfo.Way, error) {
-	return nodeinfo.Way{}, fmt.Errorf("no route to %s: %w", to, unix.ENETUNREACH)
+func noRoute(to netip.Addr) (nodeinfo.NextHop, error) {
+	return nodeinfo.NextHop{}, fmt.Errorf("no route to %s: %w", to, unix.ENETUNREACH)
 }
 
 func subjectOf(p *plan.Plan) *Subject {
-	return &Subject{State: pipeline.State{InForce: p}, Gaps: noGaps, Way: testWay}
+	return &Subject{State: pipeline.State{InForce: p}, Gaps: noGaps, NextHop: testWay}
 }
 
 // explained returns the explanation and its printed text.
@@ -134,8 +134,8 @@ func TestExplainAsksTheKernelForTheSource(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.State.InForce.Node.HostAddrs = append(s.State.InForce.Node.HostAddrs, netip.MustParseAddr("198.51.100.9"))
 	for from, verdict := range map[string]string{"198.51.100.9": "forward", "192.0.2.7": "drop"} {
-		s.Way = func(netip.Addr) (nodeinfo.Way, error) {
-			return nodeinfo.Way{Source: netip.MustParseAddr(from), Interface: "eth1"}, nil
+		s.NextHop = func(netip.Addr) (nodeinfo.NextHop, error) {
+			return nodeinfo.NextHop{Source: netip.MustParseAddr(from), Interface: "eth1"}, nil
 		}
 		e, text := explained(t, s, "host", "203.0.113.1:80", "")
 		if e.Source != from || e.Verdict != verdict || !strings.Contains(text, "203.0.113.1:80/TCP, on eth1") {
@@ -146,7 +146,7 @@ func TestExplainAsksTheKernelForTheSource(t *testing.T) {
 
 func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 	s := subjectOf(testPlan())
-	s.Way = noWay
+	s.NextHop = noRoute
 	e, text := explained(t, s, "host", "default/web", "")
 	if e.Verdict != "unreachable" || e.Source != "host" || !strings.Contains(e.Fix, `routes.services = "auto"`) || e.Service == "" || !strings.HasPrefix(text, "unreachable: ") || !strings.Contains(text, "10.96.0.1") {
 		t.Errorf("no route to a ClusterIP:\n%s", text)
@@ -155,9 +155,9 @@ func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
 	if e.Verdict != "unreachable" || !strings.Contains(e.Fix, "10.2.0.1") {
 		t.Errorf("no route to any endpoint:\n%s", text)
 	}
-	s.Way = func(to netip.Addr) (nodeinfo.Way, error) {
+	s.NextHop = func(to netip.Addr) (nodeinfo.NextHop, error) {
 		if to == netip.MustParseAddr("10.2.0.1") {
-			return noWay(to)
+			return noRoute(to)
 		}
 		return testWay(to)
 	}
@@ -268,8 +268,8 @@ func TestGapsAreShown(t *testing.T) {
 // The routes to the client and to the endpoints decide whether a connection takes the fast path.
 func TestExplainTellsOfTheFastPath(t *testing.T) {
 	s := subjectOf(testPlan())
-	s.FastPath = func(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string {
-		return fmt.Sprintf("no: %s from %s by %d ways", svc.Name.Name, origin, len(ways))
+	s.FastPath = func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
+		return fmt.Sprintf("no: %s from %s by %d ways", svc.Name.Name, origin, len(hops))
 	}
 	e, text := explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
 	if want := fmt.Sprintf("no: web from outside by %d ways", 1+len(e.Endpoints)); e.FastPath != want || !strings.Contains(text, "fast path  "+want) {

@@ -8,18 +8,18 @@ import (
 )
 
 // FastPath reports whether connections of an origin to a ServicePort take the fast path, and why. FastPath returns ""
-// if there is nothing to report. ways holds the routes to both ends of the connection.
-type FastPath func(svc *plan.ServicePort, origin plan.Origin, ways []nodeinfo.Way) string
+// if there is nothing to report. hops holds the routes to both ends of the connection.
+type FastPath func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string
 
 // fastPath reports whether the connection takes the fast path, or returns "" if the fast path does not apply.
 func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {
 	if s.FastPath == nil || d.Service == nil || d.Verdict != plan.Forward || src.IsLoopback() {
 		return ""
 	}
-	var ways []nodeinfo.Way
+	var hops []nodeinfo.NextHop
 	add := func(to netip.Addr) {
-		if w, err := s.Way(to); err == nil {
-			ways = append(ways, w)
+		if w, err := s.NextHop(to); err == nil {
+			hops = append(hops, w)
 		}
 	}
 	if d.Origin != plan.FromHost {
@@ -28,5 +28,5 @@ func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {
 	for _, e := range d.Endpoints {
 		add(e.Addr.Addr())
 	}
-	return s.FastPath(d.Service, d.Origin, ways)
+	return s.FastPath(d.Service, d.Origin, hops)
 }

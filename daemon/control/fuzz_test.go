@@ -26,10 +26,10 @@ import (
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps, Reload: func(context.Context) error { return nil },
-		Status: func() Status { return Status{} },
-		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
-		Way:    testWay,
-		Out:    func(*plan.ServicePort) []string { return nil },
+		Status:  func() Status { return Status{} },
+		State:   func() pipeline.State { return pipeline.State{InForce: testPlan()} },
+		NextHop: testWay,
+		Out:     func(*plan.ServicePort) []string { return nil },
 	}, nil)
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {
@@ -102,7 +102,7 @@ func FuzzAnswer(f *testing.F) {
 		Sources: []StatusSource{{Name: escape, Status: source.Status{Err: escape}}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
 		Started: time.Unix(1<<35, 0),
 	})
-	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, Way: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
+	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, NextHop: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
 	add("200 OK", ServiceList{Items: []ServiceItem{
 		{Namespace: escape, Name: strings.Repeat("x", 300), Source: escape, State: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}},
 		{Type: escape, Ready: -1, All: 1 << 30, Ports: []ServiceItemPort{{Protocol: escape}}},

@@ -40,7 +40,7 @@ func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	path = filepath.Join(t.TempDir(), "s")
 	state := bigState()
 	s, err := Listen(Options{
-		Socket: path, Logger: slog.New(slog.DiscardHandler), Way: testWay, Gaps: noGaps,
+		Socket: path, Logger: slog.New(slog.DiscardHandler), NextHop: testWay, Gaps: noGaps,
 		State:  func() pipeline.State { return state },
 		Status: func() Status { return Status{Version: "1.2.3"} },
 		Out:    func(*plan.ServicePort) []string { return nil },

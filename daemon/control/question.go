@@ -20,10 +20,10 @@ import (
 // question is a connection to explain.
 type question struct {
 	packet plan.Packet
-	// way is the kernel's route to the destination if this host sends the packet. noWay is the error if there is no
+	// way is the kernel's route to the destination if this host sends the packet. noRoute is the error if there is no
 	// route.
-	way   *nodeinfo.Way
-	noWay error
+	hop     *nodeinfo.NextHop
+	noRoute error
 }
 
 // elsewhere is the interface of a packet from another host if the user specified no interface. No pattern for pod
@@ -45,7 +45,7 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 		return nil, err
 	}
 	if from.iface == "" {
-		err = q.find(p, s.Way)
+		err = q.find(p, s.NextHop)
 	}
 	if err == nil && plan.FamilyOf(q.packet.Src) != plan.FamilyOf(q.packet.Dst.Addr()) {
 		err = argumentError{fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src,
@@ -57,12 +57,12 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 // find looks up the route of a packet that this host sends. If the user specified no source address, find also
 // determines the source address. Without a route, find uses any source address of the family, because the address
 // does not matter.
-func (q *question) find(p *plan.Plan, way func(netip.Addr) (nodeinfo.Way, error)) error {
-	found, err := way(q.packet.Dst.Addr())
+func (q *question) find(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
+	found, err := hop(q.packet.Dst.Addr())
 	if err != nil {
-		q.noWay = err
+		q.noRoute = err
 	} else {
-		q.way = &found
+		q.hop = &found
 	}
 	if !q.packet.Src.IsValid() {
 		q.packet.Src = found.Source

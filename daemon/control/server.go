@@ -46,8 +46,8 @@ type Options struct {
 	Facts  func() doctor.Facts
 	// Gaps returns the gaps of the backend and its followers.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// Way, Out, FastPath, Path and Faults are documented in Subject.
-	Way      func(netip.Addr) (nodeinfo.Way, error)
+	// NextHop, Out, FastPath, Path and Faults are documented in Subject.
+	NextHop  func(netip.Addr) (nodeinfo.NextHop, error)
 	Out      func(*plan.ServicePort) []string
 	FastPath FastPath
 	Path     func(d plan.Decision, bound bool) (proxiers.Path, error)
@@ -213,7 +213,7 @@ func (s *Server) explain(r *http.Request) (any, error) {
 
 func (s *Server) subject() Subject {
 	return Subject{
-		State: s.opts.State(), Gaps: s.opts.Gaps, Way: s.opts.Way, Out: s.opts.Out,
+		State: s.opts.State(), Gaps: s.opts.Gaps, NextHop: s.opts.NextHop, Out: s.opts.Out,
 		FastPath: s.opts.FastPath, Path: s.opts.Path, Faults: s.opts.Faults,
 	}
 }

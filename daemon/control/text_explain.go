@@ -20,7 +20,7 @@ func (e Explanation) Print(p *text.Screen) {
 		p.Row("plan", "not in the kernel yet")
 	}
 	p.Row("from", "%s%s (%s)", e.Source, after(" via ", e.Interface), e.Origin)
-	p.Row("to", "%s/%s%s", e.Destination, e.Protocol, after(", ", e.Way))
+	p.Row("to", "%s/%s%s", e.Destination, e.Protocol, after(", ", e.NextHop))
 	rows(p, "Service", e.Service)
 	rows(p, "frontend", e.Frontend)
 	if e.Affinity != "" {
@@ -60,7 +60,7 @@ func (ep ExplainedEndpoint) text(scheduled bool) string {
 	if scheduled {
 		out += fmt.Sprintf(", weight %d, %d active and %d inactive connections", ep.Weight, ep.Active, ep.Inactive)
 	}
-	return out + after(", ", ep.Way)
+	return out + after(", ", ep.NextHop)
 }
 
 // rows prints a row for each text that is not empty.

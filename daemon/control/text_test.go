@@ -204,7 +204,9 @@ func TestStatusHasTheNamesRightAfterAReload(t *testing.T) {
 
 func TestExplanationText(t *testing.T) {
 	s := subjectOf(testPlan())
-	s.FastPath = func(*plan.ServicePort, plan.Origin, []nodeinfo.Way) string { return "no: the Service has not opted in" }
+	s.FastPath = func(*plan.ServicePort, plan.Origin, []nodeinfo.NextHop) string {
+		return "no: the Service has not opted in"
+	}
 	good, err := s.Explain("192.0.2.99", "10.96.0.1:80", "")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +226,7 @@ func TestExplanationText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad.Source, bad.Way = "2001:db8:1234:5678:9abc:def0:1234:5678", "via fe80::1234:5678:9abc:def0 on wlp0s20f3, from 2001:db8::1"
+	bad.Source, bad.NextHop = "2001:db8:1234:5678:9abc:def0:1234:5678", "via fe80::1234:5678:9abc:def0 on wlp0s20f3, from 2001:db8::1"
 	golden(t, "explain_bad.txt", printed(bad, columns, false))
 }
 

@@ -32,7 +32,7 @@ func TestRoundsAfterAPanic(t *testing.T) {
 		}()
 		r.Planned()
 		time.Sleep(contain.Pause / 2)
-		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
+		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		time.Sleep(contain.Pause + 2*settle)
 		synctest.Wait()
 		if looks < 2 || len(r.Faults()) == 0 || len(parts.Faults()) != 1 {

@@ -30,10 +30,10 @@ const (
 func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	var byDefault []network
-	var router nodeinfo.Way
+	var router nodeinfo.NextHop
 	networks := h.networks()
 	for _, n := range networks {
-		r, why := h.way(n.addr)
+		r, why := h.route(n.addr)
 		switch {
 		case why != "" || r.NoCarrier:
 			out = append(out, h.lost(n, r, why))
@@ -52,7 +52,7 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 
 // behindRouter returns a notice rather than a problem, because in many networks the default router has the routes to
 // the pods.
-func behindRouter(networks []network, router nodeinfo.Way) fault.Fault {
+func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
 		names = append(names, networkOf(n.addr).String())
@@ -101,7 +101,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 
 // lost returns the fault of a network that has no route or whose link is down. why is the reason for the missing
 // route, or "" if the link is down.
-func (h *Host) lost(n network, r nodeinfo.Way, why string) fault.Fault {
+func (h *Host) lost(n network, r nodeinfo.NextHop, why string) fault.Fault {
 	if why == "" {
 		why = "the link of " + r.Interface + " is down"
 	}

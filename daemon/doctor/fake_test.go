@@ -20,7 +20,7 @@ import (
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
-	ways              map[string]nodeinfo.Way // by prefix; the longest match wins
+	hops              map[string]nodeinfo.NextHop // by prefix; the longest match wins
 	links, advertised []string
 	asked             int   // the number of route lookups
 	wayErr            error // the error that each route lookup returns
@@ -36,7 +36,7 @@ func (f *fake) Read(path string) (string, error) {
 	return text, nil
 }
 
-func (f *fake) Way(to netip.Addr) (found nodeinfo.Way, err error) {
+func (f *fake) NextHop(to netip.Addr) (found nodeinfo.NextHop, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
@@ -44,7 +44,7 @@ func (f *fake) Way(to netip.Addr) (found nodeinfo.Way, err error) {
 		return found, f.wayErr
 	}
 	best := -1
-	for text, w := range f.ways {
+	for text, w := range f.hops {
 		if p := netip.MustParsePrefix(text); p.Contains(to) && p.Bits() > best {
 			found, best = w, p.Bits()
 		}
@@ -66,11 +66,11 @@ func (f *fake) edit(change func()) {
 
 func (f *fake) set(path, value string) { f.edit(func() { f.files["/proc/sys/net/"+path] = value }) }
 
-func on(device, source string) nodeinfo.Way {
-	return nodeinfo.Way{Interface: device, Source: addr(source)}
+func on(device, source string) nodeinfo.NextHop {
+	return nodeinfo.NextHop{Interface: device, Source: addr(source)}
 }
 
-func via(gateway, device, source string) (w nodeinfo.Way) {
+func via(gateway, device, source string) (w nodeinfo.NextHop) {
 	w = on(device, source)
 	w.Gateway = addr(gateway)
 	return w
@@ -104,7 +104,7 @@ func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *p
 func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	f := &fake{
 		files: map[string]string{},
-		ways:  map[string]nodeinfo.Way{"0.0.0.0/0": via("192.0.2.1", "eth0", "192.0.2.10"), "192.0.2.0/24": on("eth0", "192.0.2.10")},
+		hops:  map[string]nodeinfo.NextHop{"0.0.0.0/0": via("192.0.2.1", "eth0", "192.0.2.10"), "192.0.2.0/24": on("eth0", "192.0.2.10")},
 		links: []string{"eth0"},
 	}
 	f.set("ipv4/ip_forward", "1")

@@ -57,10 +57,10 @@ type Facts struct {
 type System interface {
 	// Read returns the content of a file without surrounding white space.
 	Read(path string) (string, error)
-	// Way returns the route of packets that this host sends to an address. The error wraps the kernel's error. The
+	// NextHop returns the route of packets that this host sends to an address. The error wraps the kernel's error. The
 	// kernel returns ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for routes of the types
 	// unreachable, blackhole and prohibit.
-	Way(to netip.Addr) (nodeinfo.Way, error)
+	NextHop(to netip.Addr) (nodeinfo.NextHop, error)
 	// Links returns the names of all interfaces that are up, except the loopback interface.
 	Links() ([]string, error)
 	// Advertised returns the interfaces of the IPv6 default routes that router advertisements added.

@@ -23,8 +23,8 @@ func (Kernel) Read(path string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// Way implements System.
-func (Kernel) Way(to netip.Addr) (nodeinfo.Way, error) { return nodeinfo.WayTo(to) }
+// NextHop implements System.
+func (Kernel) NextHop(to netip.Addr) (nodeinfo.NextHop, error) { return nodeinfo.LookupRoute(to) }
 
 // Links implements System.
 func (Kernel) Links() ([]string, error) {

@@ -92,7 +92,7 @@ func TestCommandsMend(t *testing.T) {
 	l.mends("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
 	l.mends("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
 	for _, vip := range []string{"10.96.0.10", "fd00:96::10"} {
-		if w, err := l.Way(addr(vip)); err != nil || w.Source.IsLoopback() || w.Source.Is4() != addr(vip).Is4() {
+		if w, err := l.NextHop(addr(vip)); err != nil || w.Source.IsLoopback() || w.Source.Is4() != addr(vip).Is4() {
 			t.Errorf("the way to %s afterwards: %s from %s, %v", vip, w, w.Source, err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestAnswersOfTheKernel(t *testing.T) {
 	if _, err := l.Read("/proc/sys/net/none"); err == nil {
 		t.Error("a setting that does not exist can be read")
 	}
-	if w, err := l.Way(netip.MustParseAddr("192.0.2.10")); err != nil || !w.Local {
+	if w, err := l.NextHop(netip.MustParseAddr("192.0.2.10")); err != nil || !w.Local {
 		t.Errorf("the way to itself: %+v %v", w, err)
 	}
 }

@@ -69,7 +69,7 @@ func TestRoutesToServices(t *testing.T) {
 	noIPv6 := `warning: … the Service range fd00:96::/108 (network is unreachable), as this host has no address of IPv6 … | proxy.ip_families = ["IPv4"]`
 	wants(t, h, "route-services", noIPv6)
 
-	delete(f.ways, "0.0.0.0/0")
+	delete(f.hops, "0.0.0.0/0")
 	h.Config.Routes.Services = config.RoutesNever
 	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or routes.services = "auto"`, "problem: ", "problem: ", noIPv6)
 	h.Config.Routes.Services = config.RoutesAuto
@@ -79,17 +79,17 @@ func TestRoutesToServices(t *testing.T) {
 
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
 	wants(t, h, "route-services", "problem: ", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
-	f.ways["10.96.0.0/12"] = nodeinfo.Way{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
+	f.hops["10.96.0.0/12"] = nodeinfo.NextHop{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
 	wants(t, h, "route-services", "problem: … ExternalIP", "problem: … ExternalIP", "problem: … fd00:96::")
 }
 
 // The suggested route to Services has the same source address as the route to the endpoint.
 func TestTheRouteToServicesHasTheSourceForTheEndpoint(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.77.0.5:8080"))
-	f.ways["10.77.0.0/16"] = on("eth1", "10.77.0.1")
-	delete(f.ways, "0.0.0.0/0")
+	f.hops["10.77.0.0/16"] = on("eth1", "10.77.0.1")
+	delete(f.hops, "0.0.0.0/0")
 	wants(t, h, "route-services", "problem: … | ip route replace 10.96.0.0/12 dev eth1 src 10.77.0.1")
-	f.ways["0.0.0.0/0"] = on("lo", "127.0.0.1")
+	f.hops["0.0.0.0/0"] = on("lo", "127.0.0.1")
 	wants(t, h, "route-services", "problem: … 127.0.0.1 … | ip route replace")
 }
 
@@ -101,14 +101,14 @@ func TestRoutesToEndpoints(t *testing.T) {
 	)
 	wants(t, h, "route-endpoints", "ok: … 3 networks")
 
-	delete(f.ways, "0.0.0.0/0")
-	f.ways["10.244.2.0/24"] = nodeinfo.Way{Interface: "eth1", Source: addr("192.0.2.10"), NoCarrier: true}
+	delete(f.hops, "0.0.0.0/0")
+	f.hops["10.244.2.0/24"] = nodeinfo.NextHop{Interface: "eth1", Source: addr("192.0.2.10"), NoCarrier: true}
 	wants(t, h, "route-endpoints",
 		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.0/24 via $ROUTER  # ROUTER: the address of the host that has them",
 		"problem: … 10.244.2.7 … default/web/TCP … eth1 … | ip -brief link show dev eth1",
 		"problem: … 10.244.3.5 … default/db/TCP … | ip route replace 10.244.3.5 via $ROUTER")
-	f.ways["10.244.1.0/24"] = on("eth0", "192.0.2.10")
-	f.ways["10.244.2.0/24"] = on("eth1", "192.0.2.10")
+	f.hops["10.244.1.0/24"] = on("eth0", "192.0.2.10")
+	f.hops["10.244.2.0/24"] = on("eth1", "192.0.2.10")
 	wants(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
@@ -122,7 +122,7 @@ func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
 		}
 	}
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, endpoints...))
-	clear(f.ways)
+	clear(f.hops)
 	for limit, more := range map[int]string{1000: "; and 90 more", 50: "; and 40 more"} {
 		h.Lookups, f.asked = limit, 0
 		got := run(t, h, "route-endpoints")
@@ -137,7 +137,7 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
-	f.ways["fd00:244::/64"] = nodeinfo.Way{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
+	f.hops["fd00:244::/64"] = nodeinfo.NextHop{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
 	wants(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")
 	wants(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
 }
@@ -147,11 +147,11 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
 		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))
-	byDefault := f.ways["0.0.0.0/0"]
+	byDefault := f.hops["0.0.0.0/0"]
 	byDefault.Default = true
-	f.ways["0.0.0.0/0"] = byDefault
+	f.hops["0.0.0.0/0"] = byDefault
 	wants(t, h, "route-endpoints",
 		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.0/24: … | edgeway doctor --connect default/web --trace")
-	f.ways["10.244.0.0/16"] = via("192.0.2.2", "eth0", "192.0.2.10")
+	f.hops["10.244.0.0/16"] = via("192.0.2.2", "eth0", "192.0.2.10")
 	wants(t, h, "route-endpoints", "ok: … 3 networks")
 }

@@ -50,7 +50,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 		time.Sleep(roundsPeriod + 2*afterMove)
 
 		began := time.Now()
-		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
+		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		moved <- struct{}{}
 		time.Sleep(2 * settle)
 		synctest.Wait()
@@ -66,7 +66,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 			t.Errorf("the problem is said to be %s younger than it is", since)
 		}
 
-		f.edit(func() { f.ways["0.0.0.0/0"] = on("eth0", "192.0.2.10") })
+		f.edit(func() { f.hops["0.0.0.0/0"] = on("eth0", "192.0.2.10") })
 		moved <- struct{}{}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -156,7 +156,7 @@ func (c *counting) Read(path string) (string, error) {
 // nor as new.
 func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
-		f.edit(func() { delete(f.ways, "0.0.0.0/0") })
+		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		r.Planned()
 		time.Sleep(2 * roundsPeriod)
 		synctest.Wait()
@@ -172,7 +172,7 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 		}
 		f.edit(func() {
 			f.wayErr = nil
-			f.ways["0.0.0.0/0"] = via("192.0.2.1", "eth0", "192.0.2.10")
+			f.hops["0.0.0.0/0"] = via("192.0.2.1", "eth0", "192.0.2.10")
 		})
 		time.Sleep(2 * roundsPeriod)
 		synctest.Wait()
@@ -185,9 +185,9 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 // Rounds reports a notice as a notice, not as a problem.
 func TestRoundsHaveNotices(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
-		byDefault := f.ways["0.0.0.0/0"]
+		byDefault := f.hops["0.0.0.0/0"]
 		byDefault.Default = true
-		f.edit(func() { f.ways["0.0.0.0/0"] = byDefault })
+		f.edit(func() { f.hops["0.0.0.0/0"] = byDefault })
 		r.Planned()
 		time.Sleep(2 * roundsPeriod)
 		synctest.Wait()

@@ -72,7 +72,7 @@ func (t target) String() string { return t.name + " " + short(t.to) }
 
 // judge checks whether the kernel has a route for packets to the target.
 func (h *Host) judge(t target) fault.Fault {
-	r, why := h.way(t.addr)
+	r, why := h.route(t.addr)
 	if why == "" {
 		return ok("%s: %s", t, r)
 	}
@@ -92,7 +92,7 @@ func (h *Host) judge(t target) fault.Fault {
 // device that is up. lo is the last resort: IPv6 routes through lo reject packets (ip6_route_info_create), and a
 // forwarded packet that no rule translates loops.
 func (h *Host) routeFor(t target) string {
-	endpoint, why := h.way(t.endpoint)
+	endpoint, why := h.route(t.endpoint)
 	source := endpoint.Source
 	if why != "" || !source.IsValid() || source.IsLoopback() || source.IsLinkLocalUnicast() {
 		source = h.ownAddr(plan.FamilyOf(t.addr))
@@ -129,11 +129,11 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// way looks up the route to an address. why is the reason why the kernel sends no packet to the address, or "" if the
-// kernel sends packets. way does not check whether the link is up, because the state of the link does not matter
+// route looks up the route to an address. why is the reason why the kernel sends no packet to the address, or "" if the
+// kernel sends packets. route does not check whether the link is up, because the state of the link does not matter
 // where rules replace the destination.
-func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
-	r, err := h.Way(to)
+func (h *Host) route(to netip.Addr) (r nodeinfo.NextHop, why string) {
+	r, err := h.NextHop(to)
 	switch {
 	case rejecting[errno(err)] != "":
 		return r, rejecting[errno(err)]
@@ -149,7 +149,7 @@ func (h *Host) way(to netip.Addr) (r nodeinfo.Way, why string) {
 	return r, ""
 }
 
-// rejecting maps the kernel's errors for routes that reject packets to the types of these routes. See System.Way.
+// rejecting maps the kernel's errors for routes that reject packets to the types of these routes. See System.NextHop.
 var rejecting = map[syscall.Errno]string{
 	syscall.EINVAL:       "a route of type blackhole",
 	syscall.EHOSTUNREACH: "a route of type unreachable",

@@ -18,7 +18,7 @@ func TestForeignRulesAreAskedAboutThePlan(t *testing.T) {
 		return []fault.Fault{problem("nft ...", "it drops")}
 	}
 	wants(t, h, "firewall", "problem: it drops | nft ...")
-	clear(f.ways)
+	clear(f.hops)
 	if links := h.endpointLinks(); len(links) != 0 {
 		t.Errorf("without a route the endpoint is behind %q", links)
 	}

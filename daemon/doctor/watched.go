@@ -21,7 +21,7 @@ type watched struct {
 // exhausted lists the errors of a process or a system that has run out of descriptors or memory.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS}
 
-// routeAnswers lists the kernel's errors for an address without a route. See System.Way.
+// routeAnswers lists the kernel's errors for an address without a route. See System.NextHop.
 var routeAnswers = []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES}
 
 func isOneOf(err error, list []error) bool {
@@ -37,9 +37,9 @@ func (w *watched) Read(path string) (string, error) {
 	return text, err
 }
 
-// Way implements System. Only the errors in routeAnswers mean that there is no route.
-func (w *watched) Way(to netip.Addr) (nodeinfo.Way, error) {
-	found, err := w.System.Way(to)
+// NextHop implements System. Only the errors in routeAnswers mean that there is no route.
+func (w *watched) NextHop(to netip.Addr) (nodeinfo.NextHop, error) {
+	found, err := w.System.NextHop(to)
 	if w.err == nil && err != nil && !isOneOf(err, routeAnswers) {
 		w.err = err
 	}

@@ -41,7 +41,7 @@ type Route struct {
 
 // String returns text such as "10.0.0.0/8 via 192.0.2.1 on eth0".
 func (r Route) String() string {
-	return fmt.Sprintf("%s %s", r.To, Way{Gateway: r.Gateway, Interface: r.Interface})
+	return fmt.Sprintf("%s %s", r.To, NextHop{Gateway: r.Gateway, Interface: r.Interface})
 }
 
 // Addr is an address of an interface.

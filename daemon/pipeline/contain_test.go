@@ -151,7 +151,7 @@ type tender struct {
 }
 
 func (k *tender) Due() time.Time { return k.due }
-func (k *tender) Tend(context.Context) error {
+func (k *tender) Maintain(context.Context) error {
 	k.tend()
 	return nil
 }

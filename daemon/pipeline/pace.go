@@ -107,5 +107,5 @@ const maxApply = time.Hour
 // ownTimeout is the time limit for the loop's own work between two stages. Planning 10^6 endpoints takes seconds.
 const ownTimeout = time.Minute
 
-// tendTimeout is the time limit for the deferred work of a stage.
-const tendTimeout = time.Minute
+// maintainTimeout is the time limit for the deferred work of a stage.
+const maintainTimeout = time.Minute

@@ -35,9 +35,9 @@ type stage struct {
 	repairing bool
 	// said is the last logged error of a sync.
 	said string
-	// tendSaid is the last logged error of deferred work.
-	tendSaid string
-	status   StageState
+	// loggedDeferred is the last logged error of deferred work.
+	loggedDeferred string
+	status         StageState
 }
 
 func newStage(s Stage) *stage {
@@ -75,7 +75,7 @@ func (s *stage) due(target *plan.Plan) bool {
 
 // tendAt returns the time of the stage's next deferred work, or zero if there is none.
 func (s *stage) tendAt() time.Time {
-	t, ok := s.Applier.(proxiers.Tender)
+	t, ok := s.Applier.(proxiers.Maintainer)
 	if !ok {
 		return time.Time{}
 	}
@@ -209,16 +209,16 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
 		return
 	}
-	err := p.bounded(ctx, tendTimeout, s.Applier.(proxiers.Tender).Tend)
+	err := p.bounded(ctx, maintainTimeout, s.Applier.(proxiers.Maintainer).Maintain)
 	p.suspend(ctx, s, err)
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != s.tendSaid && ctx.Err() == nil {
+	if text != "" && text != s.loggedDeferred && ctx.Err() == nil {
 		p.opts.Logger.Warn("deferred work failed, retrying", "stage", s.Name, "error", err)
 	}
-	s.tendSaid = text
+	s.loggedDeferred = text
 }
 
 // settle records the outcome of a sync. Only settle logs failed syncs.

@@ -90,10 +90,10 @@ func TestDriftOfAFollowerIsItsOwn(t *testing.T) {
 // lazy is an Applier with deferred work.
 type lazy struct {
 	*kernel
-	mu     sync.Mutex
-	due    time.Time
-	tended int
-	err    error
+	mu         sync.Mutex
+	due        time.Time
+	maintained int
+	err        error
 }
 
 func (l *lazy) Due() time.Time {
@@ -102,10 +102,10 @@ func (l *lazy) Due() time.Time {
 	return l.due
 }
 
-func (l *lazy) Tend(context.Context) error {
+func (l *lazy) Maintain(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tended++
+	l.maintained++
 	l.due = time.Time{}
 	if l.err != nil {
 		l.due = time.Now().Add(time.Minute)
@@ -116,7 +116,7 @@ func (l *lazy) Tend(context.Context) error {
 func (l *lazy) times() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.tended
+	return l.maintained
 }
 
 func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {

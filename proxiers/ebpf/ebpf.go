@@ -86,7 +86,7 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	return p.Prune(ctx, nftables.Learned(change, p.env.Families))
 }
 
-// Due implements proxiers.Tender.
+// Due implements proxiers.Maintainer.
 func (p *proxier) Due() time.Time {
 	table, maps := p.Table.Due(), p.shortcuts.due()
 	if maps.IsZero() || !table.IsZero() && table.Before(maps) {
@@ -95,12 +95,12 @@ func (p *proxier) Due() time.Time {
 	return maps
 }
 
-// Tend implements proxiers.Tender.
-func (p *proxier) Tend(ctx context.Context) error {
+// Maintain implements proxiers.Maintainer.
+func (p *proxier) Maintain(ctx context.Context) error {
 	if err := p.shortcuts.tend(ctx); err != nil {
 		return err
 	}
-	return p.Table.Tend(ctx)
+	return p.Table.Maintain(ctx)
 }
 
 // Close implements proxiers.Proxier.

@@ -154,7 +154,7 @@ func TestOrphansAreTriedAgain(t *testing.T) {
 			t.Fatalf("nothing is due, and the map still has the socket: %s", due)
 		}
 		time.Sleep(time.Until(due))
-		if err := w.proxier.Tend(t.Context()); err != nil {
+		if err := w.proxier.Maintain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -157,7 +157,7 @@ func runHalf(t *testing.T, half string) {
 			t.Error(err)
 		}
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.Tend(context.Background()); err != nil {
+		if err := w.proxier.Maintain(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}

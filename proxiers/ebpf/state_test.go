@@ -31,8 +31,8 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// While the contents of the maps are unknown after a failed sync, Tend deletes no stale set, and Due does not request
-// Tend in a busy loop.
+// While the contents of the maps are unknown after a failed sync, Maintain deletes no stale set, and Due does not
+// request Maintain in a busy loop.
 func TestStaleSetsWaitForAKnownState(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
@@ -131,7 +131,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	for i := range 400 {
 		w.apply(w.service(1, w.endpoints[i%2]))
 		if due := w.proxier.Due(); !due.IsZero() && due.Before(time.Now()) {
-			if err := w.proxier.Tend(t.Context()); err != nil {
+			if err := w.proxier.Maintain(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 		t.Errorf("%d connections met a set that was gone: %v", counts[leftRace], err)
 	}
 	time.Sleep(staleFor)
-	if err := w.proxier.Tend(t.Context()); err != nil {
+	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// The maps hold one endpoint in each family and protocol, and two endpoints of the self-test.
@@ -220,7 +220,7 @@ func TestMapsThatAreTooSmall(t *testing.T) {
 	// When the maps have space again, all Services fit.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
-	if err := w.proxier.Tend(t.Context()); err != nil {
+	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.sync(proxiers.NewChange(nil, w.plan))

@@ -229,9 +229,9 @@ func TestLifeCycle(t *testing.T) {
 	// The connection to a removed endpoint continues, as with rules alone.
 	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
 	step("a device comes", func() {
-		tends := w.tends.Load()
+		maintains := w.maintains.Load()
 		three := w.newEndpoint("three", 3)
-		w.until("the device is looked at", func() bool { return w.tends.Load() > tends })
+		w.until("the device is looked at", func() bool { return w.maintains.Load() > maintains })
 		w.endpoints[0] = three
 		w.apply(w.web(1)...)
 		w.wantFast("by a new device", w.open(plan.TCP, service4, servicePort))

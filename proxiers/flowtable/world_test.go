@@ -51,8 +51,8 @@ type world struct {
 	plan      *plan.Plan
 	drifted   atomic.Bool
 	// tends counts the runs of deferred work, and tending adds up their duration.
-	tends   atomic.Int32
-	tending time.Duration
+	maintains atomic.Int32
+	tending   time.Duration
 }
 
 const (
@@ -155,15 +155,15 @@ func (w *world) tend(ended chan struct{}) {
 		w.mu.Lock()
 		next := time.Hour
 		for _, p := range w.stages {
-			t, ok := p.(proxiers.Tender)
+			t, ok := p.(proxiers.Maintainer)
 			if !ok {
 				continue
 			}
 			due := t.Due()
 			if !due.IsZero() && !due.After(time.Now()) {
-				w.tends.Add(1)
+				w.maintains.Add(1)
 				start := time.Now()
-				if err := t.Tend(context.Background()); err != nil {
+				if err := t.Maintain(context.Background()); err != nil {
 					w.Errorf("later work: %v", err)
 				}
 				w.tending += time.Since(start)

@@ -85,8 +85,8 @@ func New(opts Options) *Proxier {
 }
 
 // Apply opens, closes and updates servers, and does not touch unchanged servers. An address that cannot be bound (a
-// port in use, an IPv6 address during duplicate detection) is not an error: Tend retries until bind succeeds, and Apply
-// serves all other addresses.
+// port in use, an IPv6 address during duplicate detection) is not an error: Maintain retries until bind succeeds, and
+// Apply serves all other addresses.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -117,7 +117,7 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return ctx.Err()
 }
 
-// Due implements proxiers.Tender.
+// Due implements proxiers.Maintainer.
 func (p *Proxier) Due() (due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +129,8 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Tend retries the addresses that are due.
-func (p *Proxier) Tend(ctx context.Context) error {
+// Maintain retries the addresses that are due.
+func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

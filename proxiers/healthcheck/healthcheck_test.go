@@ -242,11 +242,11 @@ func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
 	}
 }
 
-// tend waits until deferred work is due, and then calls Tend.
+// tend waits until deferred work is due, and then calls Maintain.
 func (l *lab) tend() {
 	l.t.Helper()
 	time.Sleep(time.Until(l.follower.Due()))
-	l.must(l.follower.Tend(l.t.Context()))
+	l.must(l.follower.Maintain(l.t.Context()))
 }
 
 func (l *lab) failures() int {

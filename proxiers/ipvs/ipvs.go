@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// proxier is the running backend. The embedded table is a proxiers.Tender.
+// proxier is the running backend. The embedded table is a proxiers.Maintainer.
 type proxier struct {
 	*nfttable.Table
 	env      proxiers.Env

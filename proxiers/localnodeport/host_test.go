@@ -149,7 +149,7 @@ func (w *world) tend(span time.Duration) {
 		if due := w.Due(); due.IsZero() || due.After(time.Now()) {
 			continue
 		}
-		if err := w.Tend(w.t.Context()); err != nil {
+		if err := w.Maintain(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
 	}

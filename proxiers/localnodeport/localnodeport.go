@@ -61,8 +61,8 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply implements proxiers.Applier. An address in use is not an error: Apply serves all other ports, and Tend retries
-// until the address is free.
+// Apply implements proxiers.Applier. An address in use is not an error: Apply serves all other ports, and Maintain
+// retries until the address is free.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -95,7 +95,7 @@ func (p *Proxier) accept(known *port) (*relay.Port, error) {
 	return relayed, err
 }
 
-// Due implements proxiers.Tender.
+// Due implements proxiers.Maintainer.
 func (p *Proxier) Due() (due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,8 +107,8 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Tend retries the addresses that are due.
-func (p *Proxier) Tend(context.Context) error {
+// Maintain retries the addresses that are due.
+func (p *Proxier) Maintain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

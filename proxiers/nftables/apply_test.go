@@ -257,8 +257,8 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Tend deletes unused chains and maps after a minute, even without a further change, unless another ServicePort needs
-// them first.
+// Maintain deletes unused chains and maps after a minute, even without a further change, unless another ServicePort
+// needs them first.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)
@@ -268,7 +268,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	s.Idle = 300 * time.Millisecond
 	env.Logger, env.Drift, env.Progress = slog.New(slog.DiscardHandler), func(string) {}, func(int, int) {}
 	var p proxiers.Proxier = start(t, s, env)
-	tender := p.(proxiers.Tender)
+	tender := p.(proxiers.Maintainer)
 	full := newPlan(testNode(), webServices()...)
 	none := newPlan(full.Node)
 	apply(t, p, nil, full)
@@ -290,14 +290,14 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 		}
 		return found
 	}
-	if err := tender.Tend(t.Context()); err != nil {
+	if err := tender.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(); len(got) != 4 {
 		t.Errorf("too early there are only %q", got)
 	}
 	time.Sleep(time.Until(due))
-	if err := tender.Tend(t.Context()); err != nil {
+	if err := tender.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(); got != nil || !tender.Due().IsZero() {
@@ -306,7 +306,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	apply(t, p, none, full)
 }
 
-// If the kernel cannot delete an object, Tend returns the error, and the deletion becomes due again later.
+// If the kernel cannot delete an object, Maintain returns the error, and the deletion becomes due again later.
 func TestIdleObjectThatIsHeld(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -316,14 +316,14 @@ func TestIdleObjectThatIsHeld(t *testing.T) {
 	apply(t, p, full, none)
 	nft(t, "add chain ip edgeway strange\nadd rule ip edgeway strange jump addr-tcp-c2-c2m-c2m")
 	before := time.Now()
-	if err := p.Tend(t.Context()); err == nil {
+	if err := p.Maintain(t.Context()); err == nil {
 		t.Error("a chain that a foreign rule leads to was deleted")
 	}
 	if !p.Due().After(before) {
 		t.Errorf("due at %s, want later than %s", p.Due(), before)
 	}
 	nft(t, "delete chain ip edgeway strange")
-	if err := p.Tend(t.Context()); err != nil || !p.Due().IsZero() {
+	if err := p.Maintain(t.Context()); err != nil || !p.Due().IsZero() {
 		t.Errorf("error %v, due at %s", err, p.Due())
 	}
 }

@@ -133,7 +133,7 @@ func kernelState(t *testing.T, p *proxier) string {
 // tend deletes all idle objects.
 func tend(t *testing.T, p *proxier) {
 	t.Helper()
-	if err := p.Tend(t.Context()); err != nil {
+	if err := p.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if due := p.Due(); !due.IsZero() {

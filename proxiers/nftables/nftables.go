@@ -41,7 +41,7 @@ func EndpointSchema(table string) nfttable.Schema {
 	}})
 }
 
-// proxier is the running backend. The embedded Table implements proxiers.Tender.
+// proxier is the running backend. The embedded Table implements proxiers.Maintainer.
 type proxier struct {
 	*nfttable.Table
 	families []plan.Family

@@ -142,7 +142,7 @@ func (l *lab) rest() {
 // work waits for deferred work and does the work, like the daemon's pipeline. work returns false if over fires first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
-	tender := l.Proxier.(proxiers.Tender)
+	tender := l.Proxier.(proxiers.Maintainer)
 	var due <-chan time.Time
 	if at := tender.Due(); !at.IsZero() {
 		due = time.After(time.Until(at))
@@ -150,7 +150,7 @@ func (l *lab) work(over <-chan time.Time) bool {
 	select {
 	case <-l.wake:
 	case <-due:
-		if err := tender.Tend(l.Context()); err != nil {
+		if err := tender.Maintain(l.Context()); err != nil {
 			l.Fatal(err)
 		}
 	case <-l.drift:

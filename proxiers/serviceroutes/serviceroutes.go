@@ -97,16 +97,16 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return f.refresh(ctx)
 }
 
-// Due implements proxiers.Tender.
+// Due implements proxiers.Maintainer.
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.due
 }
 
-// Tend checks all routes after a relevant event. If a route of Edgeway was removed while its interface stayed up, Tend
-// reports drift.
-func (f *follower) Tend(ctx context.Context) error {
+// Maintain checks all routes after a relevant event. If a route of Edgeway was removed while its interface stayed up,
+// Maintain reports drift.
+func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.lost
 	f.due, f.lost = time.Time{}, netip.Prefix{}

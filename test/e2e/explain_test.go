@@ -28,7 +28,7 @@ func (d *daemon) explains(src, dst string, code int, words ...string) func() err
 }
 
 // explained returns the output of `edgeway explain --json`.
-func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, Way string }, err error) {
+func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop string }, err error) {
 	out, errs, code := d.edgeway("explain", "--json", src, dst)
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		return e, fmt.Errorf("edgeway explain --json (code %d, %s): %w in %q", code, errs, err, out)
@@ -74,7 +74,7 @@ func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
 				return err
 			}
 			want := map[bool]string{true: "forward", false: "drop"}[c.open]
-			if e.Source != c.source || e.Verdict != want || !strings.HasSuffix(e.Way, " on "+c.device) {
+			if e.Source != c.source || e.Verdict != want || !strings.HasSuffix(e.NextHop, " on "+c.device) {
 				return fmt.Errorf("explain host %s: %+v, want %s from %s on %s", to, e, want, c.source, c.device)
 			}
 			got := l.node.Connect(netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(to), Wait: dialTimeout})

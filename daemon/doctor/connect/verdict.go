@@ -129,7 +129,7 @@ func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
 }
 
 func hasRoute(to netip.AddrPort) bool {
-	_, err := nodeinfo.WayTo(to.Addr())
+	_, err := nodeinfo.LookupRoute(to.Addr())
 	return err == nil
 }
 
@@ -171,7 +171,7 @@ func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault
 // passed explains why a connection can fail although no nftables rule drops its packets.
 func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	to := v.To.Addr()
-	way, err := nodeinfo.WayTo(to)
+	hop, err := nodeinfo.LookupRoute(to)
 	switch {
 	case !v.Seen:
 		return " meets no rule of nftables: something drops it earlier, such as a BPF program", "bpftool cgroup tree"
@@ -183,12 +183,12 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
 	case got == refused || got == unreachable:
-		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall at the endpoint or on the path refuses it", to, way),
+		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall at the endpoint or on the path refuses it", to, hop),
 			"ip route get " + to.String()
-	case way.Default:
+	case hop.Default:
 		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and gets no answer: "+
-			"that router may not know the endpoint", to, way), "ip route get " + to.String() + "  # then look for a route to it at the router"
+			"that router may not know the endpoint", to, hop), "ip route get " + to.String() + "  # then look for a route to it at the router"
 	}
 	return fmt.Sprintf(" leaves this host for %s (%s), and gets no answer: "+
-		"look at the network, and at the endpoint's firewall and route back", to, way), "ip route get " + to.String()
+		"look at the network, and at the endpoint's firewall and route back", to, hop), "ip route get " + to.String()
 }

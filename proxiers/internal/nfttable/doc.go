@@ -18,8 +18,8 @@
 //
 // If the state of the kernel is unknown, for example after a restart, the package reads its own tables by netlink.
 // Then the package rewrites the rules and the elements that differ. Map elements that the packet path added are kept.
-// Tend deletes unused objects with a delay, because ServicePorts may need the objects again. Also, kernels before 6.2
-// cannot delete a chain in the same transaction as the map element that refers to the chain.
+// Maintain deletes unused objects with a delay, because ServicePorts may need the objects again. Also, kernels before
+// 6.2 cannot delete a chain in the same transaction as the map element that refers to the chain.
 //
 // # Numbers
 //

@@ -24,7 +24,7 @@ const elementRoom = 1600
 // bigTransaction is the number of operations above which the watcher leaves its multicast group.
 const bigTransaction = 1000
 
-// Table represents the tables of all families. A Table implements proxiers.Proxier and proxiers.Tender.
+// Table represents the tables of all families. A Table implements proxiers.Proxier and proxiers.Maintainer.
 type Table struct {
 	*renderer
 	env      proxiers.Env
@@ -93,7 +93,7 @@ func (t *Table) Close() error {
 	return err
 }
 
-// Due implements proxiers.Tender. Due returns the time at which the first idle object must be deleted.
+// Due implements proxiers.Maintainer. Due returns the time at which the first idle object must be deleted.
 func (t *Table) Due() (due time.Time) {
 	if t.refs == nil {
 		return due
@@ -106,8 +106,8 @@ func (t *Table) Due() (due time.Time) {
 	return due
 }
 
-// Tend implements proxiers.Tender.
-func (t *Table) Tend(ctx context.Context) error {
+// Maintain implements proxiers.Maintainer.
+func (t *Table) Maintain(ctx context.Context) error {
 	if t.refs == nil {
 		return nil
 	}

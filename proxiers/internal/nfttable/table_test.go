@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A minute after their last use, Tend deletes a map and a chain that refer to each other in one transaction.
+// A minute after their last use, Maintain deletes a map and a chain that refer to each other in one transaction.
 func TestTendSweepsWhatIsIdle(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -134,7 +134,7 @@ func TestTendSweepsWhatIsIdle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := table.Tend(t.Context()); err != nil || len(table.refs.idle) != 6 {
+	if err := table.Maintain(t.Context()); err != nil || len(table.refs.idle) != 6 {
 		t.Fatalf("error %v, %d objects are idle, want 3 in each family", err, len(table.refs.idle))
 	}
 	for id, idle := range table.refs.idle {
@@ -143,7 +143,7 @@ func TestTendSweepsWhatIsIdle(t *testing.T) {
 	if due := table.Due(); due.After(time.Now()) {
 		t.Errorf("due at %s", due)
 	}
-	if err := table.Tend(t.Context()); err != nil || !table.Due().IsZero() {
+	if err := table.Maintain(t.Context()); err != nil || !table.Due().IsZero() {
 		t.Errorf("error %v, due at %s", err, table.Due())
 	}
 	if state := nft(t, "list ruleset"); strings.Contains(state, "note-") || strings.Contains(state, "clients-") || !strings.Contains(state, "chain misses") {

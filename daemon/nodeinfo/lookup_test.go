@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a host with two links, WayTo returns the route and the source address that the kernel chooses.
+// On a host with two links, LookupRoute returns the route and the source address that the kernel chooses.
 func TestWayTo(t *testing.T) {
 	newLab(t, append(
 		veth, "addr add 10.1.0.1/24 dev v0", "addr add fd00:1::1/64 dev v0 nodad", "addr add 10.2.0.1/24 dev v1",
@@ -16,7 +16,7 @@ func TestWayTo(t *testing.T) {
 		"route add 198.18.0.0/15 via 10.1.0.253", "route add 128.0.0.0/1 via 10.1.0.254", "-6 route add default via fd00:1::fe",
 	)...)
 	for to, want := range map[string]struct {
-		way, source string
+		hop, source string
 		byDefault   bool
 	}{
 		"10.1.0.9":        {"on v0", "10.1.0.1", false},
@@ -31,13 +31,13 @@ func TestWayTo(t *testing.T) {
 		"198.51.100.1":    {"via 10.1.0.254 on v0", "10.1.0.1", true},
 		"2001:db8::1":     {"via fd00:1::fe on v0", "fd00:1::1", true},
 	} {
-		got, err := WayTo(netip.MustParseAddr(to))
-		if err != nil || got.String() != want.way || got.Source.String() != want.source || got.Default != want.byDefault {
+		got, err := LookupRoute(netip.MustParseAddr(to))
+		if err != nil || got.String() != want.hop || got.Source.String() != want.source || got.Default != want.byDefault {
 			t.Errorf("%s: %s from %s, by default %v, %v; want %+v", to, got, got.Source, got.Default, err, want)
 		}
 	}
 	for to, want := range map[string]error{"100.64.0.1": unix.ENETUNREACH, "10.98.0.1": unix.EHOSTUNREACH} {
-		if got, err := WayTo(netip.MustParseAddr(to)); !errors.Is(err, want) {
+		if got, err := LookupRoute(netip.MustParseAddr(to)); !errors.Is(err, want) {
 			t.Errorf("%s: %s, %v; want %v", to, got, err, want)
 		}
 	}

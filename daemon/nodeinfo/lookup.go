@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is the result of a route lookup for packets that this host sends to an address.
-type Way struct {
+// NextHop is the result of a route lookup for packets that this host sends to an address.
+type NextHop struct {
 	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports
 	// none.
 	Source netip.Addr
@@ -26,7 +26,7 @@ type Way struct {
 }
 
 // String returns text such as "via 192.0.2.1 on eth0", "on eth0" or "to this host".
-func (w Way) String() string {
+func (w NextHop) String() string {
 	switch {
 	case w.Local:
 		return "to this host"
@@ -36,46 +36,46 @@ func (w Way) String() string {
 	return "on " + w.Interface
 }
 
-// Ways looks up many routes, and reads each interface only once. A Ways must be used by only one goroutine. Ways
-// looks up routes in the network namespace of the thread that created the Ways.
-type Ways struct {
+// RouteLookup looks up many routes, and reads each interface only once. A RouteLookup must be used by only one
+// goroutine. RouteLookup looks up routes in the network namespace of the thread that created the RouteLookup.
+type RouteLookup struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
 }
 
-// NewWays returns a Ways. The caller must close the Ways.
-func NewWays() (*Ways, error) {
+// NewRouteLookup returns a RouteLookup. The caller must close the RouteLookup.
+func NewRouteLookup() (*RouteLookup, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
 	}
-	return &Ways{handle, map[int]*netlink.LinkAttrs{}}, nil
+	return &RouteLookup{handle, map[int]*netlink.LinkAttrs{}}, nil
 }
 
 // Close closes the rtnetlink socket.
-func (w *Ways) Close() { w.handle.Close() }
+func (w *RouteLookup) Close() { w.handle.Close() }
 
 // To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup specifies neither a mark nor a source
 // address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
 // error if there is no route.
-func (w *Ways) To(to netip.Addr) (Way, error) {
+func (w *RouteLookup) To(to netip.Addr) (NextHop, error) {
 	found, err := w.handle.RouteGet(to.Unmap().AsSlice())
 	if err != nil {
-		return Way{}, fmt.Errorf("no route to %s: %w", to, err)
+		return NextHop{}, fmt.Errorf("no route to %s: %w", to, err)
 	}
 	if len(found) == 0 {
-		return Way{}, fmt.Errorf("no route to %s: the kernel gives none", to)
+		return NextHop{}, fmt.Errorf("no route to %s: the kernel gives none", to)
 	}
 	r := found[0]
 	link, err := w.link(r.LinkIndex)
 	if err != nil {
-		return Way{}, fmt.Errorf("interface of the route to %s: %w", to, err)
+		return NextHop{}, fmt.Errorf("interface of the route to %s: %w", to, err)
 	}
 	byDefault, err := w.byDefault(to)
 	if err != nil {
-		return Way{}, err
+		return NextHop{}, err
 	}
-	return Way{
+	return NextHop{
 		Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}), Interface: link.Name,
 		Local: r.Type == unix.RTN_LOCAL, Default: byDefault,
 		NoCarrier: slices.Contains([]netlink.LinkOperState{
@@ -87,7 +87,7 @@ func (w *Ways) To(to netip.Addr) (Way, error) {
 
 // byDefault reports whether the kernel uses a default route, or one of the two /1 routes that replace a default
 // route. Kernels before 4.13 do not report the route that they use.
-func (w *Ways) byDefault(to netip.Addr) (bool, error) {
+func (w *RouteLookup) byDefault(to netip.Addr) (bool, error) {
 	found, err := w.handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
 		return false, fmt.Errorf("route to %s: %w", to, err)
@@ -95,7 +95,7 @@ func (w *Ways) byDefault(to netip.Addr) (bool, error) {
 	return len(found) > 0 && prefixOf(found[0].Dst).Bits() <= 1, nil
 }
 
-func (w *Ways) link(index int) (*netlink.LinkAttrs, error) {
+func (w *RouteLookup) link(index int) (*netlink.LinkAttrs, error) {
 	if known := w.links[index]; known != nil {
 		return known, nil
 	}
@@ -107,11 +107,11 @@ func (w *Ways) link(index int) (*netlink.LinkAttrs, error) {
 	return link.Attrs(), nil
 }
 
-// WayTo looks up one route in the network namespace of the calling thread. See Ways.To.
-func WayTo(to netip.Addr) (Way, error) {
-	w, err := NewWays()
+// LookupRoute looks up one route in the network namespace of the calling thread. See RouteLookup.To.
+func LookupRoute(to netip.Addr) (NextHop, error) {
+	w, err := NewRouteLookup()
 	if err != nil {
-		return Way{}, err
+		return NextHop{}, err
 	}
 	defer w.Close()
 	return w.To(to)

@@ -14,16 +14,16 @@ const (
 	retry = time.Second
 )
 
-// Due implements proxiers.Tender.
+// Due implements proxiers.Maintainer.
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.due
 }
 
-// Tend implements proxiers.Tender. Tend rewrites the table if devices appeared, or if another program has changed
-// relevant rules: a connection in the flowtable would never reach a new rule that drops it.
-func (f *follower) Tend(ctx context.Context) error {
+// Maintain implements proxiers.Maintainer. Maintain rewrites the table if devices appeared, or if another program has
+// changed relevant rules: a connection in the flowtable would never reach a new rule that drops it.
+func (f *follower) Maintain(ctx context.Context) error {
 	if !f.isDue() || f.have == nil || f.have.idle() {
 		return nil
 	}
