@@ -39,7 +39,7 @@ var rules = []rule{
 	{packages: "edgeway/proxiers", forbidden: []string{"edgeway/cmd", "edgeway/daemon", "edgeway/test", "k8s.io"}},
 }
 
-func TestImportsGoOneWay(t *testing.T) {
+func TestForbiddenDependencies(t *testing.T) {
 	for _, p := range list(t) {
 		for _, r := range rules {
 			if !within(p.ImportPath, r.packages) {
@@ -71,7 +71,7 @@ var upward = []string{
 	"sdunit imports pipeline",
 }
 
-func TestRoomsOfTheDaemonImportWhatIsBelowThem(t *testing.T) {
+func TestDaemonPackagesImportLowerLayers(t *testing.T) {
 	floor := func(room string) int {
 		return slices.IndexFunc(floors, func(rooms []string) bool { return slices.Contains(rooms, room) })
 	}
@@ -108,7 +108,7 @@ func TestRoomsOfTheDaemonImportWhatIsBelowThem(t *testing.T) {
 	}
 }
 
-func TestTestsOfProxiersDoNotNeedTheDaemon(t *testing.T) {
+func TestProxierTestsDoNotImportDaemon(t *testing.T) {
 	for _, p := range list(t) {
 		if !within(p.ImportPath, "edgeway/proxiers") {
 			continue
@@ -121,7 +121,7 @@ func TestTestsOfProxiersDoNotNeedTheDaemon(t *testing.T) {
 	}
 }
 
-func TestThePlanNeedsOnlyTheStandardLibrary(t *testing.T) {
+func TestPlanImportsOnlyStandardLibrary(t *testing.T) {
 	for _, p := range list(t) {
 		allowed := map[string][]string{
 			"edgeway/proxiers/plan":  nil,
@@ -162,7 +162,7 @@ func TestProxiersDoNotImportEachOther(t *testing.T) {
 	}
 }
 
-func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+func TestEveryPackageHasDocComment(t *testing.T) {
 	for _, p := range list(t) {
 		if len(p.GoFiles) > 0 && p.Doc == "" {
 			t.Errorf("%s has no doc comment", p.ImportPath)
@@ -173,10 +173,10 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 // backendNames holds the values of the key proxy.backend.
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
-// TestNobodyNamesABackend verifies that a backend's name occurs only in the backend's own folder. The exceptions are
+// TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own folder. The exceptions are
 // the daemon's list of backends, the default in the configuration, and code that runs the iptables programs to read the
 // rules of a firewall.
-func TestNobodyNamesABackend(t *testing.T) {
+func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
 		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {

@@ -53,7 +53,7 @@ func anchors(text string) []string {
 	return out
 }
 
-func TestLinksOfDocumentsAreNotDead(t *testing.T) {
+func TestDocumentLinksResolve(t *testing.T) {
 	texts := documents(t, ".md")
 	for name, text := range texts {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {
@@ -75,7 +75,7 @@ func TestLinksOfDocumentsAreNotDead(t *testing.T) {
 }
 
 // Every document that a message, a manual or a comment refers to exists.
-func TestDocumentsThatAreNamedExist(t *testing.T) {
+func TestReferencedDocumentsExist(t *testing.T) {
 	var known []string
 	for name := range documents(t, ".md") {
 		known = append(known, filepath.Base(name))

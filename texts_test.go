@@ -23,7 +23,7 @@ var readsForeignText = map[string]string{
 
 // No code searches the text of a fault or of one of Edgeway's errors to identify the fault. The code that detects a
 // fault creates a value for the fault.
-func TestNoCodeSearchesItsOwnText(t *testing.T) {
+func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
 		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
@@ -45,7 +45,7 @@ func TestNoCodeSearchesItsOwnText(t *testing.T) {
 	}
 }
 
-func TestSearchedTextsAreFound(t *testing.T) {
+func TestSearchedTexts(t *testing.T) {
 	if got := searchedTexts(t, "testdata/searched.go"); !slices.Equal(got, []int{11, 12, 13, 15, 19}) {
 		t.Errorf("found in lines %v", got)
 	}

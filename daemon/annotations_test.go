@@ -44,7 +44,7 @@ func weights(s *tracker.Service) string {
 }
 
 // Every source must pass on all annotations, because an annotation that a source silently drops has no effect.
-func TestEveryAnnotationPassesEverySource(t *testing.T) {
+func TestSourcesPassAllAnnotations(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{}, Labels: map[string]string{api.LabelServiceName: "web"}}
 	for _, key := range api.Annotations() {
 		meta.Annotations[key] = annotated[key].value

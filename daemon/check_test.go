@@ -33,7 +33,7 @@ clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}], users: [{name: u,
 	return filepath.Join(dir, "edgeway.toml")
 }
 
-func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
+func TestCheckReportsFilesHiddenBySandbox(t *testing.T) {
 	path := checkedConfig(t, "version = 1\nsource.file.paths = ['m']\nsource.kube.kubeconfig = 'kubeconfig'\nmetrics.web_config = 'web.yml'\n")
 	dir := filepath.Dir(path)
 	if !strings.HasPrefix(dir, "/tmp/") {
@@ -69,7 +69,7 @@ func TestFilesThatTheSandboxHidesAreNamed(t *testing.T) {
 
 // A backend that cannot run is a problem if the configuration is installed on this host, but only a warning
 // elsewhere.
-func TestABackendThatCannotRun(t *testing.T) {
+func TestCheckReportsUnusableBackend(t *testing.T) {
 	cfg, err := LoadConfig(checkedConfig(t, "version = 1\nsource.file.paths = ['m']\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestABackendThatCannotRun(t *testing.T) {
 }
 
 // An error is permanent unless a restart can succeed without a change by the operator.
-func TestWhatIsPermanent(t *testing.T) {
+func TestPermanentErrors(t *testing.T) {
 	t.Parallel()
 	at := func(err error) error {
 		return fmt.Errorf("kubeconfig: %w", &fs.PathError{Op: "open", Path: "/k", Err: err})
@@ -127,7 +127,7 @@ func TestWhatIsPermanent(t *testing.T) {
 	}
 }
 
-func TestWhatHasNoEffectIsNamed(t *testing.T) {
+func TestCheckReportsSettingsWithoutEffect(t *testing.T) {
 	found, err := CheckConfig(t.Context(), checkedConfig(t, "version = 1\nsource.file.paths = ['m']\nipvs.scheduler = 'lc'\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -104,7 +104,7 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 
 // An object that causes a panic in conversion, planning or rendering is left out, and a problem names the object. The
 // daemon serves all other objects, from manifests and, after a restart, from the last-known state.
-func TestAnObjectThatPanics(t *testing.T) {
+func TestObjectThatPanicsIsRefused(t *testing.T) {
 	panics := func(key source.Key) {
 		if key.Kind == source.KindService && key.Name == "bad" {
 			panic("on purpose")
@@ -157,7 +157,7 @@ func TestAnObjectThatPanics(t *testing.T) {
 
 // If a source always panics, the daemon restarts the source twice. The third panic of the source within ten minutes
 // terminates the daemon.
-func TestASourceThatPanicsAlways(t *testing.T) {
+func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestASourceThatPanicsAlways(t *testing.T) {
 
 // A panic of an HTTP handler is reported and closes the connection. Panics of HTTP handlers never terminate the
 // daemon, however often they happen.
-func TestAHandlerThatPanics(t *testing.T) {
+func TestHandlerPanicKeepsDaemonRunning(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)

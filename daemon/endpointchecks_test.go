@@ -64,7 +64,7 @@ func runChecks(t *testing.T, c *checks, dead int) {
 }
 
 // Verdicts on endpoints survive a reload, unless the new configuration disables endpoint checks.
-func TestChecksOutlastAReload(t *testing.T) {
+func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)
 	c := useChecks(checking(config.CheckedFile), endpoints)
@@ -94,7 +94,7 @@ func TestChecksOutlastAReload(t *testing.T) {
 
 // If an endpoint of a manifest does not respond, the planner removes the endpoint from the pool, and a fault names
 // the endpoint.
-func TestADeadEndpointOfAManifest(t *testing.T) {
+func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	at := deadEndpoint(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
@@ -141,7 +141,7 @@ func TestADeadEndpointOfAManifest(t *testing.T) {
 
 // A port without a living endpoint is a problem, because connections to the port fail. A port that has a living
 // endpoint is not a problem.
-func TestServicesWithoutALivingEndpoint(t *testing.T) {
+func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{

@@ -43,7 +43,7 @@ func examinedConfig(t *testing.T, extra string) string {
 }
 
 // If no daemon is running, Examined plans from the manifests.
-func TestExaminedWithoutADaemon(t *testing.T) {
+func TestExaminedWithoutDaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
 		t.Fatalf("%+v, found %+v", h, found)
@@ -51,7 +51,7 @@ func TestExaminedWithoutADaemon(t *testing.T) {
 }
 
 // Examined reports the faults of a source even if no daemon is running.
-func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
+func TestExaminedWithUnparsableDocument(t *testing.T) {
 	path := examinedConfig(t, "")
 	manifest := filepath.Join(filepath.Dir(path), "m.yaml")
 	if err := os.WriteFile(manifest, []byte(examinedManifest+"---\nkind: [\n"), 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestExaminedWithADocumentThatDoesNotParse(t *testing.T) {
 }
 
 // An invalid configuration is only a finding, because a daemon may still use a previous configuration.
-func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
+func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
@@ -74,7 +74,7 @@ func TestExaminedWithAnInvalidConfiguration(t *testing.T) {
 
 // If the user may not query the daemon, or the daemon's socket is unknown, Examined must not conclude that no daemon
 // is running. Otherwise, the doctor would report the daemon's ports as ports of another program.
-func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
+func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))
 	if err != nil {
@@ -93,7 +93,7 @@ func TestExaminedBesideADaemonThatIsNotAsked(t *testing.T) {
 	}
 }
 
-func TestExaminedWithSourcesThatCannotBeRead(t *testing.T) {
+func TestExaminedWithUnreadableSources(t *testing.T) {
 	path := examinedConfig(t, "")
 	if err := os.Remove(filepath.Join(filepath.Dir(path), "m.yaml")); err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-func TestAFallbackIsAWarning(t *testing.T) {
+func TestFallbackIsWarning(t *testing.T) {
 	var log bytes.Buffer
 	i := &instance{
 		Core:      &Core{cfg: &config.Config{Proxy: config.Proxy{Backend: "wanted"}}, logger: slog.New(slog.NewTextHandler(&log, nil))},

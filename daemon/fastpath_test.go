@@ -34,7 +34,7 @@ func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 }
 
 // fastPath.of returns the first reason that excludes a connection from the fast path.
-func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
+func TestFastPathReasons(t *testing.T) {
 	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
 	other := &plan.ServicePort{Name: web.Name}
 	eth0, lo := nodeinfo.NextHop{Interface: "eth0"}, nodeinfo.NextHop{Interface: "lo", Local: true}
@@ -70,7 +70,7 @@ func TestWhetherAConnectionTakesTheFastPath(t *testing.T) {
 }
 
 // If the backend does not support the fast path, Edgeway removes the flowtable that an earlier backend used.
-func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
+func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 	cfg := config.Default()
 	cfg.FastPath.Enabled = true
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestNoFastPathBesideABackendWithoutOne(t *testing.T) {
 	}
 }
 
-func TestStatusOfTheFastPath(t *testing.T) {
+func TestFastPathStatus(t *testing.T) {
 	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, Family: plan.IPv4}
 	f := &fastPath{offloader: offloader{services: []*plan.ServicePort{web}}}
 	if f.status() != nil {

@@ -21,7 +21,7 @@ import (
 
 // The IDs of these faults contain the names of sources and followers, so a search of the source code for constants
 // does not find the IDs.
-func TestFaultsOfSourcesAndFollowersHaveKnownIDs(t *testing.T) {
+func TestSourceAndFollowerFaultIDsAreKnown(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {
 		ids = append(ids, "follower-"+f.Name)
@@ -33,7 +33,7 @@ func TestFaultsOfSourcesAndFollowersHaveKnownIDs(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationIgnoresNotices(t *testing.T) {
+func TestIgnoredNoticesAreNotReported(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	cfg.Doctor.Ignore = []string{"no-endpoint"}
@@ -57,7 +57,7 @@ func TestTheConfigurationIgnoresNotices(t *testing.T) {
 }
 
 // A fault is logged even while so many Services change that some of their lines are omitted.
-func TestManyServicesHideNoFault(t *testing.T) {
+func TestFaultIsLoggedDuringManyServiceChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, nil))

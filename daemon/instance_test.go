@@ -22,7 +22,7 @@ func (idle) Close() error                                 { return nil }
 
 // While the daemon creates the next instance, the running instance responds to health requests. The daemon never uses
 // an incomplete instance, or an instance that fails to start, for health requests.
-func TestHealthIsThatOfACompleteInstance(t *testing.T) {
+func TestHealthComesFromRunningInstance(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Node.Name = "edge"
@@ -48,7 +48,7 @@ func TestHealthIsThatOfACompleteInstance(t *testing.T) {
 }
 
 // Until the new backend has synced, each new instance takes over from the old backend, even after several reloads.
-func TestASecondReloadStillTakesOver(t *testing.T) {
+func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Node.Name = "edge"
@@ -96,7 +96,7 @@ func TestASecondReloadStillTakesOver(t *testing.T) {
 }
 
 // After a reload, the status lists the names of all stages, even if no stage has run yet.
-func TestStagesHaveTheirNamesFromTheStart(t *testing.T) {
+func TestStageNamesBeforeFirstRun(t *testing.T) {
 	i := &instance{Core: &Core{pipeline: pipeline.New(pipeline.Options{})}, stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
 	if s := i.state(); s.Backend.Name != "first" || len(s.Followers) != 1 || s.Followers[0].Name != "second" {
 		t.Errorf("%+v", s)

@@ -37,7 +37,7 @@ func (f *fakeBackends) component(name string) proxiers.Component {
 	}}
 }
 
-func TestANameThatStandsForAnotherIsResolved(t *testing.T) {
+func TestPickResolvesAlias(t *testing.T) {
 	f := &fakeBackends{}
 	for name, want := range map[string]string{"nftables": "nftables", "alias": "variant-b"} {
 		if got, err := pick(t.Context(), f.list(), name); err != nil || got.Name != want {
@@ -53,7 +53,7 @@ func TestANameThatStandsForAnotherIsResolved(t *testing.T) {
 }
 
 // The active components are never cleaned up. All other backends and the disabled followers are cleaned up.
-func TestAllUnusedComponentsAreCleanedUp(t *testing.T) {
+func TestUnusedComponents(t *testing.T) {
 	f := &fakeBackends{}
 	followers := []follower{
 		{Component: f.component("flowtable")},
@@ -76,7 +76,7 @@ func TestAllUnusedComponentsAreCleanedUp(t *testing.T) {
 	}
 }
 
-func TestLeftoversGoWhenTheBackendServes(t *testing.T) {
+func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{fail: map[string]error{"variant-a": proxiers.ErrUnsupported, "variant-b": errors.New("lock is held")}}
 		var log strings.Builder
@@ -144,7 +144,7 @@ func (l *leftovers) says(t *testing.T, words ...string) {
 }
 
 // A start does not count as a switch of the backend, so a start causes no fault.
-func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
+func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}
 		for _, before := range []string{"", "nftables"} {
@@ -162,7 +162,7 @@ func TestLeftoversOfAnEarlierDaemon(t *testing.T) {
 }
 
 // A cleanup that is interrupted because the daemon stops does not count as a failure.
-func TestLeftoversWhenStopping(t *testing.T) {
+func TestInterruptedLeftoverCleanupIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var log strings.Builder

@@ -12,7 +12,7 @@ import (
 )
 
 // After a reload, a logger that was created earlier logs as the new configuration specifies.
-func TestALoggerFollowsTheConfiguration(t *testing.T) {
+func TestLoggerFollowsReload(t *testing.T) {
 	var out strings.Builder
 	logs := newLogSwitch(config.Log{Level: slog.LevelWarn, Format: "text"}, &out)
 	before := slog.New(logs).With("stage", "a").WithGroup("g").With("n", 1)
@@ -25,7 +25,7 @@ func TestALoggerFollowsTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestOnlyProgramsGetMessageIDs(t *testing.T) {
+func TestMessageIDOnlyInJSONLog(t *testing.T) {
 	for format, want := range map[string]bool{"text": false, "json": true} {
 		var out strings.Builder
 		slog.New(newLogSwitch(config.Log{Format: format}, &out)).Warn("x", "message_id", messageid.SyncFailed)
@@ -35,7 +35,7 @@ func TestOnlyProgramsGetMessageIDs(t *testing.T) {
 	}
 }
 
-func TestLinesAreClean(t *testing.T) {
+func TestLogEscapesControlCharacters(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out strings.Builder
 		log := slog.New(newLogSwitch(config.Log{Format: format}, &out))

@@ -106,7 +106,7 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 
 // Every alert has a unit test in which the alert fires, and a unit test in which the alert does not fire.
 // scripts/check-packages runs these tests.
-func TestEveryAlertIsTested(t *testing.T) {
+func TestEveryAlertHasUnitTests(t *testing.T) {
 	tests := read(t, "testdata/alerts_test.yaml")
 	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, examples+"/alerts.yaml"), -1)
 	if len(alerts) < 5 {

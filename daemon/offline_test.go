@@ -24,7 +24,7 @@ ports: [{name: "", port: 8080}]
 endpoints: [{addresses: [10.77.1.11]}]
 `
 
-func TestTheManifestsMakeAPlan(t *testing.T) {
+func TestForeseePlansFromManifests(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Source.File.Paths = []string{filepath.Join(dir, "web.yaml")}
@@ -40,7 +40,7 @@ func TestTheManifestsMakeAPlan(t *testing.T) {
 	}
 }
 
-func TestForeseeSaysWhatItLacks(t *testing.T) {
+func TestForeseeWithoutLastKnownState(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.Kube.Kubeconfig = "/nonexistent/kubeconfig" // foresee does not read the kubeconfig
 	cfg.Source.LastKnown.Directory = filepath.Join(t.TempDir(), "state")

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestLocalDetectionBecomesPodDetection(t *testing.T) {
+func TestPodDetectionModes(t *testing.T) {
 	cidr := netip.MustParsePrefix("10.244.0.0/16")
 	proxy := config.Proxy{ClusterCIDRs: []netip.Prefix{cidr}, BridgeInterface: "cni0", InterfaceNamePrefix: "veth"}
 	for mode, want := range map[config.LocalDetection]planner.PodDetection{
@@ -28,7 +28,7 @@ func TestLocalDetectionBecomesPodDetection(t *testing.T) {
 	}
 }
 
-func TestConfiguredFamiliesWin(t *testing.T) {
+func TestConfiguredFamilies(t *testing.T) {
 	cfg := config.Default()
 	cfg.Proxy.IPFamilies = []plan.Family{plan.IPv6}
 	if got := families(cfg); !reflect.DeepEqual(got, []plan.Family{plan.IPv6}) {
@@ -37,7 +37,7 @@ func TestConfiguredFamiliesWin(t *testing.T) {
 }
 
 // The planner receives the range of NodePorts and the ports of the daemon's own servers.
-func TestPortsOfTheConfiguration(t *testing.T) {
+func TestPlannerOptionsPorts(t *testing.T) {
 	opts := plannerOptions(config.Default(), nil, nil)
 	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts, want) {
 		t.Errorf("own ports %v, want %v", opts.OwnPorts, want)
@@ -47,7 +47,7 @@ func TestPortsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
+func TestBackendsAreComplete(t *testing.T) {
 	var names []string
 	for _, c := range Backends() {
 		names = append(names, c.Name)
@@ -62,7 +62,7 @@ func TestEveryBackendOfTheConfigurationExists(t *testing.T) {
 
 // The Watcher ignores the routes of virtual servers (proxiers/ipvs) and the addresses on kube-proxy's device, because
 // these routes and addresses are not part of this host's network.
-func TestWhatProxiesMakeIsIgnored(t *testing.T) {
+func TestHostOptionsIgnoreProxyState(t *testing.T) {
 	got := hostOptions(config.Default())
 	if !slices.Contains(got.IgnoreDevices, "kube-ipvs0") || !slices.Contains(got.IgnoreTables, 237) {
 		t.Errorf("ignored: %+v", got)

@@ -15,7 +15,7 @@ func problem(name, message string) fault.Fault {
 	return fault.Fault{Object: fault.Object{Kind: "Service", Namespace: "default", Name: name}, Field: "spec", Message: message}
 }
 
-func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
+func TestProblemIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	l := problemLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
 	lines := func() int { defer out.Reset(); return strings.Count(out.String(), "\n") }
@@ -44,7 +44,7 @@ func TestEachProblemIsLoggedOnceWhileItLasts(t *testing.T) {
 	}
 }
 
-func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
+func TestProblemLogIsBounded(t *testing.T) {
 	var out bytes.Buffer
 	l := problemLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
 	var many []fault.Fault
@@ -61,7 +61,7 @@ func TestManyProblemsDoNotFloodTheLog(t *testing.T) {
 }
 
 // If one of many problems changes, note processes only that problem, and allocates no memory for the others.
-func TestNoteCostsWhatChanged(t *testing.T) {
+func TestNoteCostDependsOnChange(t *testing.T) {
 	l := problemLog{logger: slog.New(slog.DiscardHandler)}
 	var many []fault.Fault
 	for i := range 10_000 {

@@ -18,7 +18,7 @@ import (
 )
 
 // Only clients on this host can read profiles, unless web_config requires a password from other hosts.
-func TestOtherHostsSeeProfilesOnlyWithAPassword(t *testing.T) {
+func TestProfilesNeedPasswordFromOtherHosts(t *testing.T) {
 	u := newUnit(t)
 	client := u.lab.Host("client", netip.MustParseAddr("192.0.2.99"))
 	node := u.lab.Node.Addr(client.Addrs[0])

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-func TestRemovedKeysAreWarnings(t *testing.T) {
+func TestRemovedKeysAreLoggedAsWarnings(t *testing.T) {
 	t.Parallel()
 	keys := []config.Removed{
 		{File: "/e.toml", Line: 3, Key: "proxy.x", Replacement: "a constant"},

@@ -18,7 +18,7 @@ import (
 )
 
 // A plan problem that breaks connections is a fault of the host, and is not listed among the other problems.
-func TestProblemsThatAreConditions(t *testing.T) {
+func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}
 	state := pipeline.State{PlanProblems: []fault.Fault{breaks, ignored, {ID: source.ObjectFault, Severity: fault.Warning, Message: "another"}}}
@@ -32,7 +32,7 @@ func TestProblemsThatAreConditions(t *testing.T) {
 
 // If another program uses a port, the fault is a problem for the port of a Service, but only a warning for a port of
 // the daemon.
-func TestPortsThatAreNotServed(t *testing.T) {
+func TestPortInUseFaults(t *testing.T) {
 	var own servers
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	own.note("metrics.address", "127.0.0.1:10249", inUse)
@@ -71,7 +71,7 @@ func (s stage) Explain(plan.Decision, bool) (proxiers.Path, error) {
 }
 
 // Edgeway shows the faults and explanations of a backend.
-func TestBackendsReport(t *testing.T) {
+func TestBackendFaultsAndExplanations(t *testing.T) {
 	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
 	backend := stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}
 	i := &instance{stages: []pipeline.Stage{{Name: "fake", Applier: backend}}}

@@ -78,7 +78,7 @@ func aSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
 	return s
 }
 
-func TestChangesOfServicesHaveALineEach(t *testing.T) {
+func TestServiceChangesAreLogged(t *testing.T) {
 	web, slice := aService("web", 1, "http"), aSlice("web", true, "http")
 	two := aService("web", 1, "http", "metrics")
 	moved := aService("web", 2, "http")
@@ -125,7 +125,7 @@ func TestChangesOfServicesHaveALineEach(t *testing.T) {
 }
 
 // A Notice contains the cause, the time and the ServicePort. The latest Notice comes first.
-func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
+func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("old", 1, "http"), aService("web", 2, "http"), aSlice("web", true, "http"))
 		w.sync()
@@ -152,7 +152,7 @@ func TestAServiceWithoutAnEndpointIsANotice(t *testing.T) {
 }
 
 // Objects that a source lists after the first sync are not logged as changes.
-func TestAStartIsOneSummaryForEachList(t *testing.T) {
+func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("web", 1, "http"))
 		w.tracker = tracker.New(tracker.Layer{Name: fileLayer}, tracker.Layer{Name: kubeLayer},
@@ -180,7 +180,7 @@ func TestAStartIsOneSummaryForEachList(t *testing.T) {
 }
 
 // The cost of logging a sync depends on the size of the change, not on the size of the cluster.
-func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
+func TestServiceLogCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
 		for i := range services {
@@ -205,7 +205,7 @@ func TestTheLogOfAChangeCostsTheSameInABigCluster(t *testing.T) {
 }
 
 // If manifests are gone after a reload, the daemon logs that their Services were removed.
-func TestAReloadLogsWhatItChanged(t *testing.T) {
+func TestReloadLogsRemovedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := aService("web", 1, "http")
 		w := newCluster(web, aSlice("web", true, "http"), aService("db", 2, "sql"))
@@ -222,7 +222,7 @@ func TestAReloadLogsWhatItChanged(t *testing.T) {
 }
 
 // serviceLog does not compute the faults of unchanged Services again.
-func TestFaultsOfServicesCostWhatChanged(t *testing.T) {
+func TestServiceFaultCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
 		for i := range services {

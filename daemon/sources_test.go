@@ -54,7 +54,7 @@ func await(t *testing.T, changed <-chan struct{}) {
 
 // A directory of manifests is renamed while the daemon is stopped. If there is a last-known state, the daemon serves
 // the Services of that state and reports a fault. Without a last-known state, the daemon serves no Services.
-func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
+func TestUnreadableManifestsAtStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
 	if err := errors.Join(os.Mkdir(manifests, 0o700), os.WriteFile(filepath.Join(manifests, "web.yaml"), []byte(manifest), 0o600)); err != nil {
@@ -110,7 +110,7 @@ func TestManifestsThatCannotBeReadAtTheStart(t *testing.T) {
 }
 
 // Validating a configuration for a reload must not create files, or delete files that the running daemon is writing.
-func TestCheckingAConfigurationTouchesNothing(t *testing.T) {
+func TestValidationLeavesFilesUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig, state := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "state")
 	const text = "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'https://127.0.0.1:1'}}]\n"

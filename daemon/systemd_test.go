@@ -194,7 +194,7 @@ func (u *unit) signal(sig os.Signal) {
 }
 
 // The test covers the lifetime of the unit from the perspective of systemd and of a client of a NodePort on loopback.
-func TestUnderAServiceManager(t *testing.T) {
+func TestUnitLifecycle(t *testing.T) {
 	u := newUnit(t)
 	u.start()
 	ready := u.await("READY=1")
@@ -250,7 +250,7 @@ func TestUnderAServiceManager(t *testing.T) {
 }
 
 // Before READY=1, the daemon runs nft to check whether the backend can run. On a slow board, the check takes minutes.
-func TestTheServiceManagerWaitsForASlowProbe(t *testing.T) {
+func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")
 	if err != nil {
@@ -304,7 +304,7 @@ current-context: x
 
 // A load balancer receives responses during a reload of the configuration. The responses continue even if no plan is
 // possible after the reload because the reload added an unreachable API server.
-func TestHealthChecksOutliveAReload(t *testing.T) {
+func TestHealthChecksAnswerDuringReload(t *testing.T) {
 	u := newUnit(t)
 	u.write("web.yaml", checkedManifest)
 	kubeconfig := u.write("kubeconfig", absentServer)

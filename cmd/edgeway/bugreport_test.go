@@ -61,7 +61,7 @@ func programs(t *testing.T, scripts map[string]string) {
 	t.Setenv("PATH", dir)
 }
 
-func TestABugReportIsWrittenWithoutADaemon(t *testing.T) {
+func TestBugReportWithoutDaemon(t *testing.T) {
 	programs(t, map[string]string{
 		"nft": "echo table ip edgeway", "iptables-save": "echo broken >&2; exit 1", "journalctl": `printf '%s\n' "$*"`,
 		"ip6tables-save": fmt.Sprintf("/usr/bin/yes | /usr/bin/head -c %d", maxPart+1),
@@ -129,7 +129,7 @@ func planted(secret string) string {
 	}, "\n")
 }
 
-func TestABugReportHasNoSecrets(t *testing.T) {
+func TestBugReportHasNoSecrets(t *testing.T) {
 	const token, password, proxy = `sekrit"token/&1`, `pass w"rd-tail/&2`, "proxy/word3"
 	const tokenFile, env, old, commented = "sekrit-file-4", "sekrit-env-5", "sekrit-old-6", "sekrit-comment-7"
 	cert, key := certificate(t, time.Now().Add(300*24*time.Hour))
@@ -219,7 +219,7 @@ users:
 }
 
 // The redactor leaves ordinary text unchanged.
-func TestOnlySecretsAreRedacted(t *testing.T) {
+func TestRedactorKeepsOrdinaryText(t *testing.T) {
 	const text = `Nov 26 08:00:00 edge-1 edgeway[7]: source kube: the token expires at 2027-01-01
 kubectl -n kube-system create token edgeway --duration=720h  # write what it prints as the token into /etc/edgeway/kubeconfig
 kubeconfig /etc/edgeway/kubeconfig: users[u].user.tokenFile: /etc/edgeway/token: permission denied
@@ -243,7 +243,7 @@ kubeconfig /etc/edgeway/kubeconfig: users[u].user.tokenFile: /etc/edgeway/token:
 	}
 }
 
-func TestASecretThatBeginsLikeAnotherOneIsRedactedAsAWhole(t *testing.T) {
+func TestRedactSecretWithCommonPrefix(t *testing.T) {
 	name := configFile(t, "token: abcd\npassword: abcdefgh\n")
 	if got := newRedactor(name).redact("it is abcdefgh, not abcd"); got != "it is REDACTED, not REDACTED" {
 		t.Error(got)

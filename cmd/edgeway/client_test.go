@@ -66,7 +66,7 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 	return configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\ncontrol.socket = %q", socket))
 }
 
-func TestWithoutADaemonTheCommandsExitWith3(t *testing.T) {
+func TestCommandsWithoutDaemonExitWith3(t *testing.T) {
 	dir := t.TempDir()
 	name := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\nsource.lastknown.directory = %q\ncontrol.socket = %q",
 		dir, filepath.Join(dir, "s")))
@@ -95,7 +95,7 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 
 // status --wait returns when the daemon becomes ready, even if the daemon starts later. Otherwise, status --wait
 // reports why the daemon is not ready.
-func TestStatusWaits(t *testing.T) {
+func TestStatusWaitFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []control.Status // nil if no daemon responds
 		code    int
@@ -129,7 +129,7 @@ func TestStatusWaits(t *testing.T) {
 	}
 }
 
-func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
+func TestServicesPlanAndExplainPrintAnswers(t *testing.T) {
 	name := answering(t, control.Status{})
 	for _, c := range []struct {
 		command, want string
@@ -171,7 +171,7 @@ func TestServicesPlanAndExplainPrintWhatTheDaemonSays(t *testing.T) {
 }
 
 // In addition to reporting that no daemon is running, the commands report a mistyped key in the configuration.
-func TestAnInvalidConfigurationIsNamed(t *testing.T) {
+func TestCommandsReportInvalidConfiguration(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
 	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {
 		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
@@ -196,9 +196,9 @@ func completes(t *testing.T, configName string) {
 	}
 }
 
-func TestTheDaemonCompletes(t *testing.T) { completes(t, answering(t, control.Status{})) }
+func TestCompletionFromDaemon(t *testing.T) { completes(t, answering(t, control.Status{})) }
 
-func TestCleanupRefusesWhileTheDaemonRuns(t *testing.T) {
+func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 	code, _, stderr := run(t, "cleanup", "--config", answering(t, control.Status{}))
 	if code != exitFailure || !strings.Contains(stderr, "systemctl stop edgeway") {
 		t.Errorf("exit %d, err %q", code, stderr)

@@ -14,7 +14,7 @@ import (
 )
 
 // The doctor reports an invalid configuration as a problem, and still runs the other checks.
-func TestDoctorExitsWith4WhenThereIsAProblem(t *testing.T) {
+func TestDoctorExitsWith4OnProblem(t *testing.T) {
 	name := configFile(t, fmt.Sprintf("version = 1\nnope = 1\n[control]\nsocket = %q\n", filepath.Join(t.TempDir(), "s")))
 	code, stdout, stderr := run(t, "doctor", "--config", name)
 	if code != exitUnhealthy || stderr != "" || !strings.HasPrefix(stdout, "1 problem, ") || !strings.Contains(stdout, "\n  problem   configuration: ") || !strings.Contains(stdout, "fix: edgeway config check") {

@@ -10,7 +10,7 @@ import (
 )
 
 // explain reports a failed connection if no server responds, although the rules forward the connection.
-func TestExplainConnects(t *testing.T) {
+func TestExplainTriesConnection(t *testing.T) {
 	before := unanswered
 	unanswered = connect.Unanswered
 	t.Cleanup(func() { unanswered = before })

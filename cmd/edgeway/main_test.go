@@ -31,7 +31,7 @@ func configFile(t *testing.T, text string) string {
 	return name
 }
 
-func TestWrongCommandLinesExitWith2(t *testing.T) {
+func TestInvalidCommandLinesExitWith2(t *testing.T) {
 	for _, args := range []string{
 		"nothing", "config nothing", "config check extra", "config dump --nope", "version extra", "--nope", "config default --config",
 		"doctor --trace", "doctor default/web", "doctor --connect default/web more",
@@ -43,7 +43,7 @@ func TestWrongCommandLinesExitWith2(t *testing.T) {
 	}
 }
 
-func TestTheWordThatWasMeantIsProposed(t *testing.T) {
+func TestSuggestionForMisspeltCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"stauts":                    `"status"`,
 		"expl":                      `"explain"`,
@@ -65,14 +65,14 @@ func TestTheWordThatWasMeantIsProposed(t *testing.T) {
 	}
 }
 
-func TestVersionIsAFlagToo(t *testing.T) {
+func TestVersionFlag(t *testing.T) {
 	code, flag, stderr := run(t, "--version")
 	if _, command, _ := run(t, "version"); code != exitOK || stderr != "" || flag != command || !strings.HasPrefix(flag, "edgeway version ") {
 		t.Errorf("exit %d, err %q: %q and %q", code, stderr, flag, command)
 	}
 }
 
-func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
+func TestInvalidConfigurationExitsWith2(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nmasquerade_bit = 99\nnope = 1\n")
 	for _, command := range []string{"check", "dump"} {
 		code, stdout, stderr := run(t, "config", command, "--config", name)
@@ -84,7 +84,7 @@ func TestWrongConfigurationExitsWith2AndNamesEveryFault(t *testing.T) {
 	}
 }
 
-func TestConfigCheckLeavesOutIgnoredNotices(t *testing.T) {
+func TestConfigCheckOmitsIgnoredNotices(t *testing.T) {
 	const text = "version = 1\nsource.kube.kubeconfig = '/dev/null/none'\nipvs.scheduler = 'wrr'\n"
 	for text, want := range map[string]bool{text: true, text + "doctor.ignore = ['backend-key', 'kubeconfig']": false} {
 		_, _, stderr := run(t, "config", "check", "--config", configFile(t, text))
@@ -94,7 +94,7 @@ func TestConfigCheckLeavesOutIgnoredNotices(t *testing.T) {
 	}
 }
 
-func TestConfigDumpShowsWhatIsInForce(t *testing.T) {
+func TestConfigDumpShowsEffectiveConfiguration(t *testing.T) {
 	name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.masquerade_bit = 3")
 	code, stdout, stderr := run(t, "config", "dump", "--config", name)
 	want, err := daemon.LoadConfig(name)
@@ -106,7 +106,7 @@ func TestConfigDumpShowsWhatIsInForce(t *testing.T) {
 	}
 }
 
-func TestConfigDefaultIsTheShippedFile(t *testing.T) {
+func TestConfigDefaultEqualsShippedFile(t *testing.T) {
 	shipped, err := os.ReadFile("../../etc/edgeway/edgeway.toml")
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestConfigDefaultIsTheShippedFile(t *testing.T) {
 	}
 }
 
-func TestManualNamesEveryCommandFlagAndExitCode(t *testing.T) {
+func TestManualListsCommandsFlagsAndExitCodes(t *testing.T) {
 	data, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {
 		t.Fatal(err)

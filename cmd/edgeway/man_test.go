@@ -13,7 +13,7 @@ import (
 
 // In mdoc(7), the Op macro applies to the rest of its line. An optional flag before other arguments must therefore be
 // placed between Oo and Oc.
-func TestOptionsOfTheManualDoNotEncloseWhatFollows(t *testing.T) {
+func TestManualOptionalFlagsEndBeforeArguments(t *testing.T) {
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestOptionsOfTheManualDoNotEncloseWhatFollows(t *testing.T) {
 }
 
 // The documents show command lines in code spans and indented blocks; the manual pages use .Ql and .Ic.
-func TestDocumentsNameOnlyKnownCommandsAndFlags(t *testing.T) {
+func TestDocumentsUseKnownCommandsAndFlags(t *testing.T) {
 	shown := regexp.MustCompile("(?m)(?:`|^ {4,}|^\\.(?:Ql|Ic) |^[$#] )(?:sudo |[$#] |- )*edgeway ([a-z-][^`#|>;&\n]*)")
 	names := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}
 	for _, pattern := range []string{"../../packaging/doc/*.md", "../../packaging/man/*"} {

@@ -41,7 +41,7 @@ func certificate(t *testing.T, until time.Time) (cert, key string) {
 	return encode("CERTIFICATE", der), encode("EC PRIVATE KEY", keyDER)
 }
 
-func TestMistakesInTheKubeconfig(t *testing.T) {
+func TestKubeconfigMistakes(t *testing.T) {
 	t.Parallel()
 	ca, _ := certificate(t, time.Now().Add(300*24*time.Hour))
 	old, oldKey := certificate(t, time.Now().Add(-time.Hour))

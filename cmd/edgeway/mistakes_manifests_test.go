@@ -30,7 +30,7 @@ endpoints:
 - addresses: [10.244.1.11]
 `
 
-func TestMistakesInManifests(t *testing.T) {
+func TestManifestMistakes(t *testing.T) {
 	t.Parallel()
 	const file = "m/web.yaml"
 	service := func(line int, field string) string {
@@ -103,7 +103,7 @@ func TestMistakesInManifests(t *testing.T) {
 }
 
 // The output of kubectl contains more fields than a proxy needs, and some of these fields resemble mistakes.
-func TestWhatIsNoMistake(t *testing.T) {
+func TestValidManifestsCauseNoFinding(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{
 		"nothing more": "",
@@ -125,7 +125,7 @@ func TestWhatIsNoMistake(t *testing.T) {
 	}
 }
 
-func TestTheExamplesHaveNoMistake(t *testing.T) {
+func TestExamplesAreValid(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := run(t, "config", "check", "--config", "../../etc/edgeway/examples/lab.toml")
 	if code != exitOK || stderr != "" || stdout != "The configuration is valid.\n" {

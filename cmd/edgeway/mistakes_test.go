@@ -87,7 +87,7 @@ nodeport_range = "30000-32767"
 address = "127.0.0.1:10249"
 `
 
-func TestMistakesInTheConfiguration(t *testing.T) {
+func TestConfigurationMistakes(t *testing.T) {
 	t.Parallel()
 	const main = "edgeway.toml"
 	for _, m := range []mistake{
@@ -125,7 +125,7 @@ func TestMistakesInTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestMistakesInTheWebConfiguration(t *testing.T) {
+func TestWebConfigurationMistakes(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mistake{
 		{"misspelt key", "web.yml", "", "tls_server_confg: {}\n", "metrics.web_config: DIR/web.yml", "tls_server_confg", false},

@@ -11,7 +11,7 @@ import (
 
 // edgeway probe fails only if the configured backend cannot run. At the beginning of this test, PATH contains neither
 // nft nor iptables.
-func TestProbeIsAboutTheConfiguredBackend(t *testing.T) {
+func TestProbeTestsConfiguredBackend(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
 	for _, choice := range daemon.Choices() {

@@ -13,7 +13,7 @@ import (
 )
 
 // systemd does not restart a daemon that exits with code 2.
-func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
+func TestPermanentErrorsExitWith2(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../units/edgeway.service")
 	if err != nil || !strings.Contains(string(unit), fmt.Sprintf("\nRestartPreventExitStatus=%d\n", exitUsage)) {
@@ -46,7 +46,7 @@ func TestFaultsThatNoRestartMendsExitWith2(t *testing.T) {
 }
 
 // A host may have the programs of another backend, so the error message mentions proxy.backend and edgeway probe.
-func TestAMissingProgramIsNamed(t *testing.T) {
+func TestRunReportsMissingProgram(t *testing.T) {
 	config := configFile(t, goodConfig)
 	t.Setenv("PATH", t.TempDir())
 	code, stdout, stderr := run(t, "run", "--config", config)
@@ -57,7 +57,7 @@ func TestAMissingProgramIsNamed(t *testing.T) {
 	}
 }
 
-func TestADryRunTellsAPipeline(t *testing.T) {
+func TestDryRunExitCodes(t *testing.T) {
 	t.Parallel()
 	site := func(manifest string) string {
 		name := configFile(t, goodConfig)
@@ -82,7 +82,7 @@ func TestADryRunTellsAPipeline(t *testing.T) {
 	}
 }
 
-func TestADryRunEnds(t *testing.T) {
+func TestDryRunTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	place(t, filepath.Join(dir, "kubeconfig"), "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n")

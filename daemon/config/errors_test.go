@@ -7,7 +7,7 @@ import (
 
 // Each case is the text of a file after "version = 1" on line 1. The error begins with the file, the line and the
 // key. The error then mentions the allowed values, the nearest key or the wrong value.
-func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
+func TestErrorsNameFileLineKeyAndAllowedValues(t *testing.T) {
 	const withSource = "source.file.paths=['m']\n"
 	for name, c := range map[string]struct{ text, at, names string }{
 		"misspelt key":      {withSource + "[proxy]\nmasqurade_all = true", "/e.toml:4: proxy.masqurade_all: ", "proxy.masquerade_all"},
@@ -83,7 +83,7 @@ func TestFaultsNameFileLineKeyAndWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestTwoServersMayHaveOnePortAtTwoAddresses(t *testing.T) {
+func TestSamePortAtDifferentAddresses(t *testing.T) {
 	const text = "version = 1\nsource.file.paths=['m']\nhealth.address='192.0.2.1:10249'"
 	if _, err := load([]file{{"/e.toml", []byte(text)}}, "host", choices); err != nil {
 		t.Error(err)
@@ -103,7 +103,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAreReportedAtOnce(t *testing.T) {
+func TestAllErrorsAreReported(t *testing.T) {
 	_, err := load([]file{
 		{"/e.toml", []byte("version = 1\n[proxy]\nbackend = 'x'\nmasquerade_bit = -1\n[nope]\na = 1\nb = 2")},
 		{"/conf.d/a.toml", []byte("[proxy\n")},
@@ -127,7 +127,7 @@ func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAHostNameThatIsNoNodeNameMustBeReplaced(t *testing.T) {
+func TestInvalidHostNameNeedsNodeName(t *testing.T) {
 	const text = "version = 1\nsource.file.paths=['m']\n"
 	if _, err := load([]file{{"/e.toml", []byte(text)}}, "my_host", choices); err == nil || !strings.HasPrefix(err.Error(), "/e.toml: node.name: ") {
 		t.Errorf("error %v", err)

@@ -31,7 +31,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
+func TestDropInsOverrideInLexicalOrder(t *testing.T) {
 	dir := t.TempDir()
 	main := filepath.Join(dir, "edgeway.toml")
 	write(t, main, "version = 1\n[source.kube]\nkubeconfig = \"kc\"\n[proxy]\nmasquerade_bit = 1\nmasquerade_all = true\n")
@@ -59,7 +59,7 @@ func TestDropInsOverrideKeyByKeyInLexicalOrder(t *testing.T) {
 	}
 }
 
-func TestEveryKeyReachesItsField(t *testing.T) {
+func TestEveryKeySetsItsField(t *testing.T) {
 	text := `version = 1
 node = { name = "edge-1", addresses = ["192.0.2.1", "2001:db8::1"], zone = "z1", local_policy = "cluster" }
 source.lastknown = { directory = "/state" }
@@ -138,7 +138,7 @@ socket = "/s"
 }
 
 // The last file that sets a list replaces the whole list, including the keywords of an earlier file.
-func TestKeywordsAreReplaced(t *testing.T) {
+func TestLastFileReplacesList(t *testing.T) {
 	const text = "version = 1\nsource.file.paths = ['m']\nproxy.allow_external_ips = "
 	for list, want := range map[string]ExternalIPs{
 		"[]":                     {},
@@ -158,7 +158,7 @@ func TestKeywordsAreReplaced(t *testing.T) {
 	}
 }
 
-func TestUnreadableFilesAreNamed(t *testing.T) {
+func TestUnreadableFilesAreReported(t *testing.T) {
 	dir := t.TempDir()
 	main, dropIn := filepath.Join(dir, "none.toml"), filepath.Join(dir, "conf.d", "gone.toml")
 	write(t, filepath.Join(dir, "conf.d", "x"), "")

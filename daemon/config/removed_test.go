@@ -12,7 +12,7 @@ import (
 )
 
 // A configuration still loads if its main file and a drop-in set every removed key.
-func TestRemovedKeysAreIgnoredAndNamed(t *testing.T) {
+func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	text := "version = 1\nsource.file.paths = ['m']\n"
 	var want []Removed
 	for i, key := range slices.Sorted(maps.Keys(removed)) {
@@ -38,7 +38,7 @@ func TestRemovedKeysAreIgnoredAndNamed(t *testing.T) {
 }
 
 // A section whose keys were all removed may remain in the file if the section is empty.
-func TestSectionsOfRemovedKeysMayBeEmpty(t *testing.T) {
+func TestEmptySectionOfRemovedKeys(t *testing.T) {
 	for key := range removed {
 		section := key[:strings.LastIndex(key, ".")]
 		text := fmt.Sprintf("version = 1\nsource.file.paths = ['m']\n[%s]\n", section)
@@ -48,7 +48,7 @@ func TestSectionsOfRemovedKeysMayBeEmpty(t *testing.T) {
 	}
 }
 
-func TestRemovedKeysAreNotInTheSchema(t *testing.T) {
+func TestRemovedKeysAreNotInSchema(t *testing.T) {
 	known := values(Default(), choices)
 	for key, replacement := range removed {
 		if _, ok := known[key]; ok || replacement == "" {
@@ -59,7 +59,7 @@ func TestRemovedKeysAreNotInTheSchema(t *testing.T) {
 
 // The upgrade test in a virtual machine uses a configuration that sets every removed key, each with the comment "#
 // removed".
-func TestTheUpgradedConfigurationHasEveryRemovedKey(t *testing.T) {
+func TestUpgradeTestSetsEveryRemovedKey(t *testing.T) {
 	const path = "../../test/vm/host/testdata/before/site.toml"
 	raw, err := os.ReadFile(path)
 	if err != nil {

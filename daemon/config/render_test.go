@@ -11,7 +11,7 @@ import (
 )
 
 // When every key is uncommented, the shipped file must load to the defaults.
-func TestUncommentedShippedFileEqualsTheDefaults(t *testing.T) {
+func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
 		t.Fatalf("fewer than %d keys in the shipped file", n)
@@ -84,7 +84,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	}
 }
 
-func TestDumpLoadsBackToTheSameValue(t *testing.T) {
+func TestDumpRoundTrip(t *testing.T) {
 	c := Default()
 	c.Node.Name = "edge"
 	c.Source.File.Paths = []string{"/a \"b\"", `/c\d`, "/tab\t", "/del\x7f", "/ü"}

@@ -6,7 +6,7 @@ import (
 )
 
 // Edgeway reads, validates, prints and documents a backend's own section like all other sections.
-func TestSectionOfABackend(t *testing.T) {
+func TestBackendSection(t *testing.T) {
 	t.Parallel()
 	own := append([]Choice{{Name: "own", Doc: "to try it", Settings: []Setting{
 		{Name: "way", Doc: "How", Value: "a", Default: "a", Values: []string{"a", "b"}},

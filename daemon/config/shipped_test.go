@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write etc/edgeway/edgeway.toml and the 
 
 const root = "../.."
 
-func TestShippedFileIsTheCommentedDefault(t *testing.T) {
+func TestShippedFileEqualsCommentedDefault(t *testing.T) {
 	compareFile(t, filepath.Join(root, "etc/edgeway/edgeway.toml"), config.CommentedDefault(daemon.Choices()))
 }
 

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestExplainSaysWhatIsDead(t *testing.T) {
+func TestExplainReportsDeadEndpoints(t *testing.T) {
 	const why = "10.3.0.1:8080 does not answer since noon: connection refused"
 	d := &daemon{state: testState()}
 	d.Out = func(sp *plan.ServicePort) []string {

@@ -167,7 +167,7 @@ func TestClientAndServerAgree(t *testing.T) {
 	}
 }
 
-func TestBeforeTheFirstSyncThePlanIsNotInForce(t *testing.T) {
+func TestPlanBeforeFirstSyncIsNotInForce(t *testing.T) {
 	d := &daemon{}
 	c, stop := start(t, d)
 	defer stop()
@@ -180,7 +180,7 @@ func TestBeforeTheFirstSyncThePlanIsNotInForce(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswersWithoutADaemon(t *testing.T) {
+func TestClientWithoutDaemon(t *testing.T) {
 	d := &daemon{}
 	c, stop := start(t, d)
 	stop()
@@ -207,7 +207,7 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
+func TestListenReplacesStaleSocketOnly(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "edgeway.sock")
 	stale(t, path)
@@ -234,7 +234,7 @@ func TestAStaleSocketIsReplacedAndALiveOneRefused(t *testing.T) {
 }
 
 // A stopped or hung daemon does not respond, but still holds its lock.
-func TestTheLockTellsOfADaemonThatDoesNotAnswer(t *testing.T) {
+func TestLockDetectsHungDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "edgeway.sock")
 	release, err := LockOut(path)
 	if err != nil {
@@ -264,7 +264,7 @@ func TestTheLockTellsOfADaemonThatDoesNotAnswer(t *testing.T) {
 	release()
 }
 
-func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {
+func TestSocketModeIgnoresUmask(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
 	d := &daemon{}
@@ -281,7 +281,7 @@ func TestOnlyTheOwnerAndItsGroupCanConnectWhateverTheUmask(t *testing.T) {
 }
 
 // Members of the socket's group can query the daemon, but they cannot reload the daemon.
-func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
+func TestOnlyRootAndOwnerMayReload(t *testing.T) {
 	reloads := 0
 	s := newServer(Options{Reload: func(context.Context) error { reloads++; return nil }}, nil)
 	for _, peer := range []any{nil, uint32(4711), uint32(0), uint32(os.Geteuid())} {
@@ -300,7 +300,7 @@ func TestOnlyRootAndTheOwnerMayReload(t *testing.T) {
 }
 
 // If a user may not connect, the error names the group whose members may connect.
-func TestTheGroupOfTheSocketIsNamed(t *testing.T) {
+func TestPermissionErrorNamesSocketGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, s
 	return e, text
 }
 
-func TestExplainSaysWhatDecideSays(t *testing.T) {
+func TestExplainAgreesWithDecide(t *testing.T) {
 	s := subjectOf(testPlan())
 	for _, tt := range []struct {
 		src, dst, proto string
@@ -99,7 +99,7 @@ func TestExplainSaysWhatDecideSays(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesWhatItCannotRead(t *testing.T) {
+func TestExplainRejectsInvalidArguments(t *testing.T) {
 	p := testPlan()
 	metrics := *p.Services[1]
 	metrics.Name.Port, metrics.Frontends = "metrics", []plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.1"), Port: 9090}}
@@ -130,7 +130,7 @@ func TestExplainRefusesWhatItCannotRead(t *testing.T) {
 
 // On a host with two links, the source address depends on the destination, and the verdict depends on the source
 // address.
-func TestExplainAsksTheKernelForTheSource(t *testing.T) {
+func TestExplainUsesKernelSourceAddress(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.State.InForce.Node.HostAddrs = append(s.State.InForce.Node.HostAddrs, netip.MustParseAddr("198.51.100.9"))
 	for from, verdict := range map[string]string{"198.51.100.9": "forward", "192.0.2.7": "drop"} {
@@ -144,7 +144,7 @@ func TestExplainAsksTheKernelForTheSource(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhereThereIsNoRoute(t *testing.T) {
+func TestExplainReportsMissingRoute(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.NextHop = noRoute
 	e, text := explained(t, s, "host", "default/web", "")
@@ -178,7 +178,7 @@ func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
 	return s
 }
 
-func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
+func TestExplainReportsReasonAndFix(t *testing.T) {
 	e, text := explained(t, withObjects(nil), "host", "default/idle", "")
 	if !strings.Contains(e.Reason, "default/idle/UDP") || !strings.Contains(text, "\n            fix: "+e.Fix) {
 		t.Errorf("no endpoint:\n%s", text)
@@ -208,7 +208,7 @@ func TestExplainSaysWhyAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatItIsMadeOf(t *testing.T) {
+func TestExplainReportsWhetherPlanIsInForce(t *testing.T) {
 	s := subjectOf(testPlan())
 	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); !e.InForce || strings.Contains(text, "(no daemon") {
 		t.Errorf("in force:\n%s", text)
@@ -219,7 +219,7 @@ func TestExplainSaysWhatItIsMadeOf(t *testing.T) {
 	}
 }
 
-func TestNamesOfServices(t *testing.T) {
+func TestSubjectServices(t *testing.T) {
 	if got := subjectOf(testPlan()).Services(); !slices.Equal(got, []string{"default/idle", "default/web"}) {
 		t.Errorf("of a plan: %q", got)
 	}
@@ -233,7 +233,7 @@ func TestNamesOfServices(t *testing.T) {
 
 func noGaps(*plan.ServicePort) []proxiers.Gap { return nil }
 
-func TestGapsAreShown(t *testing.T) {
+func TestExplainShowsGaps(t *testing.T) {
 	gaps := func(svc *plan.ServicePort) []proxiers.Gap {
 		if svc.Affinity == 0 {
 			return nil
@@ -266,7 +266,7 @@ func TestGapsAreShown(t *testing.T) {
 }
 
 // The routes to the client and to the endpoints decide whether a connection takes the fast path.
-func TestExplainTellsOfTheFastPath(t *testing.T) {
+func TestExplainReportsFastPath(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.FastPath = func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
 		return fmt.Sprintf("no: %s from %s by %d ways", svc.Name.Name, origin, len(hops))
@@ -281,7 +281,7 @@ func TestExplainTellsOfTheFastPath(t *testing.T) {
 }
 
 // The verdict is "fail" rather than "forward" if a fault of the daemon concerns the connection.
-func TestExplainAgreesWithTheFaults(t *testing.T) {
+func TestExplainVerdictFollowsFaults(t *testing.T) {
 	s := withObjects(nil)
 	const client, dst = "192.0.2.99", "10.96.0.1:80"
 	if e, _ := explained(t, s, client, dst, ""); e.Verdict != "forward" || !e.Forwarded() {

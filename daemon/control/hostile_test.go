@@ -36,7 +36,7 @@ func spoil(v reflect.Value) {
 	}
 }
 
-func TestNothingThatIsPrintedMovesTheTerminal(t *testing.T) {
+func TestPrintedTextHasNoControlCharacters(t *testing.T) {
 	var status Status
 	var explanation Explanation
 	var services ServiceTable

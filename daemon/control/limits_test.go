@@ -123,7 +123,7 @@ func live() int64 {
 }
 
 // Two hundred clients that do not read occupy only 16 connections and one response, and delay no other client.
-func TestClientsThatDoNotReadHoldOneAnswer(t *testing.T) {
+func TestStalledClientsShareOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
 	c, path := serveLimited(t, l)
@@ -165,7 +165,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 }
 
 // The server closes the connections of clients that do not read. A command that had to wait then gets its response.
-func TestTheTimeoutsFreeTheSocket(t *testing.T) {
+func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.header, l.turn, l.stall = 300*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
 	c, path := serveLimited(t, l)
@@ -190,7 +190,7 @@ func TestTheTimeoutsFreeTheSocket(t *testing.T) {
 }
 
 // The server also closes the connection of a client that reads too slowly.
-func TestAnAnswerMayNotTakeForever(t *testing.T) {
+func TestSlowReaderIsDisconnected(t *testing.T) {
 	l := defaultLimits
 	l.whole = 500 * time.Millisecond
 	_, path := serveLimited(t, l)
@@ -202,7 +202,7 @@ func TestAnAnswerMayNotTakeForever(t *testing.T) {
 	}
 }
 
-func TestACommandThatIsCutOffSaysSo(t *testing.T) {
+func TestClientReportsClosedConnection(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestACommandThatIsCutOffSaysSo(t *testing.T) {
 }
 
 // Members of the group who constantly request large responses delay each other, but not root.
-func TestRootHasTurnsOfItsOwn(t *testing.T) {
+func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps,

@@ -141,7 +141,7 @@ func listed(t *testing.T, in ServiceInput) ServiceList {
 	return list
 }
 
-func TestStatesOfServices(t *testing.T) {
+func TestServiceStates(t *testing.T) {
 	list := listed(t, broken())
 	for name, want := range map[string]struct {
 		state      ServiceState
@@ -222,7 +222,7 @@ func TestServicesByName(t *testing.T) {
 }
 
 // Immediately after a reload, the sources have not listed any objects yet, and the previous plan is in force.
-func TestServicesAfterAReload(t *testing.T) {
+func TestServicesAfterReload(t *testing.T) {
 	if _, err := NewServiceList(ServiceInput{}); err == nil {
 		t.Error("without a plan there is a list")
 	}

@@ -61,7 +61,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 // The golden files show a terminal of 80 columns. Only services_wide.txt is wider.
-func TestScreensFitATerminal(t *testing.T) {
+func TestGoldenFilesFitTerminal(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) < 8 {
 		t.Fatalf("%d screens, %v", len(names), err)
@@ -144,7 +144,7 @@ func TestStatusText(t *testing.T) {
 }
 
 // Only --verbose shows the counters of the fast path and of the shortcut.
-func TestDetailsAreForDevelopers(t *testing.T) {
+func TestDetailsNeedVerbose(t *testing.T) {
 	s := statusOf(testState())
 	s.Shortcut = []string{"1 of 2 connections by socket"}
 	s.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"veth1"}, Services: make([]proxiers.OffloadedService, 1)}}
@@ -155,7 +155,7 @@ func TestDetailsAreForDevelopers(t *testing.T) {
 	}
 }
 
-func TestASourceThatWasNotReadWhole(t *testing.T) {
+func TestStatusOfPartiallyReadSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := printed(statusOf(testState(),
 			fixedSource{"file", source.Status{Err: "/m: gone", Partial: true}},
@@ -169,7 +169,7 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 }
 
 // A source whose server returns an error is not reported as unreachable.
-func TestASourceThatRefuses(t *testing.T) {
+func TestStatusOfSourceThatRefuses(t *testing.T) {
 	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}}), 0, false)
 	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: answers"} {
 		if !strings.Contains(out, want) {
@@ -178,7 +178,7 @@ func TestASourceThatRefuses(t *testing.T) {
 	}
 }
 
-func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
+func TestStatusBoundsListedProblems(t *testing.T) {
 	s := NewStatus(pipeline.State{Snapshot: &tracker.Snapshot{Problems: make([]fault.Fault, 60)}}, health.Report{})
 	if s.Problems.Total != 60 || len(s.Problems.First) != maxProblems {
 		t.Errorf("%d problems, %d listed", s.Problems.Total, len(s.Problems.First))
@@ -190,7 +190,7 @@ func TestAllProblemsAreCountedAndSomeListed(t *testing.T) {
 
 // Immediately after a reload, there are neither objects nor a plan of the new configuration. Status therefore uses
 // the names from the plan in force.
-func TestStatusHasTheNamesRightAfterAReload(t *testing.T) {
+func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}
 	if out := printed(statusOf(state, reading), 0, false); !strings.Contains(out, "node       edge; NodePorts at 192.0.2.7, 127.0.0.1\n") {

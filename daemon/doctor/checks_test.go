@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestTableOfConnections(t *testing.T) {
+func TestConntrackCheck(t *testing.T) {
 	h, f := testHost()
 	wants(t, h, "conntrack") // the conntrack module is not loaded
 	f.set("netfilter/nf_conntrack_max", "1000")
@@ -31,7 +31,7 @@ func TestTableOfConnections(t *testing.T) {
 	}
 }
 
-func TestReversePathFilter(t *testing.T) {
+func TestReversePathFilterCheck(t *testing.T) {
 	h, f := testHost()
 	f.set("ipv4/conf/all/rp_filter", "0")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 0 7\nIpExt: A B\nIpExt: 1 2\n"
@@ -45,7 +45,7 @@ func TestReversePathFilter(t *testing.T) {
 	wants(t, h, "rp-filter", "ok: … dropped nothing")
 }
 
-func TestTheDaemonsOwnConditions(t *testing.T) {
+func TestDaemonCheck(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
 	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "cannot query the daemon: no permission")
@@ -65,7 +65,7 @@ func TestTheDaemonsOwnConditions(t *testing.T) {
 	wants(t, h, "daemon", "unhealthy: late … | edgeway status", "problem: refused … | start it", "warning: left out", "warning: away")
 }
 
-func TestBackendAndItsDropIn(t *testing.T) {
+func TestBackendCheck(t *testing.T) {
 	h, f := testHost()
 	h.Backend = proxiers.Component{Name: "a", Probe: func(context.Context) error { return nil }}
 	wants(t, h, "backend", "ok: ")
@@ -92,7 +92,7 @@ func TestBackendAndItsDropIn(t *testing.T) {
 	wants(t, h, "backend", "problem: … which one")
 }
 
-func TestAPIServerAndClock(t *testing.T) {
+func TestAPIServerCheck(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "api-server") // no API server is configured
 	contact, err := kube.Contact{Server: "https://192.0.2.9", Took: 12 * time.Millisecond, Dated: true}, error(nil)
@@ -114,7 +114,7 @@ func TestAPIServerAndClock(t *testing.T) {
 
 // Like explain, the check judges each origin separately, so a working frontend does not hide another frontend that
 // drops connections.
-func TestServicesThatDropForSome(t *testing.T) {
+func TestServicesThatDropForSomeOrigins(t *testing.T) {
 	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
@@ -127,7 +127,7 @@ func TestServicesThatDropForSome(t *testing.T) {
 	wants(t, h, "services", "warning: … default/local/TCP (IPv4) from other hosts are dropped")
 }
 
-func TestServicesWithEndpoints(t *testing.T) {
+func TestServicesCheck(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "services", "ok: ")
 	h.Config.Source.File.Paths, h.Config.Source.Kube.Kubeconfig = []string{"/m"}, "/k"

@@ -11,7 +11,7 @@ import (
 )
 
 // After a panic, Rounds continues and finds a fault that began during the pause.
-func TestRoundsAfterAPanic(t *testing.T) {
+func TestRoundsContinueAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
 		logger, looks := slog.New(slog.NewTextHandler(t.Output(), nil)), 0

@@ -17,7 +17,7 @@ import (
 )
 
 // A client of the daemon's socket receives the facts unchanged, including every detail of the plan.
-func TestFactsPassTheSocket(t *testing.T) {
+func TestFactsRoundTrip(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, AllowFrom: []netip.Prefix{}, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Pool: plan.LocalPool, SNAT: true}, {}}}
 	svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), nodePort}, "10.244.1.11:8080")
 	svc.Affinity, svc.Pools[plan.LocalPool] = time.Hour, []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:1"), Local: true}}
@@ -59,7 +59,7 @@ func TestReport(t *testing.T) {
 }
 
 // Every check has a name, and edgeway(8) lists that name, with an asterisk if the daemon itself runs the check.
-func TestChecksHaveNames(t *testing.T) {
+func TestManualListsEveryCheck(t *testing.T) {
 	manual := inTheManual(t)
 	seen := map[string]bool{}
 	for _, c := range Checks() {
@@ -103,7 +103,7 @@ func inTheManual(t *testing.T) map[string]bool {
 }
 
 // If the state of a host is unknown, as before the first plan, no check reports a problem.
-func TestNothingKnownIsNoProblem(t *testing.T) {
+func TestChecksWithoutFacts(t *testing.T) {
 	h, _ := testHost()
 	h.Facts = Facts{}
 	for _, c := range Cheap() {

@@ -74,7 +74,7 @@ func (l *lab) mends(check string, words ...string) {
 }
 
 // The checks find faults of a real kernel, and the suggested commands fix these faults.
-func TestCommandsMend(t *testing.T) {
+func TestPrintedFixesWork(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	l := newLab(t,
 		servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "203.0.113.7"), nodePort}, "10.244.1.11:8080", "10.244.1.12:8080"),
@@ -100,7 +100,7 @@ func TestCommandsMend(t *testing.T) {
 
 // The fix replaces a blackhole, unreachable or prohibit route, because the kernel adds no second route to the same
 // range.
-func TestRoutesThatRejectAreReplaced(t *testing.T) {
+func TestFixReplacesRejectingRoutes(t *testing.T) {
 	l := newLab(t, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "192.0.2.21:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))
 	for _, kind := range []string{"blackhole", "unreachable", "prohibit"} {
@@ -109,7 +109,7 @@ func TestRoutesThatRejectAreReplaced(t *testing.T) {
 	}
 }
 
-func TestAForbiddenWayAndALinkThatIsDownAreFound(t *testing.T) {
+func TestProhibitRouteAndDownLink(t *testing.T) {
 	l := newLab(t)
 	l.sh("ip route add unreachable 10.244.0.0/16 && ip route add prohibit 10.96.0.0/12")
 	l.mendless("route-services", "of type prohibit")
@@ -127,7 +127,7 @@ func (l *lab) mendless(check, words string) {
 	wants(l.TB, l.Host, check, "problem: … "+words)
 }
 
-func TestAnswersOfTheKernel(t *testing.T) {
+func TestKernelReadAndWay(t *testing.T) {
 	l := newLab(t)
 	if _, err := l.Read("/proc/sys/net/none"); err == nil {
 		t.Error("a setting that does not exist can be read")

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
+func TestForwardingCheck(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	const remote, own = "10.244.1.11:8080", "192.0.2.10:8080"
 	for name, c := range map[string]struct {
@@ -44,7 +44,7 @@ func TestForwardingIsAProblemWhereOthersComeByThisHost(t *testing.T) {
 
 // A host that becomes an IPv6 router ignores router advertisements and would lose its default route. The fix
 // therefore sets accept_ra to 2, too.
-func TestForwardingOfIPv6KeepsTheDefaultRoute(t *testing.T) {
+func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
 	h, f := testHost(svc)
 	h.Plan.Node.NodePortAddrs = append(h.Plan.Node.NodePortAddrs, addr("2001:db8::10"))
@@ -84,7 +84,7 @@ func TestRoutesToServices(t *testing.T) {
 }
 
 // The suggested route to Services has the same source address as the route to the endpoint.
-func TestTheRouteToServicesHasTheSourceForTheEndpoint(t *testing.T) {
+func TestSuggestedServiceRouteSource(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.77.0.5:8080"))
 	f.hops["10.77.0.0/16"] = on("eth1", "10.77.0.1")
 	delete(f.hops, "0.0.0.0/0")
@@ -114,7 +114,7 @@ func TestRoutesToEndpoints(t *testing.T) {
 
 // The cluster determines the number of endpoints, so each run of the check looks up at most Lookups routes in the
 // kernel and reports only a few findings.
-func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
+func TestRouteLookupsAreBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {
 		for j := range 50 {
@@ -133,7 +133,7 @@ func TestManyNetworksAreCountedAndLookupsBounded(t *testing.T) {
 }
 
 // Operators run a suggested fix unchanged, so the fix must quote the names of interfaces.
-func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
+func TestFixQuotesInterfaceNames(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
@@ -144,7 +144,7 @@ func TestInterfacesThatAreNamedLikeCommands(t *testing.T) {
 
 // All endpoints behind the default router cause a single notice, because that router may or may not have routes to
 // these endpoints. Endpoints with a more specific route cause no notice.
-func TestEndpointsThatOnlyTheDefaultRouteLeadsTo(t *testing.T) {
+func TestEndpointsBehindDefaultRoute(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
 		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))
 	byDefault := f.hops["0.0.0.0/0"]

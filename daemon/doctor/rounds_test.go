@@ -39,7 +39,7 @@ func names(found []fault.Fault) string {
 	return strings.Join(out, " ")
 }
 
-func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
+func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
 		r.Planned()
 		time.Sleep(time.Second)
@@ -78,7 +78,7 @@ func TestRoundsFindWhatBeginsAndEnds(t *testing.T) {
 
 // Within a minute, Rounds finds a fault that no event announces, such as a full connection-tracking table. A fault
 // that disappears immediately, as during the renewal of a lease, is gone after the second run and is not logged.
-func TestRoundsLookEachMinuteAndAgainSoon(t *testing.T) {
+func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
 		r.Planned()
 		time.Sleep(time.Second)
@@ -154,7 +154,7 @@ func (c *counting) Read(path string) (string, error) {
 
 // A problem stays in the list while the checks cannot inspect the host. Rounds reports the problem neither as fixed
 // nor as new.
-func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
+func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		r.Planned()
@@ -183,7 +183,7 @@ func TestRoundsKeepAProblemWhileTheyCannotLook(t *testing.T) {
 }
 
 // Rounds reports a notice as a notice, not as a problem.
-func TestRoundsHaveNotices(t *testing.T) {
+func TestRoundsReportNotices(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		byDefault := f.hops["0.0.0.0/0"]
 		byDefault.Default = true
@@ -199,7 +199,7 @@ func TestRoundsHaveNotices(t *testing.T) {
 
 // If no event announces the end of a problem, the problem still disappears from the list soon after an operator has
 // fixed it.
-func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
+func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
@@ -219,7 +219,7 @@ func TestRoundsSeeTheEndOfAProblemSoon(t *testing.T) {
 }
 
 // Now finds a fault that no event announced. A second run soon confirms the fault.
-func TestRoundsLookWhenAsked(t *testing.T) {
+func TestRoundsNow(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		r.Planned()
@@ -240,7 +240,7 @@ func TestRoundsLookWhenAsked(t *testing.T) {
 }
 
 // Rounds reports drops of the reverse path filter for a few minutes.
-func TestRoundsForgetWhatTheReversePathFilterDropped(t *testing.T) {
+func TestRoundsForgetReversePathFilterDrops(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")
 		f.set("ipv4/conf/eth0/rp_filter", "1")

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-func TestForeignRulesAreAskedAboutThePlan(t *testing.T) {
+func TestRulesCheckGetsPlanAndLinks(t *testing.T) {
 	h, f := testHost()
 	h.Rules = func(_ context.Context, q firewall.Question) []fault.Fault {
 		if links := q.Links(); q.Plan != h.Plan || !slices.Equal(links, []string{"eth0"}) {

@@ -38,7 +38,7 @@ func withoutDescriptors(t *testing.T, f func()) {
 
 // If no descriptors are free, each check reports that it could not inspect the host, and suggests neither routes nor
 // drop-ins.
-func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
+func TestChecksWithoutFileDescriptors(t *testing.T) {
 	h, _ := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
 	h.System = Kernel{}
 	h.Config = config.Default()
@@ -63,7 +63,7 @@ func TestWithoutDescriptorsTheDoctorCannotTell(t *testing.T) {
 
 // Only some of the kernel's errors mean that there is no route. After any other error, the check reports that it
 // could not inspect the host.
-func TestOnlyTheKernelsAnswerIsNoRoute(t *testing.T) {
+func TestLookupErrorIsNotMissingRoute(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want bool

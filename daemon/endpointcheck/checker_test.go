@@ -140,7 +140,7 @@ func inBubble(t *testing.T, s Settings, f func(*bench)) {
 	})
 }
 
-func TestAnEndpointDiesAndComesBackInTime(t *testing.T) {
+func TestEndpointTransitionTimes(t *testing.T) {
 	for name, fault := range map[string]error{"refuses": unix.ECONNREFUSED, "is silent": errSilent} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, defaults, func(b *bench) {
@@ -173,7 +173,7 @@ func TestAnEndpointDiesAndComesBackInTime(t *testing.T) {
 	}
 }
 
-func TestOneFailedCheckIsNotDeath(t *testing.T) {
+func TestOneFailedCheckKeepsEndpointAlive(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{Add: many(1)})
 		b.wait(5 * time.Second)
@@ -189,7 +189,7 @@ func TestOneFailedCheckIsNotDeath(t *testing.T) {
 	})
 }
 
-func TestWhatTheHostLacksSaysNothing(t *testing.T) {
+func TestLocalErrorsKeepVerdict(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{Add: many(2)})
 		b.set(unix.ECONNREFUSED, at(1))
@@ -202,7 +202,7 @@ func TestWhatTheHostLacksSaysNothing(t *testing.T) {
 }
 
 // The Checker checks each endpoint once per interval, and stops when the endpoint is removed.
-func TestChecksFollowTheTargets(t *testing.T) {
+func TestChecksFollowTargets(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
 		b.set(unix.EHOSTUNREACH, at(2))
@@ -231,7 +231,7 @@ func TestChecksFollowTheTargets(t *testing.T) {
 
 // A reload stops a Run and starts the next Run. In between, dead endpoints remain dead, and the Checker forgets
 // dropped endpoints.
-func TestWhatIsKnownOutlastsARun(t *testing.T) {
+func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
 		b.set(errSilent, at(0), at(1))
@@ -263,7 +263,7 @@ func TestWhatIsKnownOutlastsARun(t *testing.T) {
 }
 
 // A check that is interrupted because Run stops does not count as a failure.
-func TestTheEndIsNoFailure(t *testing.T) {
+func TestInterruptedCheckIsNoFailure(t *testing.T) {
 	s := defaults
 	s.Failures = 1
 	inBubble(t, s, func(b *bench) {
@@ -281,7 +281,7 @@ func TestTheEndIsNoFailure(t *testing.T) {
 
 // However many endpoints there are, this host opens at most maxRate connections per second: after the first list,
 // after a network recovers, and while endpoints are added and removed.
-func TestTheRateHasABound(t *testing.T) {
+func TestConnectionRateIsBounded(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(10 * maxRate)})
 		b.wait(15 * time.Second)
@@ -305,7 +305,7 @@ func TestTheRateHasABound(t *testing.T) {
 }
 
 // The Checker limits the checks per second, the simultaneous checks, the changes of Dead, and the log lines.
-func TestManyEndpointsAreCheckedMoreRarely(t *testing.T) {
+func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {
 		changes := 0
@@ -365,7 +365,7 @@ func TestTransitionsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestDifference(t *testing.T) {
+func TestDeadDifference(t *testing.T) {
 	dead := func(list ...netip.AddrPort) *Dead {
 		d := &Dead{Faults: map[netip.AddrPort]fault.Fault{}}
 		for _, a := range list {

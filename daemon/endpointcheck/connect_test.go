@@ -13,7 +13,7 @@ import (
 
 // A check closes its connection with a reset, so neither this host nor the endpoint keeps a socket in a closing
 // state.
-func TestConnectionEndsWithAReset(t *testing.T) {
+func TestCheckResetsConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestConnectionEndsWithAReset(t *testing.T) {
 	}
 }
 
-func TestFaultsInWords(t *testing.T) {
+func TestCheckFaultText(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

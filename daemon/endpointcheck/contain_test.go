@@ -18,7 +18,7 @@ import (
 
 // A panic during a check does not affect the verdict on the endpoint. After a pause, the checks continue with the
 // same targets.
-func TestRunAfterAPanic(t *testing.T) {
+func TestChecksContinueAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}}
 		n.set(unix.ECONNREFUSED, at(1))

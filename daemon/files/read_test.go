@@ -28,7 +28,7 @@ func quickly(t *testing.T, f func()) {
 	}
 }
 
-func TestWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
+func TestReadRefusesIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	listener, err := net.Listen("unix", in("socket"))
@@ -54,7 +54,7 @@ func TestWhatIsNoFileIsRefusedAtOnce(t *testing.T) {
 
 // Opening a device can do harm, so Read must not open a device. The test uses a pipe, because inotify reports whether
 // the pipe was opened.
-func TestWhatIsNoFileIsNotOpened(t *testing.T) {
+func TestReadDoesNotOpenIrregularFiles(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestWhatIsNoFileIsNotOpened(t *testing.T) {
 }
 
 // Some files in /proc are regular, have no size, and block the reader.
-func TestFileThatWaitsIsRefused(t *testing.T) {
+func TestReadRefusesBlockingFile(t *testing.T) {
 	const waiting = "/proc/kmsg" // only root can read this file
 	quickly(t, func() {
 		if data, err := Read(waiting, 1<<30); err == nil {
@@ -85,7 +85,7 @@ func TestFileThatWaitsIsRefused(t *testing.T) {
 	})
 }
 
-func TestLimit(t *testing.T) {
+func TestReadLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func synced() *pipeline.State {
 	}
 }
 
-func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
+func TestFaultConditionsAndStatusCodes(t *testing.T) {
 	const gone = "netlink socket gone"
 	tests := []struct {
 		name             string
@@ -169,7 +169,7 @@ func TestEachFaultHasItsConditionAndAnswers(t *testing.T) {
 
 // A source whose objects could only partly be read causes a warning. If the source's paths have not been read since
 // the start, /readyz fails, but /healthz does not.
-func TestASourceThatWasNotReadWhole(t *testing.T) {
+func TestPartiallyReadSource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status source.Status
 		readyz int
@@ -203,7 +203,7 @@ func TestASourceThatWasNotReadWhole(t *testing.T) {
 	}
 }
 
-func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
+func TestBodyExtendsKubeProxyFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := synced()
 		time.Sleep(time.Hour)
@@ -237,7 +237,7 @@ func TestBodyIsKubeProxysWithOurFieldsAfter(t *testing.T) {
 
 // The report lists problems of the host after unhealthy faults and before all others. Problems do not fail any health
 // endpoint.
-func TestProblemsDegrade(t *testing.T) {
+func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})
 	c.Include(func() []fault.Fault {

@@ -12,7 +12,7 @@ import (
 
 // A client on another host receives only the ID and severity of a fault. Only clients on this host receive the text
 // of the fault, with its control characters escaped.
-func TestTextsAreForThisHost(t *testing.T) {
+func TestOtherHostsGetNoFaultText(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1
 	h := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "secret of kube", LastContact: time.Now()}}).

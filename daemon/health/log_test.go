@@ -44,7 +44,7 @@ func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []stri
 	})
 }
 
-func TestAFaultIsLoggedWhenItBeginsAndWhenItEnds(t *testing.T) {
+func TestFaultBeginAndEndAreLogged(t *testing.T) {
 	web := fault.New("services-dead", fault.Problem, "start it", "no answer")
 	for name, c := range map[string]struct {
 		before, after []fault.Fault
@@ -74,7 +74,7 @@ func TestAFaultIsLoggedWhenItBeginsAndWhenItEnds(t *testing.T) {
 	}
 }
 
-func TestAFaultOfAMomentIsNotLogged(t *testing.T) {
+func TestShortFaultIsNotLogged(t *testing.T) {
 	logging(t, func(set func(...fault.Fault), lines func() []string) {
 		time.Sleep(logEvery / 2)
 		set(fault.Fault{ID: "x"})
@@ -87,7 +87,7 @@ func TestAFaultOfAMomentIsNotLogged(t *testing.T) {
 	})
 }
 
-func TestAFaultThatFlapsIsLoggedOnceAnHour(t *testing.T) {
+func TestFlappingFaultIsLoggedHourly(t *testing.T) {
 	logging(t, func(set func(...fault.Fault), lines func() []string) {
 		for range 24 * 60 {
 			set(fault.Fault{ID: "x"})

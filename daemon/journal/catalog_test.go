@@ -23,7 +23,7 @@ func read(t *testing.T, name ...string) string {
 	return string(text)
 }
 
-func TestTheCatalogExplainsEachMessageID(t *testing.T) {
+func TestCatalogExplainsEachMessageID(t *testing.T) {
 	var explained, logged []string
 	_, entries, _ := strings.Cut(read(t, "units", "edgeway.catalog"), "\n-- ")
 	for entry := range strings.SplitSeq(entries, "\n-- ") {
@@ -69,7 +69,7 @@ func TestEachMessageIDIsLogged(t *testing.T) {
 }
 
 // Each configuration key that the catalog mentions must exist.
-func TestTheCatalogNamesKeysThatExist(t *testing.T) {
+func TestCatalogNamesKnownKeys(t *testing.T) {
 	known := map[string]bool{}
 	section := ""
 	for line := range strings.Lines(config.Dump(config.Default())) {

@@ -35,7 +35,7 @@ func flip(d *Damper, i int, name string) {
 	d.Log(name, slog.LevelInfo, "id", []string{"went", "came"}[i%2], "service", name)
 }
 
-func TestAThingThatFlapsIsLoggedOnceAnHour(t *testing.T) {
+func TestDamperLogsFlappingHourly(t *testing.T) {
 	damped(t, func(d *Damper, lines func() []string) {
 		for i := range 7 {
 			flip(d, i, "a/b")
@@ -64,7 +64,7 @@ func TestAThingThatFlapsIsLoggedOnceAnHour(t *testing.T) {
 	})
 }
 
-func TestSlowChangesAreNoFlapping(t *testing.T) {
+func TestDamperLogsSlowChanges(t *testing.T) {
 	damped(t, func(d *Damper, lines func() []string) {
 		for i := range 100 {
 			flip(d, i, "a/b")
@@ -76,7 +76,7 @@ func TestSlowChangesAreNoFlapping(t *testing.T) {
 	})
 }
 
-func TestManyChangesAtOnceBecomeOneLine(t *testing.T) {
+func TestDamperSummarizesManyChanges(t *testing.T) {
 	damped(t, func(d *Damper, lines func() []string) {
 		for i := range 1000 {
 			flip(d, i, fmt.Sprint("a/", i))

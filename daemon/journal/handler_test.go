@@ -81,7 +81,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-func TestTheLevelHolds(t *testing.T) {
+func TestHandlerLevel(t *testing.T) {
 	var r recorder
 	log := slog.New(newHandler(slog.LevelWarn, slog.DiscardHandler, r.send))
 	log.Info("x")
@@ -91,7 +91,7 @@ func TestTheLevelHolds(t *testing.T) {
 	}
 }
 
-func TestServiceIsNamespaceAndName(t *testing.T) {
+func TestServiceFieldIsNamespaceAndName(t *testing.T) {
 	r, log, _ := newRecorder()
 	for _, c := range []struct{ key, value, want string }{
 		{"service", "default/web", "default/web"},
@@ -112,7 +112,7 @@ func TestServiceIsNamespaceAndName(t *testing.T) {
 	}
 }
 
-func TestMessageIDIsAFieldOfTheJournalOnly(t *testing.T) {
+func TestMessageIDIsJournalFieldOnly(t *testing.T) {
 	r, log, _ := newRecorder()
 	log.Error("x", "message_id", messageid.SyncFailed, "a", 1)
 	if got := r.last(t); got.fields["MESSAGE_ID"] != messageid.SyncFailed || got.message != "x: a=1" || len(got.fields) != 3 {
@@ -128,7 +128,7 @@ func TestMessageIDIsAFieldOfTheJournalOnly(t *testing.T) {
 	}
 }
 
-func TestRecordsThatTheJournalRejectsAreText(t *testing.T) {
+func TestRejectedRecordsAreWrittenAsText(t *testing.T) {
 	r, log, text := newRecorder()
 	r.err = errors.New("no such file")
 	log.With("source", "kube").WithGroup("g").Warn("x", "a", 1)
@@ -156,7 +156,7 @@ func TestDerivedLoggersDoNotShareAttributes(t *testing.T) {
 
 // Control characters in values must be escaped, because journalctl -x inserts the values into its explanations
 // unchanged.
-func TestForeignTextIsClean(t *testing.T) {
+func TestHandlerEscapesControlCharacters(t *testing.T) {
 	r, log, _ := newRecorder()
 	log.Warn("x", "error", errors.New("\x1b[2J\u009b\x9b\u202e\nline"))
 	const want = `\u001b[2J\u009b\x9b\u202e`

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestLinesReachTheJournalsSocket(t *testing.T) {
+func TestLinesReachJournalSocket(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func scrapeText(t *testing.T, m *Metrics) string {
 	return regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(out.String(), `goversion="go"`)
 }
 
-func TestExpositionIsAsRecorded(t *testing.T) {
+func TestExpositionGolden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		m := testMetrics()
@@ -150,7 +150,7 @@ func TestExpositionIsAsRecorded(t *testing.T) {
 	})
 }
 
-func TestOwnMetricsAreLinted(t *testing.T) {
+func TestOwnMetricsPassLint(t *testing.T) {
 	m := testMetrics()
 	families, err := m.Registry().Gather()
 	if err != nil {
@@ -177,7 +177,7 @@ func TestOwnMetricsAreLinted(t *testing.T) {
 	}
 }
 
-func TestServerHasKubeProxysPages(t *testing.T) {
+func TestServerHasKubeProxyPages(t *testing.T) {
 	from := "127.0.0.1:1"
 	get := func(opts HandlerOptions, path string) *httptest.ResponseRecorder {
 		opts.Config = func() string { return "version = 1\n" }
@@ -227,7 +227,7 @@ func TestServerHasKubeProxysPages(t *testing.T) {
 	}
 }
 
-func TestAnEmptyDaemonCanBeScraped(t *testing.T) {
+func TestScrapeBeforeFirstSync(t *testing.T) {
 	m := New(Options{
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },

@@ -19,7 +19,7 @@ import (
 )
 
 // A Watcher whose socket fails reads the state again, and still receives later changes.
-func TestBrokenSocket(t *testing.T) {
+func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	kernel := &breaking{}
 	w := New(slog.New(slog.DiscardHandler), Options{Kernel: kernel})
@@ -107,7 +107,7 @@ func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
 }
 
 // If handling a notification panics, Run returns. The next Run reads the change that the notification announced.
-func TestRunAfterAPanic(t *testing.T) {
+func TestWatcherRunAfterPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // A change of routes, rules or kernel settings that are not part of Host triggers Moved, but not Changed.
-func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
+func TestMovedReportsRoutesAndSettings(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for what, move := range map[string]func(){
 		"route":  func() { l.ip("route add 198.51.100.0/24 via 192.0.2.254") },
@@ -34,7 +34,7 @@ func TestMovedTellsOfRoutesAndSettings(t *testing.T) {
 const ignoredTable = 99
 
 // Routes that a proxy adds to an ignored table do not trigger Moved. Routes in other tables trigger Moved.
-func TestRoutesOfAProxyAreNoMove(t *testing.T) {
+func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for _, c := range []struct {
 		table string

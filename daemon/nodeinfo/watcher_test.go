@@ -149,7 +149,7 @@ var veth = []string{
 	"link set v1 up", "link set v0 up",
 }
 
-func TestAddressesComeAndGo(t *testing.T) {
+func TestAddressChanges(t *testing.T) {
 	l := newLab(t, veth...)
 	l.want("127.0.0.1@lo", "::1@lo")
 	l.ip("addr add 192.0.2.1/24 dev v0")
@@ -161,7 +161,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 	l.want("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 }
 
-func TestDefaultRouteMakesPrimary(t *testing.T) {
+func TestDefaultRouteDeterminesPrimary(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 192.0.2.7/24 dev v0", "addr add 198.51.100.1/24 dev v0")...)
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
 
@@ -182,7 +182,7 @@ func TestDefaultRouteMakesPrimary(t *testing.T) {
 }
 
 // The primary address must be the source address that the kernel chooses, at least without temporary addresses.
-func TestPrimaryIsTheKernelsChoice(t *testing.T) {
+func TestPrimaryMatchesKernelSource(t *testing.T) {
 	for name, routes := range map[string][]string{
 		"gateway":       {"route add default via 192.0.2.254", "-6 route add default via 2001:db8::fe"},
 		"on the link":   {"route add default dev v0", "-6 route add default dev v0"},
@@ -231,7 +231,7 @@ func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
 	}
 }
 
-func TestWhatChangesNothingIsNoEvent(t *testing.T) {
+func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
 	l.gate.Lock() // on a busy machine, more than rtnl.Settle may pass between two commands
 	l.ip("link set v0 mtu 1400")
@@ -253,7 +253,7 @@ const foreignName = "kube-ipvs0"
 // A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the addresses of the
 // proxy, whatever the type of the interface and whenever the proxy created the interface. The watcher does not ignore
 // the host's own addresses.
-func TestForeignInterface(t *testing.T) {
+func TestForeignInterfaceIsIgnored(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",
 		"link set v3 addrgenmode none", "link set " + foreignName + " addrgenmode none", "link set v3 up", "link set " + foreignName + " up",
@@ -339,7 +339,7 @@ func TestLinkKind(t *testing.T) {
 }
 
 // parseLink rejects a message that is too short to describe an interface.
-func TestParseLinkOfNothing(t *testing.T) {
+func TestParseLinkRejectsShortMessage(t *testing.T) {
 	whole := slices.Concat(make([]byte, unix.SizeofIfInfomsg), []byte{7, 0, unix.IFLA_IFNAME, 0, 'v', '0', 0, 0})
 	if l, ok := parseLink(whole); !ok || l.name != "v0" {
 		t.Fatalf("%+v %v", l, ok)
@@ -374,7 +374,7 @@ func (l *lab) batchOn(device string, net, count int) {
 }
 
 // If addresses change faster than the watcher can list them, no reading fails, and the final state is correct.
-func TestStorm(t *testing.T) {
+func TestAddressStorm(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	l.batch(100)
 	l.want("10.100.7.207@lo", "127.0.0.1@lo", "::1@lo")

@@ -8,7 +8,7 @@ import (
 
 // If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Without the
 // sync, the pipeline would not notice that the kernel has lost the rules of the plan.
-func TestThePlanInForceIsKept(t *testing.T) {
+func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.ready = false
@@ -40,7 +40,7 @@ func TestThePlanInForceIsKept(t *testing.T) {
 }
 
 // A report of drift makes the pipeline sync the plan in force immediately.
-func TestDriftBeforeTheFirstPlan(t *testing.T) {
+func TestDriftBeforeFirstPlanSyncsPlanInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.ready = false

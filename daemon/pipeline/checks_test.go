@@ -7,7 +7,7 @@ import (
 )
 
 // When an endpoint dies, a partial sync follows immediately, as after any other change.
-func TestWhoDiedIsSynced(t *testing.T) {
+func TestDeadEndpointTriggersPartialSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 2)

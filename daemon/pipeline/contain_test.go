@@ -30,7 +30,7 @@ func withParts(o *Options) { o.Parts = contain.New(slog.New(slog.DiscardHandler)
 
 // Edgeway leaves out a ServicePort that makes the backend or a follower panic, names the ServicePort in a fault, and
 // serves all other ServicePorts.
-func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
+func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAServicePortThatPanicsIsLeftOut(t *testing.T) {
 
 // If a change panics only in a partial sync, the pipeline applies the change in a full sync and leaves out no
 // ServicePort.
-func TestAPanicOfAPartialSyncBecomesAFullOne(t *testing.T) {
+func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(1, 1)
@@ -116,7 +116,7 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 
 // If a stage panics with every plan, the pipeline pauses and retries the stage. The third panic of the stage ends the
 // daemon. The other stages run until the third panic.
-func TestAStageThatPanicsAlways(t *testing.T) {
+func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func (k *tender) Maintain(context.Context) error {
 }
 
 // After a panic of deferred work, the state of the kernel is unknown.
-func TestDeferredWorkThatPanics(t *testing.T) {
+func TestDeferredWorkPanicTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend := newWorld(), newKernel(t)
 		w.set(1, 1)
@@ -180,7 +180,7 @@ func TestDeferredWorkThatPanics(t *testing.T) {
 	})
 }
 
-func TestDeferredWorkThatPanicsAlways(t *testing.T) {
+func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -193,7 +193,7 @@ func TestDeferredWorkThatPanicsAlways(t *testing.T) {
 }
 
 // After a panic of the loop itself, the pipeline syncs all stages again.
-func TestALoopThatPanicsStartsAgain(t *testing.T) {
+func TestLoopRestartsAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)
 		w.set(1, 1)

@@ -10,7 +10,7 @@ import (
 
 // If another program undoes each repair, State.OutOfSync is the time of the first drift, even while the next repair
 // waits.
-func TestDriftInEachSync(t *testing.T) {
+func TestRepeatedDriftIsOutOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(1, 1)
@@ -40,7 +40,7 @@ func TestDriftInEachSync(t *testing.T) {
 }
 
 // While the repair of a drift waits, the state shows that the kernel is out of sync.
-func TestDriftThatWaits(t *testing.T) {
+func TestDelayedDriftRepairIsOutOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(1, 1)

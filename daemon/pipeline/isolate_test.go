@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestOneRefusedOfAThousandIsFoundByHalves(t *testing.T) {
+func TestRefusedServicePortIsFoundByBisection(t *testing.T) {
 	for _, bad := range []int{0, 1, 499, 500, 998, 999} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestOneRefusedOfAThousandIsFoundByHalves(t *testing.T) {
 	}
 }
 
-func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
+func TestRefusedChangeIsFoundWithoutFullSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 1000 {
@@ -85,7 +85,7 @@ func TestARefusedChangeIsBlamedWithoutASearchAmongTheRest(t *testing.T) {
 }
 
 // Edgeway immediately leaves out a ServicePort that the kernel names, no matter how many ServicePorts there are.
-func TestNamedIsFoundAtOnce(t *testing.T) {
+func TestServicePortNamedByKernelIsLeftOut(t *testing.T) {
 	for _, bad := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			w, k := newWorld(), newKernel(t)
@@ -115,7 +115,7 @@ func TestNamedIsFoundAtOnce(t *testing.T) {
 }
 
 // If leaving out a named ServicePort does not help, the search continues.
-func TestNameThatDoesNotHelp(t *testing.T) {
+func TestSearchContinuesAfterWrongName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 100 {
@@ -138,7 +138,7 @@ func TestNameThatDoesNotHelp(t *testing.T) {
 	})
 }
 
-func TestSeveralRefusedAreFound(t *testing.T) {
+func TestSeveralRefusedServicePortsAreFound(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			r := random(seed)
@@ -157,7 +157,7 @@ func TestSeveralRefusedAreFound(t *testing.T) {
 	}
 }
 
-func TestAllRefusedAreFoundOverSeveralRounds(t *testing.T) {
+func TestManyRefusedServicePortsAreFoundInRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 250 {
@@ -175,7 +175,7 @@ func TestAllRefusedAreFoundOverSeveralRounds(t *testing.T) {
 	})
 }
 
-func TestARefusalOfEverythingBlamesNobody(t *testing.T) {
+func TestRefusalOfEverythingQuarantinesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 100 {
@@ -200,7 +200,7 @@ func TestARefusalOfEverythingBlamesNobody(t *testing.T) {
 	})
 }
 
-func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
+func TestRefusedServicePortIsRetriedAtFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 64 {
@@ -230,7 +230,7 @@ func TestRefusedIsTriedAgainAtThePeriodicFullSync(t *testing.T) {
 	})
 }
 
-func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
+func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 100 {
@@ -284,7 +284,7 @@ func TestAServiceWhoseNewVersionIsRefusedKeepsItsPreviousOne(t *testing.T) {
 
 // Edgeway removes a previous version when another Service receives its address. The previous version does not return
 // while the other Service has the address, even if only in the other Service's own previous version.
-func TestAPreviousVersionThatGaveWayStaysAway(t *testing.T) {
+func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 10 {
@@ -319,7 +319,7 @@ func TestAPreviousVersionThatGaveWayStaysAway(t *testing.T) {
 	})
 }
 
-func TestAPreviousVersionThatIsRefusedAsWellGoes(t *testing.T) {
+func TestRefusedPreviousVersionIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 100 {
@@ -346,7 +346,7 @@ func TestAPreviousVersionThatIsRefusedAsWellGoes(t *testing.T) {
 
 // The pipeline detects a refusal that no ServicePort causes after a few syncs, without a search by halves at each
 // retry.
-func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
+func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 10_000 {
@@ -366,7 +366,7 @@ func TestARefusalThatNoServiceCausedIsNotSearchedFor(t *testing.T) {
 }
 
 // If the kernel refuses everything for a moment and recovers during the search, no ServicePort is left out.
-func TestNobodyIsBlamedForARefusalThatPassed(t *testing.T) {
+func TestTransientRefusalQuarantinesNothing(t *testing.T) {
 	for passes := range 12 {
 		t.Run(fmt.Sprint(passes, " refused"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // The backend applies a very large change in several partial syncs, the lightest ServicePorts first. A Service that
 // is created during the change does not wait for all partial syncs.
-func TestAVeryLargeChangeComesInPortions(t *testing.T) {
+func TestLargeChangeIsAppliedInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(0, 1)
@@ -47,7 +47,7 @@ func TestAVeryLargeChangeComesInPortions(t *testing.T) {
 
 // Edgeway serves the previous version of a waiting ServicePort, unless another ServicePort receives an address of
 // that version.
-func TestWhatWaitsKeepsItsPreviousVersion(t *testing.T) {
+func TestWaitingServicePortKeepsPreviousVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 3 {

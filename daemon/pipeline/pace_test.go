@@ -7,7 +7,7 @@ import (
 )
 
 // Endless changes keep the stages busy for at most half of the time.
-func TestThePauseAfterASyncIsAsLongAsTheSync(t *testing.T) {
+func TestPauseAfterSyncEqualsSyncDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		b := start(t, w, k, nil)
@@ -33,7 +33,7 @@ func TestThePauseAfterASyncIsAsLongAsTheSync(t *testing.T) {
 }
 
 // A program that hangs delays only the current sync.
-func TestThePauseHasABound(t *testing.T) {
+func TestPauseAfterSyncIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		b := start(t, w, k, nil)

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestFirstSyncIsFullAndLaterOnesArePartial(t *testing.T) {
+func TestFirstSyncIsFullAndLaterSyncsArePartial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -35,7 +35,7 @@ func TestFirstSyncIsFullAndLaterOnesArePartial(t *testing.T) {
 	})
 }
 
-func TestNothingIsAppliedBeforeTheSourcesAreComplete(t *testing.T) {
+func TestNoSyncBeforeSourcesAreComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.ready = false
@@ -92,7 +92,7 @@ func TestUnchangedPlanIsNotApplied(t *testing.T) {
 	})
 }
 
-func TestRetriesFromTheFirstFailureWithBackoff(t *testing.T) {
+func TestFailedSyncIsRetriedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -133,7 +133,7 @@ func TestRetriesFromTheFirstFailureWithBackoff(t *testing.T) {
 	})
 }
 
-func TestDriftDuringApplyIsRepairedAfterIt(t *testing.T) {
+func TestDriftDuringApplyIsRepairedAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -162,7 +162,7 @@ func TestDriftDuringApplyIsRepairedAfterIt(t *testing.T) {
 	})
 }
 
-func TestDriftIsRepairedAtOnceAndAFightIsSlowedDown(t *testing.T) {
+func TestRepeatedDriftRepairsSlowDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		b := start(t, w, newKernel(t), nil)
@@ -211,7 +211,7 @@ func TestPeriodicFullSyncHasJitter(t *testing.T) {
 	})
 }
 
-func TestFollowersGetWhatIsInForceAndFailAlone(t *testing.T) {
+func TestFollowersGetPlanInForceAndFailAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -258,7 +258,7 @@ func TestFollowersGetWhatIsInForceAndFailAlone(t *testing.T) {
 
 // On a slow board, a sync may take longer than the watchdog's limit. Only a stage that exceeds its own time limit is
 // stuck.
-func TestAStageMayBeSilentForAsLongAsItMayTake(t *testing.T) {
+func TestHeartbeatDuringLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -287,7 +287,7 @@ func TestAStageMayBeSilentForAsLongAsItMayTake(t *testing.T) {
 	})
 }
 
-func TestAStageThatOverstaysItsTimeAges(t *testing.T) {
+func TestHeartbeatAgesWhenStageIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -309,7 +309,7 @@ func TestAStageThatOverstaysItsTimeAges(t *testing.T) {
 	})
 }
 
-func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
+func TestTriggersAreReportedOncePlanIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so ignored in the latency
@@ -343,7 +343,7 @@ func TestTriggersAreHandedOverOnceInForce(t *testing.T) {
 }
 
 // A Service keeps its addresses after a reload, which creates a new planner.
-func TestTheFirstPlanFollowsTheOneThatIsInForce(t *testing.T) {
+func TestFirstPlanBuildsOnPlanInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -356,7 +356,7 @@ func TestTheFirstPlanFollowsTheOneThatIsInForce(t *testing.T) {
 	})
 }
 
-func TestWhatAnEarlierPipelineLeftInForceCountsUntilTheFirstSync(t *testing.T) {
+func TestEarlierPlanInForceCountsUntilFirstSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.ready = false

@@ -16,7 +16,7 @@ import (
 )
 
 // A failing follower must still receive a new plan, because the follower may be able to apply that plan.
-func TestANewPlanDoesNotWaitForAFollowersRetry(t *testing.T) {
+func TestNewPlanDoesNotWaitForFollowerRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, follower := newWorld(), newKernel(t)
 		w.set(1, 1)
@@ -33,7 +33,7 @@ func TestANewPlanDoesNotWaitForAFollowersRetry(t *testing.T) {
 	})
 }
 
-func TestAFaultIsLoggedOnceUntilItChanges(t *testing.T) {
+func TestStageFaultIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(1, 1)
@@ -62,7 +62,7 @@ func TestAFaultIsLoggedOnceUntilItChanges(t *testing.T) {
 	})
 }
 
-func TestDriftOfAFollowerIsItsOwn(t *testing.T) {
+func TestFollowerDriftSyncsOnlyThatFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k, first, second := newWorld(), newKernel(t), newKernel(t), newKernel(t)
 		w.set(1, 1)
@@ -119,7 +119,7 @@ func (l *lazy) times() int {
 	return l.maintained
 }
 
-func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
+func TestDeferredWorkRunsWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
@@ -154,7 +154,7 @@ func TestLaterWorkIsDoneWhenItIsDue(t *testing.T) {
 }
 
 // The deferred work of a stage may become due earlier than the stage announced.
-func TestLaterWorkThatIsDueEarlier(t *testing.T) {
+func TestDeferredWorkDueEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)

@@ -11,7 +11,7 @@ import (
 
 // Each change that OnSynced reports starts at the plan of the previous report, no matter which changes the stages
 // received.
-func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
+func TestOnSyncedReportsChangeSinceLastSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(0, 1)
@@ -50,7 +50,7 @@ func TestEachSyncReportsTheChangeSinceTheLastOne(t *testing.T) {
 }
 
 // On an idle host, the hourly full sync logs nothing.
-func TestAQuietDayHasNoLine(t *testing.T) {
+func TestIdleFullSyncLogsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(0, 1)

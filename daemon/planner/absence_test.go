@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestWhyThereIsNoEndpoint(t *testing.T) {
+func TestAbsentReasons(t *testing.T) {
 	named := func(name string, protocol plan.Protocol) *source.EndpointSlice {
 		s := testSlice("web", ep(epThere))
 		s.Ports[0].Name, s.Ports[0].Protocol = name, protocol
@@ -48,7 +48,7 @@ func TestWhyThereIsNoEndpoint(t *testing.T) {
 }
 
 // The plan rejects connections to a port if and only if Absent returns a reason.
-func TestAbsentAgreesWithThePlan(t *testing.T) {
+func TestAbsentAgreesWithPlan(t *testing.T) {
 	for name, slices := range map[string][]source.Object{
 		"none": nil, "ready": {testSlice("web", ep(epThere))}, "not ready": {testSlice("web", ep(epThere, "unready"))},
 		"stopping": {testSlice("web", ep(epThere, "stopping"))}, "gone": {testSlice("web", ep(epThere, "gone"))},
@@ -64,7 +64,7 @@ func TestAbsentAgreesWithThePlan(t *testing.T) {
 }
 
 // Unserved reports a reason even if the EndpointSlices do not explain why a port has no endpoint.
-func TestUnservedPortsOfAService(t *testing.T) {
+func TestUnservedPorts(t *testing.T) {
 	two := testService("web")
 	two.Ports = append(two.Ports, source.ServicePort{Name: "metrics", Protocol: plan.TCP, Port: 9000})
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestUnservedPortsOfAService(t *testing.T) {
 }
 
 // Each family of a port can lack endpoints for a different reason.
-func TestUnservedPortOfTwoFamilies(t *testing.T) {
+func TestUnservedPortReasonPerFamily(t *testing.T) {
 	svc := testService("web")
 	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:96::10"))
 	unready := testSlice("web", source.Endpoint{Addr: netip.MustParseAddr("fd00:1::1")})

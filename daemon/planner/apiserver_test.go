@@ -11,7 +11,7 @@ import (
 
 // No Service except the API server's own Service can have the API server's address as a ClusterIP, even if a Service
 // CIDR contains the address.
-func TestClusterIPOfTheAPIServer(t *testing.T) {
+func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")
 		s.Ports[0].NodePort = 30080
@@ -33,7 +33,7 @@ func TestClusterIPOfTheAPIServer(t *testing.T) {
 
 // Edgeway drops connections to unused addresses of a Service CIDR. While a range contains the address of the API
 // server or of a gateway, the planner ignores the range and reports a fault.
-func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
+func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
 	half := &source.ServiceCIDR{Name: "half", CIDRs: cidrs("128.0.0.0/1", "fd00:96::/112")}
@@ -77,7 +77,7 @@ func TestServiceCIDRsAroundTheAPIServer(t *testing.T) {
 
 // NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address that it contains. The planner refuses the IPv6
 // address if the IPv4 address is that of the API server or of a name server.
-func TestTranslatedAddressesOfOthersAreRefused(t *testing.T) {
+func TestNAT64FormOfRefusedAddressIsRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("::/0")
 	w := newWorld(t, opts, apiServer("203.0.113.9"), testService("thief", func(s *source.Service) {

@@ -102,7 +102,7 @@ func TestBudget(t *testing.T) {
 
 // If Services of the same size exceed the limit, Edgeway serves the oldest Service, regardless of the names and of
 // the order in which the Services arrive.
-func TestBudgetOfEqualServices(t *testing.T) {
+func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
 	service := func(name string, age int) *source.Service {
@@ -126,7 +126,7 @@ func TestBudgetOfEqualServices(t *testing.T) {
 // If a Service grows and displaces another Service, the addresses of the displaced Service become free. If the
 // growing Service becomes the largest, the planner leaves out that Service. Of two Services of about the same size,
 // the planner always leaves out the same Service.
-func TestBudgetOfSeveral(t *testing.T) {
+func TestBudgetAfterServiceGrows(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
 	service := func(name string, addr string) *source.Service {
@@ -167,7 +167,7 @@ func TestBudgetOfSeveral(t *testing.T) {
 }
 
 // The planner limits the number of problems of one Service.
-func TestFaultsOfAServiceAreBounded(t *testing.T) {
+func TestServiceFaultsAreBounded(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = nil
 	w := newWorld(t, opts, testService("svc", func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 1000) }))
@@ -226,7 +226,7 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 
 // The planner refuses a Service above the budget before it builds the ServicePorts: 2,000 ports with 10,000
 // endpoints, or with 2,000 addresses, would take gigabytes.
-func TestBudgetHoldsBeforeAnythingIsBuilt(t *testing.T) {
+func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
 	endpoints := []source.Object{testService("svc", wide(2000))}
@@ -270,7 +270,7 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 
 // With each backend, the largest Service that Edgeway serves has 170,000 endpoints x ports, regardless of the memory
 // that the backend needs for an endpoint. With iptables, a Service of this size takes 1 GB.
-func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
+func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()
 		opts.Budget = b
@@ -283,9 +283,9 @@ func TestTheLargestServiceIsTheSameWithEachBackend(t *testing.T) {
 	}
 }
 
-// BenchmarkUpdateBeyondTheBudget changes one Service while the planner leaves out other Services. The change must not
+// BenchmarkUpdateOverBudget changes one Service while the planner leaves out other Services. The change must not
 // sort all 10,000 Services.
-func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
+func BenchmarkUpdateOverBudget(b *testing.B) {
 	for _, limit := range []int64{1e9, 1e6} {
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {
 			opts := testOptions()
@@ -311,7 +311,7 @@ func BenchmarkUpdateBeyondTheBudget(b *testing.B) {
 }
 
 // While the planner leaves out Services, a change of one Service does not sort all Services, which took 44 ms.
-func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
+func TestChangeOverBudgetDoesNotSortServices(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})
 	for i := range services {
@@ -332,7 +332,7 @@ func TestAChangeBeyondTheBudgetComparesFewServices(t *testing.T) {
 }
 
 // After any sequence of changes, a budget leaves out the same Services as a new budget.
-func TestBudgetDependsOnTheSizesAlone(t *testing.T) {
+func TestBudgetIsIndependentOfHistory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	limits := Budget{Limit: 3000, Endpoint: 1}
 	b := newBudget(limits)

@@ -59,7 +59,7 @@ func (w *checkedWorld) wantServing(want ...string) {
 	}
 }
 
-func TestADeadEndpointLeavesAndComesBack(t *testing.T) {
+func TestDeadEndpointLeavesPoolAndReturns(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
 	before := w.find("svc", plan.IPv4)
 	w.die("10.2.0.1:8080")
@@ -71,7 +71,7 @@ func TestADeadEndpointLeavesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestTheLastEndpointStays(t *testing.T) {
+func TestLastEndpointStaysInPool(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
 	w.die("10.2.0.1:8080", "10.2.0.2:8080")
 	wantAddrs(t, "all dead", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1", "10.2.0.2")
@@ -84,7 +84,7 @@ func TestTheLastEndpointStays(t *testing.T) {
 
 // If all endpoints of a zone are dead, Edgeway uses the endpoints of other zones, as if the dead endpoints were not
 // ready.
-func TestTopologyDoesWithoutTheDead(t *testing.T) {
+func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 	opts := testOptions()
 	opts.Zone = "z1"
 	w := newCheckedWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
@@ -96,7 +96,7 @@ func TestTopologyDoesWithoutTheDead(t *testing.T) {
 
 // The local pool keeps its last endpoint even if that endpoint is dead, because the Local policy would otherwise drop
 // connections. The health check reports no local endpoint to load balancers, unless no endpoint on any host responds.
-func TestLocalEndpointsThatAreDead(t *testing.T) {
+func TestDeadLocalEndpoints(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
 	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
 	for _, c := range []struct {
@@ -150,7 +150,7 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 }
 
 // Edgeway cannot check a UDP port. A UDP endpoint counts as dead if all TCP ports of the endpoint are dead.
-func TestUDPGoesWithTheTCPPorts(t *testing.T) {
+func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
 		return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}, plan.IPv4).Pools[plan.ClusterPool]
@@ -167,7 +167,7 @@ func TestUDPGoesWithTheTCPPorts(t *testing.T) {
 }
 
 // Edgeway checks only endpoints from the selected sources, even if another source has the same endpoint.
-func TestOnlyTheChosenSourcesAreChecked(t *testing.T) {
+func TestChecksFollowSourceSettings(t *testing.T) {
 	manifest := testSlice("file", ep("10.2.0.1"), ep("10.2.0.2"))
 	manifest.Manifest = true
 	other := testService("file", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
@@ -199,7 +199,7 @@ func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.Addr
 }
 
 // Checked first returns each endpoint of a TCP port once, and returns only the differences after a change.
-func TestWhatIsChecked(t *testing.T) {
+func TestCheckedTargets(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
 	w := newCheckedWorld(t, testOptions(), testService("svc"), second,
 		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "unready"), ep("10.2.0.4", "stopping")), testSlice("second", ep("10.2.0.2")))
@@ -221,7 +221,7 @@ func TestWhatIsChecked(t *testing.T) {
 
 // Edgeway checks only endpoints in the plan, so the author of a Service cannot make this host connect to any other
 // address.
-func TestOnlyEndpointsOfThePlanAreChecked(t *testing.T) {
+func TestCheckedTargetsAreInPlan(t *testing.T) {
 	opts := testOptions()
 	opts.DenyEndpoints = cidrs("10.3.0.0/16")
 	with := func(name string, vips []netip.Addr, endpoint string) []source.Object {
@@ -236,7 +236,7 @@ func TestOnlyEndpointsOfThePlanAreChecked(t *testing.T) {
 	w.wantTargets("of all", true, ports("10.2.0.1:8080"), nil)
 }
 
-func TestOutSaysWhatIsWrong(t *testing.T) {
+func TestOutReasons(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
 	out := func(port string, protocol plan.Protocol) []string {
 		snap := w.snap

@@ -14,7 +14,7 @@ import (
 // No external IP may be in a ClusterIP range, regardless of whether the range comes from the configuration or from an
 // object, and of whether Edgeway drops connections to unused addresses of the range. A load-balancer address may be
 // in a ClusterIP range, because only controllers write the status.
-func TestExternalIPInAServiceCIDR(t *testing.T) {
+func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16")
 	w := newWorld(t, opts, apiServer("10.98.0.1"), &source.ServiceCIDR{Name: "more", CIDRs: cidrs("10.97.0.0/16")},
@@ -36,7 +36,7 @@ func TestExternalIPInAServiceCIDR(t *testing.T) {
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, and reports a fault, because the host
 // could no longer reach its neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway
 // use the range.
-func TestServiceCIDROverAHostNetwork(t *testing.T) {
+func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string
 		want               []netip.Prefix
@@ -81,7 +81,7 @@ func TestServiceCIDROverAHostNetwork(t *testing.T) {
 
 // Edgeway drops connections to unused addresses of a configured range that overlaps a route of this host, but not of
 // a range that overlaps a network of this host.
-func TestConfiguredRangeOverTheHostsNetworks(t *testing.T) {
+func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 	const setting = "proxy.service_cidrs = "
 	for name, c := range map[string]struct {
 		ranges, drop, id, object, fix string

@@ -10,7 +10,7 @@ import (
 
 // If a Service causes a panic, the planner leaves out the Service and reports a fault, even when only another Service
 // changes.
-func TestAServiceThatPanics(t *testing.T) {
+func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 	for name, tune := range map[string]func(*Options){
 		"plan": func(o *Options) {
 			o.Before = func(key source.Key) {

@@ -98,7 +98,7 @@ func TestDuplicateEndpoints(t *testing.T) {
 }
 
 // Each endpoint has the first weight that fits the endpoint. A new weight changes the ServicePort.
-func TestWeightsOfEndpoints(t *testing.T) {
+func TestEndpointWeights(t *testing.T) {
 	slice := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2"), ep("10.1.0.3", "here"), ep("10.2.0.1"))
 	weights := func(of ...source.Weight) func(*source.Service) { return func(s *source.Service) { s.Weights = of } }
 	here := slice.Endpoints[0].NodeName
@@ -121,7 +121,7 @@ func TestWeightsOfEndpoints(t *testing.T) {
 }
 
 // Ports match by name and protocol. The slice determines the port number, which may differ between slices.
-func TestPortsMeetByNameAndProtocol(t *testing.T) {
+func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) {
 		s.Ports = []source.ServicePort{
 			{Name: "dns", Protocol: plan.UDP, Port: 53}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 53}, {Name: "web", Protocol: plan.TCP, Port: 80},
@@ -147,7 +147,7 @@ func TestPortsMeetByNameAndProtocol(t *testing.T) {
 }
 
 // A slice provides endpoints only for the slice's own family.
-func TestFamiliesOfSlices(t *testing.T) {
+func TestSliceFamilies(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") })
 	six := testSlice("svc", ep("fd00:2::1"))
 	six.Name = "svc-6"

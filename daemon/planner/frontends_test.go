@@ -12,7 +12,7 @@ import (
 )
 
 // A Service has all of its frontends in each family in which it has a ClusterIP, and no frontends in other families.
-func TestFrontendsOfAService(t *testing.T) {
+func TestServiceFrontends(t *testing.T) {
 	svc := testService("svc", everywhere, func(s *source.Service) {
 		s.ExternalIPs = append(s.ExternalIPs, ip("2001:db8:1::10"))
 		s.LoadBalancerIPs = append(s.LoadBalancerIPs, ip("2001:db8:1::20"))

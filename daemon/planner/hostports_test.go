@@ -18,7 +18,7 @@ func onHost(ports ...uint16) func(*source.Service) {
 }
 
 // Only root can write manifests, so Services from manifests may have the host's addresses under any configuration.
-func TestHostAddressesOfManifests(t *testing.T) {
+func TestManifestServicesMayHaveHostAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowLoadBalancers = nil, nil
 	svc := testService("svc", onHost(80), func(s *source.Service) { s.ExternalIPs = ips("198.51.100.1", hostIP6) })
@@ -33,7 +33,7 @@ func TestHostAddressesOfManifests(t *testing.T) {
 
 // At the host's addresses, no Service can use a port on which the daemon or an API server on this host listens, even
 // if the configuration contains "host" or the Service is from a manifest.
-func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
+func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers, opts.AllowHostIPs = true, true
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}
@@ -64,7 +64,7 @@ func TestPortsOfTheDaemonAtHostAddresses(t *testing.T) {
 }
 
 // A health check port at a host address belongs to the daemon while at least one Service uses the health check port.
-func TestHealthCheckPortAtAHostAddress(t *testing.T) {
+func TestHealthCheckPortAtHostAddress(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true
 	check := func(name string) *source.Service {

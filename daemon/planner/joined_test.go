@@ -6,7 +6,7 @@ import (
 )
 
 // While the host has a problem, a change must not copy the problems of all Services.
-func TestProblemOfTheHostCostsNothing(t *testing.T) {
+func TestHostProblemDoesNotCopyServiceProblems(t *testing.T) {
 	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
 	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {
 		t.Errorf("one change takes %d bytes, and %d with a problem of the host", without, with)

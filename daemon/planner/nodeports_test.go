@@ -55,7 +55,7 @@ func TestNodePortRange(t *testing.T) {
 // If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
 // health check port, regardless of the range and even if the Service is from a manifest. UDP ports with these numbers
 // are free.
-func TestNodePortsOfTheDaemon(t *testing.T) {
+func TestDaemonPortsAreNoNodePorts(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}
 	for _, manifest := range []bool{false, true} {

@@ -39,7 +39,7 @@ func (w *world) wantOwner(want string) {
 
 // The owner of a claim keeps the claim if an older Service, a changed Service, or a Service without a creation time
 // bids for the same claim.
-func TestOwnerKeepsWhatItHas(t *testing.T) {
+func TestOwnerKeepsAddress(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.wantOwner("5")
 	w.put(rival("1", 1))
@@ -77,7 +77,7 @@ func TestOwnerKeepsWhatItHas(t *testing.T) {
 // If several Services request an address in the same plan, the oldest Service becomes the owner, then the Service
 // with the lowest UID, then the first Service by name. A Service without a creation time comes last. The same order
 // applies to Services that lost an earlier bid.
-func TestOldestOfTheNewcomers(t *testing.T) {
+func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
 		want string
@@ -111,7 +111,7 @@ func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UI
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
 // address, then an external IP. So no other Service can take a ClusterIP before the API server allocates the address,
 // or while the Service with the ClusterIP is deleted and created again.
-func TestKindPrecedesAge(t *testing.T) {
+func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
 		return rival(name, day, func(s *source.Service) { s.ExternalIPs = nil }, kind)
@@ -172,7 +172,7 @@ func TestKindPrecedesAge(t *testing.T) {
 }
 
 // A NodePort belongs to the host in all families, and so does a healthCheckNodePort.
-func TestOwnershipOfNodePorts(t *testing.T) {
+func TestNodePortOwnership(t *testing.T) {
 	check := testService("check", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080
 	})
@@ -195,7 +195,7 @@ func TestOwnershipOfNodePorts(t *testing.T) {
 }
 
 // A Service without a ClusterIP in a family of the host owns no NodePort.
-func TestNodePortOfAnotherFamily(t *testing.T) {
+func TestNodePortNeedsClusterIPInFamily(t *testing.T) {
 	opts := testOptions()
 	opts.Families = []plan.Family{plan.IPv4}
 	six := testService("a", func(s *source.Service) { s.ClusterIPs, s.Ports[0].NodePort = ips("fd00:96::1"), 30080 })
@@ -205,7 +205,7 @@ func TestNodePortOfAnotherFamily(t *testing.T) {
 }
 
 // After a restart, the previous owners keep their contested claims. Only the first plan uses Options.Held.
-func TestOwnershipAfterARestart(t *testing.T) {
+func TestOwnershipAfterRestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))
 	held := w.Contested()
@@ -226,7 +226,7 @@ func TestOwnershipAfterARestart(t *testing.T) {
 
 // After a reload, the plan in force determines the owner. If the plan in force does not contain the claim, because
 // the kernel refused the frontend, the saved owner keeps the claim.
-func TestOwnershipAfterAReload(t *testing.T) {
+func TestOwnershipAfterReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))
 	opts := testOptions()

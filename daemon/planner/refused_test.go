@@ -78,7 +78,7 @@ func TestNameServersAreRefused(t *testing.T) {
 
 // With "host", Edgeway serves a load-balancer address both before and after a virtual router moves the address to
 // this host.
-func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
+func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true
 	w := newWorld(t, opts, testService("svc", everywhere))
@@ -92,7 +92,7 @@ func TestLoadBalancerAddressMovesToTheHost(t *testing.T) {
 }
 
 // "host" allows exactly this host's addresses, independent of the ranges, but never the API server's address.
-func TestExternalIPsOfTheHost(t *testing.T) {
+func TestHostAddressesAsExternalIPs(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowHostIPs = cidrs("198.51.100.0/24"), true
 	w := newWorld(t, opts, apiServer("192.0.2.98"), testService("svc", func(s *source.Service) {
@@ -108,7 +108,7 @@ func TestExternalIPsOfTheHost(t *testing.T) {
 
 // If the kubeconfig contains a host name, the API server's address is unknown until the first connection, and may
 // change.
-func TestAPIServerAddressBecomesKnown(t *testing.T) {
+func TestAPIServerAddressIsLearnedLater(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testService("other", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.11")
 	}))
@@ -132,7 +132,7 @@ func TestAPIServerAddressBecomesKnown(t *testing.T) {
 
 // Edgeway serves ClusterIPs that another program binds to a device of type dummy. An address is the host's own if the
 // address is also on another interface, or if the host's own connections use the address as their source.
-func TestClusterIPOnADummy(t *testing.T) {
+func TestClusterIPOnDummyInterface(t *testing.T) {
 	const addr = "10.96.0.10"
 	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
 	for name, c := range map[string]struct {
@@ -180,7 +180,7 @@ func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 
 // No Service can have the address of a gateway, or a broadcast address of the host's networks. Load-balancer
 // addresses have their own allowed ranges.
-func TestAddressesOfTheHostsNetworks(t *testing.T) {
+func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowLoadBalancers = cidrs("198.51.100.0/24", "192.0.2.0/24")
 	w := newWorld(t, opts, testService("svc", func(s *source.Service) {

@@ -16,7 +16,7 @@ import (
 
 // After the removal of an owner, the first rival by precedence becomes the owner, and the problems of all other
 // rivals name the new owner.
-func TestEachRivalFollows(t *testing.T) {
+func TestNextRivalBecomesOwner(t *testing.T) {
 	const count = 3*maxRivals + 2
 	w := newWorld(t, testOptions())
 	var list []*source.Service
@@ -43,7 +43,7 @@ func TestEachRivalFollows(t *testing.T) {
 }
 
 // After any additions and removals, the stored rivals are the first by precedence.
-func TestRivalsAreTheFirst(t *testing.T) {
+func TestRivalsKeepHighestPrecedence(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		limit, r := 1+rng.IntN(3), rivals{}
@@ -68,7 +68,7 @@ func TestRivalsAreTheFirst(t *testing.T) {
 
 // 300 Services of 6 kB request the same 15,000 addresses and ports, and the test removes the owner. The planner does
 // not store all 4.5 million bids of these Services, which would take 1,200 MB.
-func TestManyRivalsTakeLittleMemory(t *testing.T) {
+func TestManyRivalsUseLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
 		s := testService(fmt.Sprint("svc-", i), func(s *source.Service) {

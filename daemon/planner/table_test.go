@@ -113,7 +113,7 @@ func TestTrafficPolicies(t *testing.T) {
 
 // Missing and terminating endpoints determine whether the proxy forwards, rejects or drops connections. There is a
 // column for each origin. Pod detection is enabled.
-func TestMissingAndStoppingEndpoints(t *testing.T) {
+func TestMissingAndTerminatingEndpoints(t *testing.T) {
 	internal := func(s *source.Service) { s.InternalLocal = true }
 	external := func(s *source.Service) { s.ExternalLocal = true }
 	cluster := func(*source.Service) {}

@@ -100,7 +100,7 @@ func TestGuessedSourceIsRewritten(t *testing.T) {
 }
 
 // If the primary address is unknown and a Service has a NodePort, the planner reports a problem with a fix.
-func TestNoAddressForNodePorts(t *testing.T) {
+func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	opts := testOptions()
 	w := newWorld(t, opts, testService("svc"))
 	w.host = withoutDefaultRoute()

@@ -59,7 +59,7 @@ func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
 	return ""
 }
 
-func TestTheServiceManagersDescriptorsAreAdoptedAndNotPassedOn(t *testing.T) {
+func TestPassedDescriptorsAreAdoptedAndNotInherited(t *testing.T) {
 	unit, unitCopy, unitAddr := passed(t, "")
 	stored, storedCopy, storedAddr := passed(t, "")
 	inodes := fmt.Sprintf("[%d] [%d]", inodeOf(t, unitCopy), inodeOf(t, storedCopy))

@@ -11,7 +11,7 @@ import (
 
 // A panic while the Notifier reads the daemon's state only delays the notifications. After the pause, the Notifier
 // sends READY=1.
-func TestTheNotifierPanics(t *testing.T) {
+func TestNotifierContinuesAfterPanic(t *testing.T) {
 	m := sdtest.New(t)
 	synctest.Test(t, func(t *testing.T) {
 		logger, _ := newLog()

@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/sdunit/sdtest"
 )
 
-func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
+func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 	m := sdtest.New(t)
 	logger, log := newLog()
 	n, h := NewNotifier(NewManager(logger), logger), newHost()
@@ -46,7 +46,7 @@ func TestADeafServiceManagerHoldsNothingUp(t *testing.T) {
 	n.Stopping() // returns without blocking
 }
 
-func TestABadNotifySocketIsOneWarning(t *testing.T) {
+func TestInvalidNotifySocketWarnsOnce(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	for _, path := range []string{"/run/systemd/not", "@", "relative", strings.Repeat("/long", 40)} {
 		t.Setenv("NOTIFY_SOCKET", path)
@@ -70,7 +70,7 @@ func TestABadNotifySocketIsOneWarning(t *testing.T) {
 	}
 }
 
-func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
+func TestNotifierWithoutServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "nonsense")
 	logger, log := newLog()
@@ -84,7 +84,7 @@ func TestWithoutAServiceManagerNothingIsSaid(t *testing.T) {
 
 // Checking the host may take longer than TimeoutStartSec=. The daemon requests more time until the check is done or
 // reaches its time limit.
-func TestTheStartIsExtendedWhileTheHostIsChecked(t *testing.T) {
+func TestExtendStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := sdtest.New(t)
 		logger, _ := newLog()

@@ -136,7 +136,7 @@ func statuses(sent []datagram) []string {
 	return out
 }
 
-func TestReadyComesWithTheFirstSyncAndNotBefore(t *testing.T) {
+func TestReadyAfterFirstSync(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		sent := during(m, time.Hour)
 		if count(sent, "READY=1") != 0 {
@@ -162,7 +162,7 @@ func TestReadyComesWithTheFirstSyncAndNotBefore(t *testing.T) {
 
 // READY=1 must wait for the followers. Otherwise, a NodePort on loopback would refuse clients immediately after the
 // start.
-func TestReadyWaitsForTheFirstTurnOfTheFollowers(t *testing.T) {
+func TestReadyWaitsForFollowers(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		turn := func(loopback pipeline.StageState) func(*View) {
 			return func(v *View) {
@@ -181,7 +181,7 @@ func TestReadyWaitsForTheFirstTurnOfTheFollowers(t *testing.T) {
 	})
 }
 
-func TestABlockedStartAsksForNoMoreTime(t *testing.T) {
+func TestBlockedStartIsNotExtended(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.block()
 		during(m, extendBy)
@@ -191,7 +191,7 @@ func TestABlockedStartAsksForNoMoreTime(t *testing.T) {
 	})
 }
 
-func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
+func TestWatchdogFollowsSyncLoop(t *testing.T) {
 	const timeout = 20 * time.Second
 	notified(t, "20000000", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.set(synced(1))
@@ -217,7 +217,7 @@ func TestTheWatchdogIsAnsweredWhileTheSyncLoopLives(t *testing.T) {
 	})
 }
 
-func TestPingsOfAShortWatchdog(t *testing.T) {
+func TestShortWatchdogInterval(t *testing.T) {
 	notified(t, "100000", func(t *testing.T, _ *Notifier, _ *host, m *serviceManager) {
 		for range 100 {
 			if count(during(m, 50*time.Millisecond), "WATCHDOG=1") == 0 {
@@ -229,7 +229,7 @@ func TestPingsOfAShortWatchdog(t *testing.T) {
 
 // A sync may take longer than the watchdog interval. A sync that exceeds its own time limit (here one minute) stops
 // the pings.
-func TestAStageThatBlocksStopsThePings(t *testing.T) {
+func TestBlockedStageStopsWatchdog(t *testing.T) {
 	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestAStageThatBlocksStopsThePings(t *testing.T) {
 	})
 }
 
-func TestAReloadIsOneDatagramAndEndsWithReady(t *testing.T) {
+func TestReloadNotifications(t *testing.T) {
 	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "")
 	synctest.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func names(d datagram) []string {
 	return out
 }
 
-func TestStoppingIsTheLastWord(t *testing.T) {
+func TestNoNotificationAfterStopping(t *testing.T) {
 	notified(t, "1000000", func(t *testing.T, n *Notifier, h *host, m *serviceManager) {
 		h.set(synced(1))
 		during(m, time.Minute)

@@ -19,7 +19,7 @@ func newSockets(t *testing.T, files ...*os.File) (*Sockets, *logBuffer) {
 	return NewSockets(NewManager(logger), files, logger), log
 }
 
-func TestNewListenersGoToTheStoreAndComeBackAfterARestart(t *testing.T) {
+func TestListenersSurviveRestartInFDStore(t *testing.T) {
 	manager := sdtest.New(t)
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		addr := freeAddr(t, host)
@@ -77,7 +77,7 @@ func dup(t *testing.T, fd int) int {
 	return n
 }
 
-func TestAReleasedSocketRefusesAtOnceAndCanBeOpenedAgain(t *testing.T) {
+func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 	manager := sdtest.New(t)
 	s, _ := newSockets(t)
 	addr := freeAddr(t, "127.0.0.1")
@@ -96,7 +96,7 @@ func TestAReleasedSocketRefusesAtOnceAndCanBeOpenedAgain(t *testing.T) {
 	}
 }
 
-func TestASecondListenGivesTheSame(t *testing.T) {
+func TestListenTwiceReturnsSameListener(t *testing.T) {
 	s, _ := newSockets(t)
 	addr := freeAddr(t, "127.0.0.1")
 	a, err := s.Listen(addr)
@@ -109,7 +109,7 @@ func TestASecondListenGivesTheSame(t *testing.T) {
 	}
 }
 
-func TestATakenPortIsNamed(t *testing.T) {
+func TestListenOnPortInUse(t *testing.T) {
 	s, _ := newSockets(t)
 	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
 	defer l.Close()
@@ -119,7 +119,7 @@ func TestATakenPortIsNamed(t *testing.T) {
 	s.Release(l.Addr().(*net.TCPAddr).AddrPort()) // a port that was never open
 }
 
-func TestIPv6ListenersLeaveIPv4Alone(t *testing.T) {
+func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 	s, _ := newSockets(t)
 	six := freeAddr(t, "::1")
 	if _, err := s.Listen(six); err != nil {
@@ -134,7 +134,7 @@ func TestIPv6ListenersLeaveIPv4Alone(t *testing.T) {
 }
 
 // The port of a socket unit may not yet be a NodePort, or may no longer be a NodePort.
-func TestClientsOfAnUnwantedSocketUnitWait(t *testing.T) {
+func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	manager := sdtest.New(t)
 	file, _, addr := passed(t, "edgeway-nodeport@30080.socket")
 	s, log := newSockets(t, file)
@@ -162,7 +162,7 @@ func TestClientsOfAnUnwantedSocketUnitWait(t *testing.T) {
 	}
 }
 
-func TestUselessDescriptorsAreClosedAndNamed(t *testing.T) {
+func TestUnusableDescriptorsAreClosed(t *testing.T) {
 	manager := sdtest.New(t)
 	pipe, other, err := os.Pipe()
 	if err != nil {
@@ -213,7 +213,7 @@ func TestUselessDescriptorsAreClosedAndNamed(t *testing.T) {
 
 // systemd may pass two sockets for one address: one of a socket unit with ReusePort=yes, and one from the fd store.
 // All clients must reach the socket of the unit.
-func TestAnAddressThatIsPassedTwiceIsKeptOnce(t *testing.T) {
+func TestDuplicateAddressIsKeptOnce(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	var files []*os.File
 	for _, name := range []string{"x.socket", "nodeport-a"} {

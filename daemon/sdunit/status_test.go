@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-func TestStatusIsSentWhenItsMeaningChanges(t *testing.T) {
+func TestStatusIsSentOnMeaningfulChange(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.set(synced(1))
 		if texts := statuses(during(m, time.Hour)); len(texts) > 70 {

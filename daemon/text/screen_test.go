@@ -56,7 +56,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestScreenReportsAnErrorOfItsWriter(t *testing.T) {
+func TestScreenReportsWriterError(t *testing.T) {
 	t.Parallel()
 	s := NewScreen(broken{}, 0, false)
 	s.Line("a")

@@ -53,7 +53,7 @@ func TestAPIServers(t *testing.T) {
 }
 
 // The snapshot contains the ports in the URLs of the API servers.
-func TestPortsOfTheAPIServer(t *testing.T) {
+func TestAPIServerPorts(t *testing.T) {
 	for url, want := range map[string]uint16{
 		"https://192.0.2.1:6443": 6443, "https://[2001:db8::1]:8443/base": 8443, "https://api.example": 443, "http://api.example": 80,
 		"https://api.example:99999": 0, "192.0.2.1:6443": 6443, "localhost:6443": 6443, "api.example": 443,

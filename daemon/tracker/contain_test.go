@@ -15,7 +15,7 @@ func (evil) Problems() []fault.Fault { panic("on purpose") }
 
 // If the merge of an object panics, the tracker refuses the object and names the object in a fault until the object
 // changes, both in a primary layer and in the last-known layer.
-func TestAnObjectWhoseMergePanics(t *testing.T) {
+func TestObjectWhoseMergePanicsIsRefused(t *testing.T) {
 	for _, layer := range []string{"kube", "lastknown"} {
 		t.Run(layer, func(t *testing.T) {
 			tr, file, kube, known := threeLayers()

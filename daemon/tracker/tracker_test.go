@@ -107,7 +107,7 @@ func TestGate(t *testing.T) {
 
 // The tracker signals the reader when the last source has listed all objects, even if no object has changed, because
 // only then the snapshot is complete.
-func TestASnapshotIsCompleteWhenEachSourceHasListed(t *testing.T) {
+func TestSnapshotIsCompleteAfterAllLists(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	file.Synced()
 	known.Upsert(svc("a"))
@@ -123,7 +123,7 @@ func TestASnapshotIsCompleteWhenEachSourceHasListed(t *testing.T) {
 	}
 }
 
-func TestGateOfEmptyFallbackAloneStaysClosed(t *testing.T) {
+func TestGateStaysClosedWithEmptyFallback(t *testing.T) {
 	tr := New(Layer{Name: "kube"}, Layer{Name: "lastknown", FallbackFor: "kube"})
 	tr.Sink("lastknown").Synced()
 	if _, ok := tr.Snapshot(); ok {
@@ -194,7 +194,7 @@ func TestFallbackServesUntilPrimarySynced(t *testing.T) {
 	}
 }
 
-func TestSlicesComeBeforeAndMoveBetweenServices(t *testing.T) {
+func TestSlicesPrecedeAndMoveBetweenServices(t *testing.T) {
 	tr := New(Layer{Name: "kube"})
 	kube := tr.Sink("kube")
 	kube.Synced()
@@ -223,7 +223,7 @@ func TestSlicesComeBeforeAndMoveBetweenServices(t *testing.T) {
 	wantNames(t, mustSnapshot(t, tr), "a[s2]", "b[s1]")
 }
 
-func TestSnapshotSharesWhatDidNotChange(t *testing.T) {
+func TestSnapshotSharesUnchangedParts(t *testing.T) {
 	tr := New(Layer{Name: "kube"})
 	kube := tr.Sink("kube")
 	a := svc("a")

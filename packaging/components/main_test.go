@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestBillNamesEveryModuleThatIsLinked(t *testing.T) {
+func TestBillOfMaterialsListsLinkedModules(t *testing.T) {
 	info := &debug.BuildInfo{
 		GoVersion: "go1.26.8",
 		Main:      debug.Module{Path: "edgeway"},

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestConnectionTriedBeforeTheRulesComesToPass(t *testing.T) {
+func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	enterNamespace(t)
 	const vip, endpoint, rule = "10.96.0.10:80", "10.0.0.1:8080", "ip daddr 10.96.0.10 tcp dport 80 dnat ip to 10.0.0.1:8080"
 	listener, err := net.Listen("tcp4", endpoint)

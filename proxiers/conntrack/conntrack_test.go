@@ -80,7 +80,7 @@ const (
 	second   = "10.0.0.2:5353"
 )
 
-func TestClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
+func TestClientOfRemovedEndpointMovesToAnother(t *testing.T) {
 	enterNamespace(t)
 	echo(t, first)
 	echo(t, second)
@@ -98,7 +98,7 @@ func TestClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
 	other.wantAnswer(second)
 }
 
-func TestIPv6ClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
+func TestIPv6ClientOfRemovedEndpointMovesToAnother(t *testing.T) {
 	enterNamespace(t)
 	echo(t, "[fd00::1]:5353")
 	echo(t, "[fd00::2]:5353")
@@ -114,7 +114,7 @@ func TestIPv6ClientOfRemovedEndpointGetsAnotherOne(t *testing.T) {
 	c.wantAnswer("[fd00::2]:5353")
 }
 
-func TestFlowsThatBeganBeforeTheServiceReachIt(t *testing.T) {
+func TestFlowsFromBeforeServiceReachIt(t *testing.T) {
 	enterNamespace(t)
 	echo(t, first)
 	s := newStep(t)
@@ -161,7 +161,7 @@ func TestDeletedServiceLosesItsFlows(t *testing.T) {
 	}
 }
 
-func TestFullSyncAfterFailureKnowsWhatHasGone(t *testing.T) {
+func TestFullSyncAfterFailureRemovesStaleFlows(t *testing.T) {
 	enterNamespace(t)
 	echo(t, first)
 	s := newStep(t)
@@ -176,7 +176,7 @@ func TestFullSyncAfterFailureKnowsWhatHasGone(t *testing.T) {
 	s.full(planOf(), 1)
 }
 
-func TestRestartFindsWhatBecameStaleMeanwhile(t *testing.T) {
+func TestRestartRemovesStaleFlows(t *testing.T) {
 	enterNamespace(t)
 	echo(t, first)
 	echo(t, second)
@@ -197,7 +197,7 @@ func TestRestartFindsWhatBecameStaleMeanwhile(t *testing.T) {
 	}
 }
 
-func TestNodePortCleanupTouchesNothingElse(t *testing.T) {
+func TestNodePortCleanupKeepsUnrelatedFlows(t *testing.T) {
 	enterNamespace(t)
 	echo(t, first)
 	echo(t, second)
@@ -243,7 +243,7 @@ func TestNewNodeAddressTakesOverItsFlows(t *testing.T) {
 	c.wantAnswer(first)
 }
 
-func TestFrontendThatMovesToAnotherService(t *testing.T) {
+func TestFrontendMovesToAnotherService(t *testing.T) {
 	enterNamespace(t)
 	echo(t, first)
 	echo(t, second)
@@ -295,7 +295,7 @@ func sendInit(t *testing.T, dst netip.AddrPort) {
 	}
 }
 
-func TestManyDestinationsInOneStep(t *testing.T) {
+func TestManyDestinationsInOneSync(t *testing.T) {
 	for name, others := range map[string]int{"among few flows": 0, "among many flows": 2 * flowsPerWalk} {
 		t.Run(name, func(t *testing.T) {
 			enterNamespace(t)
@@ -321,7 +321,7 @@ func TestManyDestinationsInOneStep(t *testing.T) {
 	}
 }
 
-func TestKernelFilterSparesTheCopy(t *testing.T) {
+func TestKernelFiltersFlows(t *testing.T) {
 	enterNamespace(t)
 	translate(t, "udp dport 1 accept")
 	dial(t, "203.0.113.200:54").send()
@@ -343,7 +343,7 @@ func TestKernelFilterSparesTheCopy(t *testing.T) {
 }
 
 // The netlink socket stays open between two checks, unless it may contain unread responses.
-func TestTheSocketIsKept(t *testing.T) {
+func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
 	one, other := planOf(service(udp4, "dns", []string{vip}, first)), planOf(service(udp4, "dns", []string{vip}, second))
@@ -361,7 +361,7 @@ func TestTheSocketIsKept(t *testing.T) {
 
 // With a cancelled context, every read of the kernel's table fails. If there is no error, the follower did not read the
 // table.
-func TestIrrelevantChangesDoNotReadTheTable(t *testing.T) {
+func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	tcp := netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}

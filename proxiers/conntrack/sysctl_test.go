@@ -38,7 +38,7 @@ func TestLimitsAreRaisedNeverLowered(t *testing.T) {
 	}
 }
 
-func TestFailureNamesTheFileAndDoesNotStopTheOther(t *testing.T) {
+func TestSysctlFailureDoesNotStopOther(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, maxFile, "65536")
 	err := raiseMax(root, 1, 1, slog.New(slog.DiscardHandler))

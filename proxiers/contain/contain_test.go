@@ -80,7 +80,7 @@ func TestRarePanics(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestRunEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		if err := testParts(t).Run(ctx, "a", func(context.Context) error { cancel(); panic("once") }); err != nil {

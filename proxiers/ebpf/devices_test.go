@@ -56,7 +56,7 @@ func TestPacketsFollowDevices(t *testing.T) {
 }
 
 // After a failure, the backend attaches the tc program again without a change of the plan.
-func TestPacketsAreTriedAgain(t *testing.T) {
+func TestPacketsAttachmentIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()

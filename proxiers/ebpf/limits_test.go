@@ -162,7 +162,7 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 }
 
 // If connection tracking is more than half full, the tc program adds no entry, and nftables serves the connection.
-func TestTrackingIsHalfFull(t *testing.T) {
+func TestHalfFullTracking(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()

@@ -48,7 +48,7 @@ func (w *world) connections() (n int) {
 }
 
 // A resolver opens a socket for each query. The map keeps open sockets when many other sockets close.
-func TestShortSocketsEvictNoOther(t *testing.T) {
+func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	const short = 20_000
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[1]))
@@ -106,7 +106,7 @@ func TestSocketsThatConnectElsewhere(t *testing.T) {
 }
 
 // When the map is full, nftables serves the next socket, and the programs stay active.
-func TestConnectionsAreFull(t *testing.T) {
+func TestFullConnectionsMap(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
@@ -136,7 +136,7 @@ func TestConnectionsAreFull(t *testing.T) {
 }
 
 // If the kernel fails to destroy a socket, a later attempt destroys it.
-func TestOrphansAreTriedAgain(t *testing.T) {
+func TestOrphansAreRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
 	c := w.connectUDP(vip(plan.IPv4, 1))

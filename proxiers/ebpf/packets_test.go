@@ -71,7 +71,7 @@ func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (serv
 	return server, seen
 }
 
-func TestPacketsFromElsewhere(t *testing.T) {
+func TestPacketsFromOtherHosts(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints...)
 	for _, svc := range list {
@@ -127,7 +127,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 }
 
 // Pitfall P3: two Services share an endpoint, and a client connects to both from the same port concurrently.
-func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
+func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
 	w.needsPackets()
@@ -152,7 +152,7 @@ func TestPacketsOfOnePortToOneEndpoint(t *testing.T) {
 }
 
 // Pitfall P4: a client reuses the source port of a connection that was reset or closed by both sides.
-func TestPacketsWithAPortUsedAgain(t *testing.T) {
+func TestPacketsWithReusedClientPort(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()
@@ -201,7 +201,7 @@ func TestPacketsLeftToNftables(t *testing.T) {
 }
 
 // The tc program recognizes pods by their address range, or by the device on which their packets arrive.
-func TestPacketsOfPods(t *testing.T) {
+func TestPacketsFromPods(t *testing.T) {
 	for name, where := range map[string]func(w *world, n *plan.Node){
 		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },
 		"device": func(w *world, n *plan.Node) { n.PodInterfaces = []string{w.other.Name} },
@@ -230,7 +230,7 @@ func TestPacketsOfPods(t *testing.T) {
 }
 
 // Without nftables rules, packets to frontends in the maps still reach an endpoint, because BPF chooses the endpoint.
-func TestPacketsNeedNoDispatch(t *testing.T) {
+func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()
@@ -244,7 +244,7 @@ func TestPacketsNeedNoDispatch(t *testing.T) {
 
 // Another program's filter on a device receives packets, with Edgeway's filter and after the removal of Edgeway's
 // filter.
-func TestPacketsGoOnToOtherFilters(t *testing.T) {
+func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()

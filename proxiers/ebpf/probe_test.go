@@ -13,7 +13,7 @@ import (
 )
 
 // lacking reports a fault exactly if the loader fails, and names the kernel module that may help.
-func TestPacketsLack(t *testing.T) {
+func TestPacketsMissingFeatures(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	lacks := lacking(w.dir, true, []plan.Family{plan.IPv4})
@@ -26,7 +26,7 @@ func TestPacketsLack(t *testing.T) {
 }
 
 // Linux 6.1 delivers an IPv6 response to another connection's socket, unless early demux is off.
-func TestLacksTheSecondLookInIPv6(t *testing.T) {
+func TestIPv6EarlyDemuxFault(t *testing.T) {
 	w := newWorld(t)
 	var release unix.Utsname
 	if err := unix.Uname(&release); err != nil {

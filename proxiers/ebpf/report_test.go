@@ -10,7 +10,7 @@ import (
 )
 
 // The counter of a ServicePort survives a restart and a change of endpoints, and is deleted with the ServicePort.
-func TestConnectionsOfAService(t *testing.T) {
+func TestServiceConnectionCounter(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))
 	w.needsPackets()

@@ -155,7 +155,7 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 
 // A connected UDP socket gets an error when its endpoint is removed. The removal does not affect TCP sockets or UDP
 // sockets that are not connected to a Service.
-func TestSocketsOfEndpointsThatAreGone(t *testing.T) {
+func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
 		w.apply(w.service(1, w.endpoints[0]))
@@ -218,7 +218,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 }
 
 // nftables serves sockets that are bound to an address or a device, and the daemon's own connections.
-func TestSocketsThatAreLeft(t *testing.T) {
+func TestSocketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	own := net.Dialer{Control: control(func(fd int) error {
@@ -279,7 +279,7 @@ func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 }
 
 // Explain reports the path that a connection takes.
-func TestWay(t *testing.T) {
+func TestPathExplanation(t *testing.T) {
 	w := newWorld(t)
 	sticky, guarded := w.service(2, w.endpoints...), w.service(3, w.endpoints...)
 	for _, svc := range sticky {

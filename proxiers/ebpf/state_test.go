@@ -33,7 +33,7 @@ func equal(a, b *held) bool {
 
 // While the contents of the maps are unknown after a failed sync, Maintain deletes no stale set, and Due does not
 // request Maintain in a busy loop.
-func TestStaleSetsWaitForAKnownState(t *testing.T) {
+func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
 		t.Error("a stale set is never deleted")
@@ -156,7 +156,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 
 // The backend detects and repairs damage by another program within two seconds. Until the repair, nftables serves all
 // connections.
-func TestDriftIsMended(t *testing.T) {
+func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	for name, damage := range map[string]func() error{
@@ -197,7 +197,7 @@ func keys[K comparable, V any](m map[K]V) (list []K) {
 }
 
 // nftables serves the Services that do not fit into the maps.
-func TestMapsThatAreTooSmall(t *testing.T) {
+func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...), w.service(3, w.endpoints...), w.service(4, w.endpoints...))
@@ -263,7 +263,7 @@ func TestManyServices(t *testing.T) {
 }
 
 // The committed object files contain their licence and a program for each hook.
-func TestObject(t *testing.T) {
+func TestObjectFile(t *testing.T) {
 	spec, err := loadSockets()
 	if err != nil {
 		t.Fatal(err)

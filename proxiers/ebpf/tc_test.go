@@ -82,7 +82,7 @@ func TestSwitchTC(t *testing.T) {
 
 // A killed daemon leaves its filters on the devices (Linux before 6.6). If tc is off, the next daemon removes the
 // filters.
-func TestFiltersOfAKilledDaemon(t *testing.T) {
+func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()

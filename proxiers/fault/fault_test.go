@@ -43,7 +43,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-func TestSeveritiesAsText(t *testing.T) {
+func TestSeverityText(t *testing.T) {
 	for s := fault.OK; s <= fault.Unhealthy; s++ {
 		raw, err := json.Marshal(s)
 		var back fault.Severity
@@ -57,7 +57,7 @@ func TestSeveritiesAsText(t *testing.T) {
 	}
 }
 
-func TestTheWorstComesFirst(t *testing.T) {
+func TestSetSortsBySeverity(t *testing.T) {
 	var set fault.Set
 	set.Include(func() []fault.Fault {
 		return []fault.Fault{{ID: "a", Severity: fault.Notice}, {ID: "b", Severity: fault.Problem}}
@@ -100,7 +100,7 @@ func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 }
 
 // Bounded shortens a long list, and the last message contains the number of omitted faults.
-func TestFaultsOfOneKindAreBounded(t *testing.T) {
+func TestBounded(t *testing.T) {
 	var all []fault.Fault
 	for range 13 {
 		all = append(all, fault.Fault{ID: "ports", Severity: fault.Problem, Message: "p"})

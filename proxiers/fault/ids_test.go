@@ -21,7 +21,7 @@ import (
 const root = "../.."
 
 // The heading of a section in the guide is an ID, or several IDs separated by commas.
-func TestTheGuideHasASectionForEachID(t *testing.T) {
+func TestGuideHasSectionForEachID(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join(root, "packaging/doc/troubleshooting.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestTheGuideHasASectionForEachID(t *testing.T) {
 	}
 }
 
-func TestIDsAreThoseThatTheProgramUses(t *testing.T) {
+func TestIDsMatchUsedIDs(t *testing.T) {
 	used := idsOf(t)
 	if ids := fault.IDs(); !slices.IsSorted(ids) {
 		t.Errorf("the IDs are not sorted: %q", ids)

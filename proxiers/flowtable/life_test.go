@@ -23,7 +23,7 @@ import (
 )
 
 // A kernel without a flowtable causes one log line and no error.
-func TestWithout(t *testing.T) {
+func TestKernelWithoutFlowtable(t *testing.T) {
 	err := Component(nil).Probe(t.Context())
 	if err == nil {
 		t.Skip("the kernel has a flowtable")
@@ -73,7 +73,7 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 }
 
 // The kernel offloads connections to every kind of frontend, in both families and protocols.
-func TestTakes(t *testing.T) {
+func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
 	for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {

@@ -30,7 +30,7 @@ func longLived() (list []*plan.ServicePort) {
 	return list
 }
 
-func TestWhole(t *testing.T) {
+func TestWholeTable(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both)
 	plantest.Golden(t, *update, "whole", whole(c, []string{"cni0", "eth0"}))
 }
@@ -44,7 +44,7 @@ func TestOneFamily(t *testing.T) {
 }
 
 // If no Service has opted in, there is no table, and no device has a hook.
-func TestIdle(t *testing.T) {
+func TestNoTableWithoutServices(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), plantest.Web()...), both)
 	want := "add table inet kube-proxy-flowtable\ndelete table inet kube-proxy-flowtable\n"
 	if got := whole(c, []string{"eth0"}); got != want || !c.idle() {

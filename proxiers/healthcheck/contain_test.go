@@ -25,7 +25,7 @@ func (p *panicky) Accept() (net.Conn, error) {
 }
 
 // A server that panics restarts, and other servers keep running.
-func TestAServerPanics(t *testing.T) {
+func TestServerRestartsAfterPanic(t *testing.T) {
 	l := newLab(t)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	again := make(chan error, 1)
@@ -58,7 +58,7 @@ func TestAServerPanics(t *testing.T) {
 }
 
 // A panic in a request handler ends only the connection of the request.
-func TestAnAnswerPanics(t *testing.T) {
+func TestPanicEndsOneConnection(t *testing.T) {
 	l := newLab(t)
 	var panicked atomic.Bool
 	l.follower.opts.Healthy = func() bool {

@@ -95,7 +95,7 @@ func get(addr string, port uint16) (int, http.Header, string) {
 
 const one = "127.0.0.2"
 
-func TestAnswerIsByteForByteTheUsualOne(t *testing.T) {
+func TestAnswerMatchesKubeProxy(t *testing.T) {
 	l := newLab(t)
 	port := freePort(t)
 	l.must(l.apply([]string{one}, &plan.HealthCheck{Namespace: "default", Name: "lb", Port: port, LocalReady: 1}))
@@ -146,7 +146,7 @@ func TestUnhealthyWithoutEndpointOrProxy(t *testing.T) {
 	}
 }
 
-func TestListenersFollowTheAddresses(t *testing.T) {
+func TestListenersFollowAddresses(t *testing.T) {
 	l := newLab(t)
 	port := freePort(t)
 	check := &plan.HealthCheck{Namespace: "a", Name: "b", Port: port, LocalReady: 1}
@@ -191,7 +191,7 @@ func TestUnchangedServersAreUntouched(t *testing.T) {
 	}
 }
 
-func TestPortThatMovesToAnotherService(t *testing.T) {
+func TestPortMovesToAnotherService(t *testing.T) {
 	l := newLab(t)
 	port := freePort(t)
 	l.must(l.apply([]string{one}, &plan.HealthCheck{Namespace: "a", Name: "old", Port: port, LocalReady: 1}))
@@ -201,7 +201,7 @@ func TestPortThatMovesToAnotherService(t *testing.T) {
 	}
 }
 
-func TestPortInUseIsTriedAgainAndLoggedOnce(t *testing.T) {
+func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 	l := newLab(t)
 	port, free := freePort(t), freePort(t)
 	taken, err := net.Listen("tcp", hostPort(one, port))
@@ -257,7 +257,7 @@ func (l *lab) failures() int {
 	return int(got[0].GetMetric()[0].GetCounter().GetValue())
 }
 
-func TestCloseFreesThePortsThoughAClientHangs(t *testing.T) {
+func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	l := newLab(t)
 	port := freePort(t)
 	l.must(l.apply([]string{one}, &plan.HealthCheck{Namespace: "a", Name: "b", Port: port, LocalReady: 1}))

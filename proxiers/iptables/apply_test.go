@@ -63,7 +63,7 @@ func kernelState(t *testing.T, p *proxier) string {
 }
 
 // Both variants accept each kind of change, and a partial sync produces the same state as a full sync.
-func TestChangesInTheKernel(t *testing.T) {
+func TestPartialSyncEqualsFullSync(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
 		p := startProxier(t, v, func(reason string) { drift = append(drift, reason) })
@@ -83,7 +83,7 @@ func TestChangesInTheKernel(t *testing.T) {
 }
 
 // With many Services, a change rewrites only the rules of the changed Service.
-func TestPartialWritesWhatChanged(t *testing.T) {
+func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		many := plantest.Plan(plantest.Node(), plantest.Many(3000, 2)...)
@@ -110,7 +110,7 @@ func TestPartialWritesWhatChanged(t *testing.T) {
 
 // If another program deleted the chains that a partial sync needs, the partial sync fails and changes nothing. A full
 // sync repairs the tables.
-func TestPartialOverLostChains(t *testing.T) {
+func TestPartialSyncFailsOverLostChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		base := plantest.Plan(plantest.Node(), plantest.Web()...)
@@ -161,7 +161,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 
 // iptables-save prints Edgeway's rules in built-in chains exactly as Edgeway writes them, so a full sync recognizes
 // the rules.
-func TestRulesInBuiltinChainsAreRecognised(t *testing.T) {
+func TestRulesInBuiltinChainsAreRecognized(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))

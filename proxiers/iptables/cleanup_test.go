@@ -69,7 +69,7 @@ func TestCleanupLeavesNoRule(t *testing.T) {
 	})
 }
 
-func TestCleanupLeavesOthersAlone(t *testing.T) {
+func TestCleanupKeepsOtherRules(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]", "-A PREROUTING -j DOCKER",
 			`-A OUTPUT -m comment --comment "made by hand for edgeway" -j ACCEPT`, "-A DOCKER -j RETURN", "-A KUBE-FIREWALL -j RETURN")
@@ -93,7 +93,7 @@ func TestCleanupLeavesOthersAlone(t *testing.T) {
 }
 
 // Cleanup keeps chains with Edgeway's names if the rules that lead to the chains are not Edgeway's.
-func TestCleanupLeavesKubeProxyAlone(t *testing.T) {
+func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
 			iptablestest.Restore(t, v, plan.IPv4, table, strings.ReplaceAll(strings.Join(lines, "\n"), "edgeway:", "kubernetes"))
@@ -121,7 +121,7 @@ func TestCleanupWithoutPrograms(t *testing.T) {
 	}
 }
 
-func TestCleanupWhileOthersChange(t *testing.T) {
+func TestCleanupDuringOtherChanges(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		const rounds = 50
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":OTHER - [0:0]")

@@ -48,7 +48,7 @@ func randomPlace(r *rand.Rand, kind int) place {
 
 // After any sequence of changes, a tree has the same chains as a new tree with the same places, and the rules lead to
 // every place.
-func TestTreeIsAFunctionOfItsContent(t *testing.T) {
+func TestTreeDependsOnlyOnContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(kind)))
@@ -127,7 +127,7 @@ func matches(t *testing.T, rule string, p place) bool {
 	return true
 }
 
-func TestTreeOfFewIsOneChain(t *testing.T) {
+func TestSmallTreeIsOneChain(t *testing.T) {
 	tr, kernel := newTree(xtables.NAT, chainServices), treeText{}
 	tr.surround([]string{"first"}, []string{"last"})
 	addr := netip.MustParseAddr("10.96.0.1")

@@ -64,7 +64,7 @@ func dropCapability(t *testing.T, number uint) {
 }
 
 // Choose works even if the process may not read the rules of iptables-legacy, as in the packaged systemd service.
-func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
+func TestUnreadableLegacyRules(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")
 	dropCapability(t, unix.CAP_NET_RAW)
@@ -80,7 +80,7 @@ func TestLegacyRulesThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-func TestProbeNamesWhatIsMissing(t *testing.T) {
+func TestProbeReportsMissingExtensions(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		// XTABLES_LIBDIR is the directory in which the programs search for extensions.
 		dir := t.TempDir()

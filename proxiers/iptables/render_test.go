@@ -69,7 +69,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-func TestCommentsCannotBreakOut(t *testing.T) {
+func TestCommentsAreEscaped(t *testing.T) {
 	for in, want := range map[string]string{
 		"default/web:http ClusterIP":   "default/web:http ClusterIP",
 		"a\"\n-A INPUT -j DROP\nb":     "a__-A INPUT -j DROP_b",
@@ -97,7 +97,7 @@ func FuzzComment(f *testing.F) {
 }
 
 // If a rule cannot contain an interface name, Apply returns an error and writes nothing.
-func TestPodInterfacesAreChecked(t *testing.T) {
+func TestInvalidPodInterfaceIsRefused(t *testing.T) {
 	iptablestest.NewHost(t)
 	p := startProxier(t, xtables.NFT, func(string) {})
 	node := plantest.Node()

@@ -48,7 +48,7 @@ func recordRuns(t *testing.T) (since func() []string) {
 
 // The programs of iptables-legacy share a lock. Without --wait, a program gives up immediately or waits forever.
 // iptables-save and --version do not take the lock.
-func TestEveryRunWaitsForTheLockWithABound(t *testing.T) {
+func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)
 	c := testComponent(t, "iptables-legacy")

@@ -115,7 +115,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // A change causes a full sync only if a server would collide with another server or a frontend.
-func TestPlacesStay(t *testing.T) {
+func TestPlacesAreStable(t *testing.T) {
 	service := func(name, at string) *plan.ServicePort {
 		a := netip.MustParseAddrPort(at)
 		return &plan.ServicePort{

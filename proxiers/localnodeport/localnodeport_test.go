@@ -30,7 +30,7 @@ func TestBothFamilies(t *testing.T) {
 }
 
 // The Proxier listens on the NodePorts of the plan. A change of one port does not affect other ports.
-func TestListenersFollowThePlan(t *testing.T) {
+func TestListenersFollowPlan(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
 	serve(t, "127.0.1.2:8080")
@@ -78,7 +78,7 @@ func TestListenersFollowThePlan(t *testing.T) {
 }
 
 // A Local policy without an endpoint on this host has the same effect as no endpoint.
-func TestRoutesOfAClientOutsideCount(t *testing.T) {
+func TestLocalPolicyWithoutLocalEndpoint(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
 	drop, local := service("drop", 30000, "127.0.1.9:8080"), service("local", 30001, "127.0.1.9:8080")
@@ -90,7 +90,7 @@ func TestRoutesOfAClientOutsideCount(t *testing.T) {
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 }
 
-func TestRunningConnectionsOutliveTheListener(t *testing.T) {
+func TestConnectionsOutliveListener(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
 	w.apply(service("a", 30000, "127.0.1.1:8080"))
@@ -174,7 +174,7 @@ func TestAddressInUse(t *testing.T) {
 }
 
 // If a NodePort is removed while its address is in use, the Proxier does not listen when the address becomes free.
-func TestAddressInUseOfAServiceThatGoes(t *testing.T) {
+func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")
 	if err != nil {
@@ -191,7 +191,7 @@ func TestAddressInUseOfAServiceThatGoes(t *testing.T) {
 	refuses(t, "127.0.0.1:30000")
 }
 
-func TestSocketsThatWereHandedIn(t *testing.T) {
+func TestPassedSockets(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
 	wanted, unwanted := addrPort("127.0.0.1:30000"), addrPort("[::1]:30001")
@@ -212,7 +212,7 @@ func TestSocketsThatWereHandedIn(t *testing.T) {
 }
 
 // After Close, the next Proxier takes over the sockets.
-func TestCloseKeepsTheSockets(t *testing.T) {
+func TestCloseKeepsSockets(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
 	w.apply(service("a", 30000, "127.0.1.1:8080"))
@@ -271,7 +271,7 @@ func TestShutdownWaitsForConnections(t *testing.T) {
 	}
 }
 
-func TestApplyEndsWithItsContext(t *testing.T) {
+func TestApplyEndsWithContext(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

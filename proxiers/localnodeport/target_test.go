@@ -57,7 +57,7 @@ func TestEndpointsAreChosenEvenly(t *testing.T) {
 	}
 }
 
-func TestFailedEndpointsAreNotTriedAgain(t *testing.T) {
+func TestFailedEndpointsAreNotRetried(t *testing.T) {
 	tg := testTarget(backingOf(0, four...))
 	var tried []string
 	for range four {
@@ -77,7 +77,7 @@ func TestFailedEndpointsAreNotTriedAgain(t *testing.T) {
 	}
 }
 
-func TestOneConnectionDoesNotTryThousandsOfEndpoints(t *testing.T) {
+func TestDialAttemptsAreBounded(t *testing.T) {
 	var many []string
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("10.0.%d.%d:80", i/250, i%250))
@@ -96,7 +96,7 @@ func TestOneConnectionDoesNotTryThousandsOfEndpoints(t *testing.T) {
 	}
 }
 
-func TestAffinityIsByAddressAndRefreshed(t *testing.T) {
+func TestAffinityByAddressIsRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tg := testTarget(backingOf(time.Minute, four...))
 		mine := pick(t, tg, "127.0.0.1")
@@ -123,7 +123,7 @@ func TestAffinityIsByAddressAndRefreshed(t *testing.T) {
 	})
 }
 
-func TestAffinityMovesOffAFailedEndpoint(t *testing.T) {
+func TestAffinityLeavesFailedEndpoint(t *testing.T) {
 	tg := testTarget(backingOf(time.Hour, four...))
 	first := pick(t, tg, "127.0.0.1")
 	second := pick(t, tg, "127.0.0.1", first)
@@ -132,7 +132,7 @@ func TestAffinityMovesOffAFailedEndpoint(t *testing.T) {
 	}
 }
 
-func TestAffinityEndsWithItsEndpoint(t *testing.T) {
+func TestAffinityEndsWithEndpoint(t *testing.T) {
 	for range 20 { // a random choice may match once by chance
 		tg := testTarget(backingOf(time.Hour, four...))
 		mine := pick(t, tg, "127.0.0.1")
@@ -146,7 +146,7 @@ func TestAffinityEndsWithItsEndpoint(t *testing.T) {
 	}
 }
 
-func TestAffinityEndsWhenItIsTurnedOff(t *testing.T) {
+func TestAffinityEndsWhenTurnedOff(t *testing.T) {
 	tg := testTarget(backingOf(time.Hour, four...))
 	pick(t, tg, "127.0.0.1")
 	tg.update(backingOf(0, four...))

@@ -50,7 +50,7 @@ func recreate(t *testing.T, p *proxier, next *plan.Plan) {
 }
 
 // The rules drop connections to Services that are not written yet, unless another backend still serves the Services.
-func TestTakeoverRefusesOnlyAtTheEnd(t *testing.T) {
+func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
 		newHost(t)
 		var refuses []bool
@@ -223,7 +223,7 @@ func TestFullSyncOverGarbage(t *testing.T) {
 	}
 }
 
-func TestRefusedContentIsTold(t *testing.T) {
+func TestRefusedContentIsReported(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
 	good := newPlan(testNode(), webServices()...)
@@ -307,7 +307,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 }
 
 // If the kernel cannot delete an object, Maintain returns the error, and the deletion becomes due again later.
-func TestIdleObjectThatIsHeld(t *testing.T) {
+func TestIdleObjectInUseIsRetried(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
 	full := newPlan(testNode(), webServices()[:1]...)
@@ -328,7 +328,7 @@ func TestIdleObjectThatIsHeld(t *testing.T) {
 	}
 }
 
-func TestInterfaceThatIsNoName(t *testing.T) {
+func TestInvalidInterfaceNameIsRefused(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
 	for _, name := range []string{`eth0" drop`, "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb"} {

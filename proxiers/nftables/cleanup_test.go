@@ -18,7 +18,7 @@ import (
 
 // A packet may traverse the rules during their deletion. Once the maps are empty, the remaining rules must not reject
 // the packet, because another backend now serves the packet's Service.
-func TestCleanupRefusesNoPacketOnItsWay(t *testing.T) {
+func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 	newHost(t)
 	// The sockets need a route to the ClusterIP, although the rules send all packets to the endpoint's address.
 	for _, args := range [][]string{

@@ -60,8 +60,8 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestPacketsTeach sends packets from the host through the rules to endpoints on its own loopback interface.
-func TestPacketsTeach(t *testing.T) {
+// TestPacketsRecordClients sends packets from the host through the rules to endpoints on its own loopback interface.
+func TestPacketsRecordClients(t *testing.T) {
 	newHost(t)
 	loopback(t, "10.244.1.8/32", "10.244.1.9/32", "192.0.2.1/32")
 	p, drift := testProxier(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // A first sync that panics halfway leaves an incomplete plan in the kernel. The next full sync repairs the tables.
-func TestApplyThatPanicsHalfWay(t *testing.T) {
+func TestFullSyncAfterApplyPanic(t *testing.T) {
 	newHost(t)
 	broken := true
 	p, _ := testProxier(t, func(env *proxiers.Env) {

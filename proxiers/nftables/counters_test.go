@@ -105,7 +105,7 @@ func TestFailuresAreCounted(t *testing.T) {
 }
 
 // Prometheus may scrape the metrics at any time, even during an Apply.
-func TestScrapesBesideApply(t *testing.T) {
+func TestScrapeDuringApply(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
 	stop := make(chan struct{})
@@ -174,7 +174,7 @@ func TestLoopbackRejects(t *testing.T) {
 }
 
 // If a loopback address does not accept NodePorts, a UDP packet to a NodePort's port reaches the host's own listener.
-func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
+func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	newHost(t)
 	loopback(t)
 	p, _ := testProxier(t)
@@ -193,7 +193,7 @@ func TestLoopbackIsLeftAloneUnlessListed(t *testing.T) {
 }
 
 // A change of loopback addresses must change only their elements.
-func TestLoopbackChangeIsOneElementOfEachFamily(t *testing.T) {
+func TestLoopbackChangeIsOneElementPerFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services
 	tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(off, on))

@@ -16,7 +16,7 @@ import (
 // settle is the time that the watcher gets to read notices that the kernel has already sent.
 const settle = 50 * time.Millisecond
 
-func TestDriftIsReportedAndMended(t *testing.T) {
+func TestDriftIsReportedAndRepaired(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
@@ -46,7 +46,7 @@ func TestDriftIsReportedAndMended(t *testing.T) {
 	}
 }
 
-func TestDriftAtPartialSync(t *testing.T) {
+func TestDriftBeforePartialSync(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
 	full := newPlan(testNode(), webServices()...)
@@ -76,7 +76,7 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 
 // The caller skips plans without a difference, so Prev may be a plan that the backend never received. The sync must
 // still be partial, because a full sync rewrites all rules.
-func TestPrevThatWasSkippedIsStillPartial(t *testing.T) {
+func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
 	full := newPlan(testNode(), webServices()...)

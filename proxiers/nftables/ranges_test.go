@@ -11,7 +11,7 @@ import (
 )
 
 // The source ranges of a Service may change together with more endpoints than one transaction holds.
-func TestRangesOfASplitBatchDoNotOverlap(t *testing.T) {
+func TestRangesOfSplitBatchDoNotOverlap(t *testing.T) {
 	newHost(t)
 	s := schema()
 	s.Chunk = 30

@@ -99,7 +99,7 @@ func TestDiffOfEmptyPlans(t *testing.T) {
 }
 
 // Diff modifies neither plan's slices.
-func TestDiffLeavesPlansAlone(t *testing.T) {
+func TestDiffDoesNotModifyPlans(t *testing.T) {
 	a, b, c := sealed("a", IPv4, 0), sealed("b", IPv4, 0), sealed("c", IPv4, 0)
 	list := []*ServicePort{a, b, c}
 	changed, removed := Diff(&Plan{Services: list[:1]}, &Plan{Services: list[1:2]})
@@ -144,7 +144,7 @@ func BenchmarkDiff(b *testing.B) {
 	}
 }
 
-func TestThePortsOfAServiceAndThoseWithoutAnEndpoint(t *testing.T) {
+func TestOfAndWithoutEndpoint(t *testing.T) {
 	port := func(service, port string, family Family, fromHost, fromOutside Verdict) *ServicePort {
 		f := Frontend{Routes: [3]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}}
 		f.Routes[FromHost].Verdict, f.Routes[FromOutside].Verdict = fromHost, fromOutside

@@ -146,7 +146,7 @@ func (b *bench) want(changed []time.Duration, lost int) {
 
 const ms = time.Millisecond
 
-func TestNoticesAreGathered(t *testing.T) {
+func TestNoticesAreBatched(t *testing.T) {
 	run(t, func(b *bench) {
 		want := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE}
 		if got := slices.Sorted(slices.Values(b.kernel.groups)); !slices.Equal(got, want) {
@@ -218,7 +218,7 @@ func TestRefusedSocket(t *testing.T) {
 }
 
 // A socket that can be opened but not read causes one call of Lost in half a minute, not one call a second.
-func TestSocketThatFailsEachTime(t *testing.T) {
+func TestRepeatedlyFailingSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
 			before := b.kernel.socket()
@@ -235,7 +235,7 @@ func TestSocketThatFailsEachTime(t *testing.T) {
 }
 
 // If a callback panics, Run panics in its caller's goroutine. The next Run reports that notices were lost.
-func TestAPanicOfACallback(t *testing.T) {
+func TestCallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}
 		lost, noted := 0, 0

@@ -18,7 +18,7 @@ import (
 
 // Without a default route the kernel finds no route to a Service. With Edgeway's routes the kernel finds a route, and
 // uses the source address from the plan.
-func TestRoutesWhereThereAreNone(t *testing.T) {
+func TestRoutesWithoutDefaultRoute(t *testing.T) {
 	l := newLab(t, false)
 	for _, a := range []string{"10.96.0.10", "203.0.113.7", "fd00:96::10", "2001:db8:77::7"} {
 		if l.finds(a) != "" {
@@ -60,7 +60,7 @@ func openTestKernel(l *lab) *kernel {
 
 // When another route to a destination appears, the follower removes Edgeway's route. Routes that reject packets do not
 // count.
-func TestRoutesOfOthersGoFirst(t *testing.T) {
+func TestForeignRoutesReplaceOwn(t *testing.T) {
 	l := newLab(t, false, "route add 10.96.0.0/24 via 192.0.2.1", "route add unreachable 203.0.112.0/22")
 	l.apply(testPlan(), true)
 	l.settled(allOfThem...) // a route to a part of the range does not cover the range
@@ -96,7 +96,7 @@ func TestRoutesOfOthersGoFirst(t *testing.T) {
 	}
 }
 
-func TestAlwaysIsBesideADefaultRoute(t *testing.T) {
+func TestAlwaysAddsRoutesBesideDefaultRoute(t *testing.T) {
 	l := newLab(t, true, "route add default via 192.0.2.1", "-6 route add default via 2001:db8:2::1")
 	l.apply(testPlan(), true)
 	l.settled(range4, range6)
@@ -108,7 +108,7 @@ func TestAlwaysIsBesideADefaultRoute(t *testing.T) {
 
 // A partial sync adds and removes only the routes that changed. The route to an address that two ServicePorts share
 // stays until the last of these ServicePorts is removed.
-func TestRoutesFollowThePlan(t *testing.T) {
+func TestRoutesFollowPlan(t *testing.T) {
 	for name, full := range map[string]bool{"partial": false, "full": true} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, false)
@@ -144,7 +144,7 @@ func TestRoutesFollowThePlan(t *testing.T) {
 
 // The follower restores a route that another program removed, and reports drift. The loss of a link or of a source
 // address is not drift.
-func TestLostRoutesComeBack(t *testing.T) {
+func TestLostRoutesAreRestored(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
 	l.settled(allOfThem...)
@@ -242,7 +242,7 @@ func TestManySingleAddresses(t *testing.T) {
 	}
 }
 
-func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
+func TestEndpointChangeNeedsNoKernelRequest(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
 	f := l.Proxier.(*follower)
@@ -266,7 +266,7 @@ func TestChangeOfEndpointsAsksNoKernel(t *testing.T) {
 }
 
 // Routes that a backend adds for each address of a Service do not cause a check of all routes.
-func TestRoutesOfTheBackendAreNoEvents(t *testing.T) {
+func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
 	l.rest()
@@ -316,7 +316,7 @@ func TestPlacesAreBounded(t *testing.T) {
 }
 
 // The packages define a name for the routing protocol number.
-func TestProtocolHasItsName(t *testing.T) {
+func TestProtocolHasName(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rt_protos.conf")
 	if err != nil {
 		t.Fatal(err)

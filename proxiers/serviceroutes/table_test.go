@@ -22,7 +22,7 @@ func after(m int) func(*netlink.Route)  { return func(r *netlink.Route) { r.Prio
 func dead() func(*netlink.Route)        { return func(r *netlink.Route) { r.Flags = unix.RTNH_F_DEAD } }
 func table1(rs ...netlink.Route) *table { return newTable(rs) }
 
-func TestTableChoosesAsTheKernel(t *testing.T) {
+func TestTableLeads(t *testing.T) {
 	for name, c := range map[string]struct {
 		table *table
 		place string
@@ -52,7 +52,7 @@ func TestTableChoosesAsTheKernel(t *testing.T) {
 }
 
 // parse returns the route that route.netlink converted, and rejects a route that differs in any field.
-func TestParseIsTheInverse(t *testing.T) {
+func TestParseRoundTrip(t *testing.T) {
 	for _, r := range []route{
 		{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("192.0.2.10"), 3},
 		{netip.MustParsePrefix("2001:db8::7/128"), netip.MustParseAddr("2001:db8::1"), 4},

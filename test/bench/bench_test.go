@@ -129,7 +129,7 @@ func TestHostsReachEndpoints(t *testing.T) {
 }
 
 // The control group counts the CPU time of a program and of its children, and a frozen program uses no CPU time.
-func TestProgramsAreCountedAndFrozen(t *testing.T) {
+func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	_, p := newTestProgram(t)
 	p.argv = []string{"sh", "-c", "sh -c 'while :; do :; done' & wait"}
 	if _, err := p.start(); err != nil {
@@ -169,7 +169,7 @@ func TestVariants(t *testing.T) {
 }
 
 // The bench runs Edgeway with the timer slack that Edgeway's unit sets.
-func TestTimerSlackIsTheUnits(t *testing.T) {
+func TestTimerSlackMatchesUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../units/edgeway.service")
 	if err != nil {
 		t.Fatal(err)

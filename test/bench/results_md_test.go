@@ -48,7 +48,7 @@ func (s shown) load(t *testing.T) (results, options) {
 }
 
 // Each plot shows the figures of the JSON file in the same folder.
-func TestPlotsAreOfTheirFigures(t *testing.T) {
+func TestPlotsMatchFigures(t *testing.T) {
 	for _, run := range shownRuns {
 		if run.plain {
 			continue
@@ -72,7 +72,7 @@ func TestPlotsAreOfTheirFigures(t *testing.T) {
 }
 
 // The tables of RESULTS.md contain all figures of the JSON files.
-func TestTablesHaveTheFigures(t *testing.T) {
+func TestTablesMatchFigures(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ type noted struct{ note func(string) }
 func (n noted) Apply(context.Context, proxiers.Change) error { n.note("apply"); return nil }
 func (n noted) Close() error                                 { n.note("close"); return nil }
 
-// TestFollowersRunBesideTheirBackend: followers run after their backend, and are cleaned up before it.
-func TestFollowersRunBesideTheirBackend(t *testing.T) {
+// TestFollowersRunAfterBackend: followers run after their backend, and are cleaned up before it.
+func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string
 	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}
 	s, err := b.start(t.Context(), silentEnv())

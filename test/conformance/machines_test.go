@@ -12,8 +12,8 @@ import (
 // machineJobs is the directory with the jobs of the virtual machines.
 const machineJobs = "../vm/jobs"
 
-// TestBackendsForMachinesAloneHaveAJob checks that the machines have a job for each backend that cannot run here.
-func TestBackendsForMachinesAloneHaveAJob(t *testing.T) {
+// TestMachineOnlyBackendsHaveJob checks that the machines have a job for each backend that cannot run here.
+func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 	if inMachine() {
 		return // the machines have no copy of the jobs
 	}

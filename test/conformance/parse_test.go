@@ -7,7 +7,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-func TestFaultsInAScenarioAreNamed(t *testing.T) {
+func TestScenarioErrors(t *testing.T) {
 	const sound = "About.\n-- plan --\nservice web\n  cluster pod-a\n  ClusterIP cluster-1:80 all=cluster\n-- flows --\npod-c -> cluster-1:80 pod-a\n"
 	if _, err := parseScenario(txtar.Parse([]byte(sound))); err != nil {
 		t.Fatalf("a sound scenario: %v", err)
@@ -32,7 +32,7 @@ func TestFaultsInAScenarioAreNamed(t *testing.T) {
 	}
 }
 
-func TestUnknownNamesAreNamed(t *testing.T) {
+func TestUnknownNameErrors(t *testing.T) {
 	l := &lab{} // the test needs nothing in the lab
 	for text, want := range map[string]string{
 		"service web\n  cluster pod-z\n  ClusterIP cluster-1:80 all=cluster":                   `no endpoint is called "pod-z"`,

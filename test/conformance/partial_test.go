@@ -46,8 +46,8 @@ awk '
 ' | %[2]s "$@"
 `
 
-// TestPartialSyncWithoutAChainIsNoticed plants a bug: partial restores omit one of the changed chains.
-func TestPartialSyncWithoutAChainIsNoticed(t *testing.T) {
+// TestPartialSyncWithoutChainIsDetected plants a bug: partial restores omit one of the changed chains.
+func TestPartialSyncWithoutChainIsDetected(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			b := usable(t, iptablesBackend(variant))

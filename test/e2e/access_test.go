@@ -24,7 +24,7 @@ import (
 
 // The commands of the README set up a host that serves the Services of a cluster. cluster.md explains these commands,
 // and has other commands for a token that does not expire.
-func TestTheGuidesWaysToAKubeconfig(t *testing.T) {
+func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.publishRootCA()

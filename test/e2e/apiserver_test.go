@@ -11,7 +11,7 @@ import (
 
 // After the API server stops and starts again, connections still work, and a change that the daemon missed arrives,
 // even if the API server has dropped its history (410 Gone).
-func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
+func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
 
@@ -69,7 +69,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 
 // The connections to the API server go silent without being closed, as after a NAT gateway lost its state. Only the
 // daemon's own timeouts can detect such a fault.
-func TestStalledWatchIsNoticed(t *testing.T) {
+func TestStalledWatchIsDetected(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, _, nodePort := d.shop()
@@ -101,7 +101,7 @@ func TestReadiness(t *testing.T) {
 
 // The daemon logs that its user has no rights. The daemon keeps trying, because an administrator may grant the rights
 // later.
-func TestForbiddenIsSaid(t *testing.T) {
+func TestForbiddenIsLogged(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.user = cluster.Stranger

@@ -104,7 +104,7 @@ func (d *daemon) switched(backend string) func() error {
 }
 
 // While the backend is switched, a new connection finds the rules of the old backend or of the new backend.
-func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
+func TestBackendSwitchUnderLoad(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.configure(withBackend("nftables"))
@@ -177,7 +177,7 @@ func TestSwitchOfTheBackendUnderLoad(t *testing.T) {
 
 // The first sync of many Services has several steps. No step may remove the old rules of Services that a later step
 // programs.
-func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
+func TestBackendSwitchWithManyServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	manifest := filepath.Join(d.dir, "many.yaml")
@@ -245,7 +245,7 @@ func (d *daemon) uncomplaining() error {
 
 // A daemon that starts removes the rules of another backend. The configuration may have changed while no daemon ran,
 // or a daemon may have ended during a switch.
-func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
+func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	n := l.namespace()
@@ -261,7 +261,7 @@ func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
 }
 
 // The status names rules of another backend that could not be removed, and the daemon removes them later.
-func TestRulesOfAnotherBackendThatCannotBeRemoved(t *testing.T) {
+func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // all tests share the host's own lock
@@ -286,7 +286,7 @@ func TestRulesOfAnotherBackendThatCannotBeRemoved(t *testing.T) {
 }
 
 // The daemon exports the metrics of KEP-3453.
-func TestMetricsOfIPTables(t *testing.T) {
+func TestIPTablesMetrics(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.configure(withBackend("iptables-legacy"))

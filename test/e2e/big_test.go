@@ -38,7 +38,7 @@ type bulk struct {
 
 // Several Services together are huge, although a limit for a single Service need not catch any of them. The API
 // server admits all these Services.
-func TestBigServicesHarmNobodyElse(t *testing.T) {
+func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
 		{name: "13,500 ports x addresses", services: 15, ports: 20, endpoints: 1, external: 45},

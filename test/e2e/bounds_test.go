@@ -81,7 +81,7 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 
 // A Service cannot take over addresses that no Service may have. A broadcast still reaches the program that waits for
 // it.
-func TestAddressesThatAreNoServices(t *testing.T) {
+func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	l, d := running(t)
 	var dhcp net.PacketConn
 	l.must(l.node.Do(func() (err error) {
@@ -133,7 +133,7 @@ func TestExternalIPsNeedConsent(t *testing.T) {
 
 // An operator can restrict the load-balancer addresses and the endpoints of Services. By default, a host without a
 // Node object cannot be an endpoint.
-func TestFencesOfTheOperator(t *testing.T) {
+func TestOperatorRestrictions(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
@@ -157,7 +157,7 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 
 // The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the other inputs,
 // because manifests and other versions of the API server may contain them.
-func TestWhatTheAPIServerAdmits(t *testing.T) {
+func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()
 	lb := n.service("lb", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })

@@ -22,7 +22,7 @@ func (d *daemon) lines(words ...string) (n int) {
 }
 
 // The log shows which Service changed and when.
-func TestTheLogSaysWhatChanged(t *testing.T) {
+func TestServiceChangesAreLogged(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
 	change := func(message string, do func()) {

@@ -90,7 +90,7 @@ func (d *daemon) hasCondition(name, words string) func() error {
 
 // One process uses several kubeconfigs one after another. The answers of the API server show whose credentials the
 // process uses.
-func TestReplacedCredentialsAreUsedWithoutARestart(t *testing.T) {
+func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, _, nodePort := d.shop()
@@ -176,7 +176,7 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 }
 
 // config check, the log and the status report an insecure kubeconfig, but the daemon still uses the file.
-func TestInsecureKubeconfigsAreToldEverywhere(t *testing.T) {
+func TestInsecureKubeconfigIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*api.Cluster)

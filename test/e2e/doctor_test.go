@@ -9,7 +9,7 @@ import (
 
 // A problem of the host appears in the status, the metrics, the log and the readiness, but load balancers keep the
 // host. Without a daemon, the doctor takes the Services from the last-known state.
-func TestAProblemOfTheHostIsToldEverywhere(t *testing.T) {
+func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, _, _ := d.shop()

@@ -255,7 +255,7 @@ func (d *daemon) shows(args []string, words ...string) func() error {
 }
 
 // Without the key for checks, the daemon opens no connection to any endpoint.
-func TestNothingIsCheckedUnasked(t *testing.T) {
+func TestEndpointChecksAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	_, _, nodePort := d.shop()

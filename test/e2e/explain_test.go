@@ -38,7 +38,7 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop 
 
 // A host with two networks reaches the addresses of a load balancer through either network, each with a different
 // source address, and each Service accepts only one of these sources. explain predicts the actual outcome.
-func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
+func TestExplainWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	const second, near, far = "198.18.0.10", "203.0.113.201", "203.0.113.202"
@@ -87,7 +87,7 @@ func TestExplainOnAHostWithTwoNetworks(t *testing.T) {
 }
 
 // explain names the cause that stops a connection, and the fix.
-func TestExplainNamesWhatStopsAConnection(t *testing.T) {
+func TestExplainReportsCause(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
@@ -137,7 +137,7 @@ func TestExplainNamesWhatStopsAConnection(t *testing.T) {
 }
 
 // Without a daemon, the commands report that no daemon runs, and name mistakes in the configuration.
-func TestCommandsWithoutADaemon(t *testing.T) {
+func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, clusterIP, _ := d.shop()

@@ -13,7 +13,7 @@ import (
 
 // Syncs of a Service whose endpoints change 50 times a second take at most half of the time. During these changes,
 // the daemon still serves the changes of other tenants. The last change of the Service is also served.
-func TestAFlappingServiceLeavesHalfOfTheTime(t *testing.T) {
+func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
 	flapping, _ := n.web("flapping")

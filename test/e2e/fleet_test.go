@@ -18,7 +18,7 @@ import (
 
 // The commands in fleet.md create the identity of a host. The daemon can then read the objects that it needs, and the
 // API server counts its requests against the priority level of hosts instead of the level of other controllers.
-func TestHostsHaveAPriorityLevelOfTheirOwn(t *testing.T) {
+func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.publishRootCA()

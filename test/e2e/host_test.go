@@ -11,7 +11,7 @@ import (
 )
 
 // When a firewall reloads, all rules disappear, and no event of the API server reports the loss.
-func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
+func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
 	for range 3 {
@@ -31,7 +31,7 @@ func TestFlushedRulesComeBackWithinASecond(t *testing.T) {
 }
 
 // The DHCP lease of the node's address ends, and the node gets another address.
-func TestNodePortFollowsTheNodesAddress(t *testing.T) {
+func TestNodePortFollowsNodeAddress(t *testing.T) {
 	l, d := running(t)
 	_, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())

@@ -82,14 +82,14 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 
 // A client that reaches the health port can neither exhaust the daemon's memory nor keep other clients from an
 // answer.
-func TestTheHealthPortUnderAttack(t *testing.T) {
+func TestHealthPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(healthAddr, "/healthz")
 }
 
 // A client that reaches the metrics port can neither exhaust the daemon's memory nor keep other clients from an
 // answer.
-func TestTheMetricsPortUnderAttack(t *testing.T) {
+func TestMetricsPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(metricsAddr, "/metrics")
 }
@@ -147,7 +147,7 @@ func (l *lab) attack(listener, path string) {
 }
 
 // Other hosts see the IDs of faults, but not their messages.
-func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
+func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.openToAll(healthAddr)
@@ -181,7 +181,7 @@ func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 
 // An impostor on the path to the API server cannot use a certificate to write control characters to the terminal of
 // an operator who looks for the cause of the failure.
-func TestCertificateThatWritesToTheTerminal(t *testing.T) {
+func TestCertificateTextIsEscaped(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

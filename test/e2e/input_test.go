@@ -57,7 +57,7 @@ func (d *daemon) stateFiles() []string {
 }
 
 // If the API server accepts objects that cannot all be served, every other Service still works.
-func TestBadObjectsHarmNobodyElse(t *testing.T) {
+func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
 	l.must(l.node.Serve("node", netip.MustParseAddrPort(at(nodeAddr, 80)), plan.TCP))

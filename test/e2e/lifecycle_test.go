@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 }
 
 // A valid configuration may fail to start. The daemon then continues with the previous configuration.
-func TestReloadThatDoesNotStart(t *testing.T) {
+func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l, d := running(t)
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
@@ -59,7 +59,7 @@ func TestReloadThatDoesNotStart(t *testing.T) {
 }
 
 // An established connection survives the end of the daemon.
-func TestEstablishedFlowOutlivesTheDaemon(t *testing.T) {
+func TestEstablishedConnectionOutlivesDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
 	long, failure := l.client.Open(flow(l.client, plan.TCP, nodePort))
@@ -88,7 +88,7 @@ func TestEstablishedFlowOutlivesTheDaemon(t *testing.T) {
 	goesOn("after a loss of all rules")
 }
 
-func TestCleanupLeavesTheHostAsItWas(t *testing.T) {
+func TestCleanupRestoresHost(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
 		t.Run(backend, func(t *testing.T) { testCleanup(t, backend) })
 	}
@@ -123,7 +123,7 @@ func testCleanup(t *testing.T, backend string) {
 }
 
 // A stopped or hung daemon keeps its rules, because the rules still serve and the daemon would write them again.
-func TestCleanupSparesADaemonThatDoesNotAnswer(t *testing.T) {
+func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
 	d.signal(syscall.SIGSTOP)
@@ -167,7 +167,7 @@ func (l *lab) traces() string {
 	return all
 }
 
-func TestCommandsBesideTheDaemon(t *testing.T) {
+func TestCommandsWithDaemon(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	if _, errs, code := d.edgeway("status"); code != 3 || errs == "" {
@@ -199,7 +199,7 @@ func TestCommandsBesideTheDaemon(t *testing.T) {
 }
 
 // A second daemon with a different socket ends, because two daemons would repair each other's rules forever.
-func TestASecondDaemonOfTheHostEnds(t *testing.T) {
+func TestSecondDaemonExits(t *testing.T) {
 	l, first := running(t)
 	second := l.newDaemon()
 	second.start()

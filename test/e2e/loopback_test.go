@@ -175,7 +175,7 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 
 // If the service manager keeps the sockets, no client is refused while the daemon restarts, and connections in
 // progress can finish.
-func TestNodePortOnLoopbackOverRestarts(t *testing.T) {
+func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
 	d.manager = l.newManager(d.dir)

@@ -211,7 +211,7 @@ func damages() []damage {
 
 // A host keeps all Services after its manifests were damaged before the start, whether the kernel still has the rules
 // or the host rebooted. The status and the log name the place of the damage and a fix.
-func TestManifestsDamagedBeforeTheStart(t *testing.T) {
+func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
 	s.startReady()
@@ -253,7 +253,7 @@ func TestManifestsDamagedBeforeTheStart(t *testing.T) {
 
 // Without a last-known state, as after an upgrade from a version without one, the daemon does not treat an unreadable
 // directory as an empty cluster. The rules in the kernel stay.
-func TestManifestsThatNobodyKnows(t *testing.T) {
+func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
 	s.startReady()
@@ -282,7 +282,7 @@ func TestManifestsThatNobodyKnows(t *testing.T) {
 
 // The daemon keeps all Services if the manifests are damaged while the daemon runs. The daemon removes a Service
 // whose manifest an operator removes.
-func TestManifestsDamagedWhileTheDaemonRuns(t *testing.T) {
+func TestManifestsDamagedAtRunTime(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
 	s.startReady()

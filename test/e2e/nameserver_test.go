@@ -145,7 +145,7 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 // A tenant's Service takes the address of the name server that a stub resolver on the host queries, and its endpoint
 // returns a false address for the API server's name. The host still reaches the API server, even after a restart from
 // a last-known state with that Service. After the Service is removed, the host uses the name server again.
-func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
+func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d, _ := l.byDNS(stubAddr)
@@ -175,7 +175,7 @@ func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 }
 
 // A tenant's Service cannot take the address of a name server in resolv.conf.
-func TestAServiceTakesTheNameServer(t *testing.T) {
+func TestServiceCannotTakeNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d, _ := l.byDNS(dnsAddr)
@@ -196,7 +196,7 @@ func TestAServiceTakesTheNameServer(t *testing.T) {
 
 // A name server that returns false addresses neither removes a ClusterIP from the host nor cuts the host off from its
 // API server.
-func TestANameServerLies(t *testing.T) {
+func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d, names := l.byDNS(dnsAddr)

@@ -86,7 +86,7 @@ func (l *lab) answersHost(addr, server string) func() error {
 
 // The trace names a rule of this host that refuses connections or drops their answers, instead of blaming the
 // endpoint. After the fix of the trace, the doctor reports no problem.
-func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
+func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, clusterIP, _ := d.shop()
@@ -125,7 +125,7 @@ func TestTheTraceNamesRulesOfThisHost(t *testing.T) {
 }
 
 // A configured range of ClusterIPs that covers a network of the host does not cut the host off from its neighbors.
-func TestServiceRangeOverANetworkOfTheHost(t *testing.T) {
+func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	neighbor := l.neighbor()

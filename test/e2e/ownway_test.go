@@ -98,7 +98,7 @@ func (n *namespace) follows(nodePort string) {
 // A tenant's Services take the API server's address, and a ServiceCIDR contains this address. The host still reaches
 // the API server: after a reload, when every connection is new, and after a restart from the last-known state, when
 // no name server can resolve the name. The faults disappear when the Services are removed.
-func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
+func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {
 			l := newLab(t)
@@ -149,7 +149,7 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 
 // The API server's name moves to an address that a tenant's Service has. The daemon's connections go to the new API
 // server, and the tenant loses the address when the API server has proved its identity.
-func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
+func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.remote(false)

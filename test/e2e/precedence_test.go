@@ -39,7 +39,7 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 
 // A load-balancer address that is an address of the host takes no port from a program of the host, unless the
 // operator allows that. Such an address never takes the daemon's own ports.
-func TestLoadBalancerAddressOfTheHost(t *testing.T) {
+func TestLoadBalancerAddressOfHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
@@ -65,7 +65,7 @@ func TestLoadBalancerAddressOfTheHost(t *testing.T) {
 }
 
 // A ServiceCIDR object that covers a network of the host does not cut the host off from its neighbors.
-func TestServiceCIDROverTheHostsNetwork(t *testing.T) {
+func TestServiceCIDRCoveringHostNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))
 	l.onNode("ip", "addr", "add", "10.201.0.1/24", "dev", "near")

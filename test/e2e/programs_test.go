@@ -46,7 +46,7 @@ func (n *namespace) sticky(name string) (nodePort string) {
 
 // If nft reports success without doing anything, the daemon notices that the kernel saw no change. The daemon
 // programs the missing rules as soon as nft works again.
-func TestNFTThatDoesNothing(t *testing.T) {
+func TestNFTWithoutEffect(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
@@ -65,7 +65,7 @@ func TestNFTThatDoesNothing(t *testing.T) {
 }
 
 // If nft hangs in a sync and in a reload, the daemon still answers requests and still ends in time.
-func TestNFTThatHangs(t *testing.T) {
+func TestHungNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
@@ -96,7 +96,7 @@ func TestNFTThatHangs(t *testing.T) {
 }
 
 // A state file that is a pipe or an endless device delays the start no more than a damaged file.
-func TestStateThatIsNoFile(t *testing.T) {
+func TestStateIsNotRegularFile(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n := l.namespace()
@@ -123,7 +123,7 @@ func TestStateThatIsNoFile(t *testing.T) {
 
 // A host whose nft is too old uses iptables, reports the fallback, and switches back at a reload. Configuration keys
 // that a new version removed do not prevent the start, and a warning names them.
-func TestAnOldNFT(t *testing.T) {
+func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()

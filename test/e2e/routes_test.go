@@ -144,7 +144,7 @@ var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2
 
 // A host without a default route reaches each kind of Service address, in both families, on both links, from the host
 // itself and from outside, with each backend. edgeway cleanup restores the routes of the host.
-func TestHostWithoutADefaultRoute(t *testing.T) {
+func TestHostWithoutDefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
 		t.Run(backend, func(t *testing.T) { testIsland(t, backend) })
@@ -199,7 +199,7 @@ func testIsland(t *testing.T, backend string) {
 
 // The daemon restores routes that another program removed, removes its routes when a default route appears, and
 // follows the configuration.
-func TestRoutesToServicesAreKept(t *testing.T) {
+func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newIsland(t)
 	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-func TestServicesFollowTheAPI(t *testing.T) {
+func TestServicesFollowAPI(t *testing.T) {
 	l, _ := running(t)
 	n := l.namespace()
 
@@ -54,7 +54,7 @@ func TestServicesFollowTheAPI(t *testing.T) {
 }
 
 // The datagrams of a UDP client that keeps its socket move to an existing endpoint.
-func TestUDPClientFollowsTheEndpoints(t *testing.T) {
+func TestUDPClientFollowsEndpoints(t *testing.T) {
 	l, _ := running(t)
 	n := l.namespace()
 	svc := n.service("dns", nil)
@@ -122,7 +122,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 
 // If a program on the host already uses a health check port, only that Service has a fault, and the status names the
 // port.
-func TestHealthCheckPortOfAProgram(t *testing.T) {
+func TestHealthCheckPortInUse(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()

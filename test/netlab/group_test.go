@@ -21,9 +21,9 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestEverySocketIsInTheControlGroupOfItsHost asks the kernel for the control groups of the sockets of servers, clients
+// TestSocketsAreInControlGroupOfHost asks the kernel for the control groups of the sockets of servers, clients
 // and programs that run on the host.
-func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
+func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
 			l, pod, client := twoHosts(t, Options{InPlace: inPlace})
@@ -58,9 +58,9 @@ func TestEverySocketIsInTheControlGroupOfItsHost(t *testing.T) {
 	}
 }
 
-// TestSocketsOfAnotherGroupAreListed creates a socket in a host's namespace from a process outside the host's control
+// TestSocketsOfOtherGroupsAreListed creates a socket in a host's namespace from a process outside the host's control
 // group.
-func TestSocketsOfAnotherGroupAreListed(t *testing.T) {
+func TestSocketsOfOtherGroupsAreListed(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
 	groupOf(t, pod)
 	var closer interface{ Close() error }
@@ -76,7 +76,7 @@ func TestSocketsOfAnotherGroupAreListed(t *testing.T) {
 	}
 }
 
-func TestWhereNoGroupCanBeMadeTheLogSaysSo(t *testing.T) {
+func TestMissingControlGroupIsLogged(t *testing.T) {
 	l := &Lab{t: t, prefix: "no such folder/"}
 	h := &Host{Name: "pod", lab: l}
 	t.Setenv("CI", "true")
@@ -89,9 +89,9 @@ func TestWhereNoGroupCanBeMadeTheLogSaysSo(t *testing.T) {
 	}
 }
 
-// TestAnUnboundSocketHasTheAddressThatTheKernelChooses connects to another host and to the node's own addresses. The
+// TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. The
 // expected source is the destination itself if the node owns the destination, otherwise the address of the link.
-func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
+func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")
 	l.AddNodeAddr("eth0", own)
@@ -112,8 +112,8 @@ func TestAnUnboundSocketHasTheAddressThatTheKernelChooses(t *testing.T) {
 	}
 }
 
-// TestAProcessThatIsKilledIsTold kills a host's process. The error of the next connection must name the process.
-func TestAProcessThatIsKilledIsTold(t *testing.T) {
+// TestKilledProcessIsReported kills a host's process. The error of the next connection must name the process.
+func TestKilledProcessIsReported(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))
 	if err != nil || len(raw) != 0 {

@@ -48,7 +48,7 @@ func nft(t *testing.T, h *Host, rules string) {
 	}
 }
 
-func TestEveryProtocolReachesItsServerThroughTheNode(t *testing.T) {
+func TestProtocolsReachServerThroughNode(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
 			l, _, client := twoHosts(t, Options{InPlace: inPlace})
@@ -67,7 +67,7 @@ func TestEveryProtocolReachesItsServerThroughTheNode(t *testing.T) {
 	}
 }
 
-func TestTranslationRefusalAndSilenceAreTold(t *testing.T) {
+func TestConnectReportsOutcome(t *testing.T) {
 	l, _, client := twoHosts(t, Options{})
 	nft(t, l.Node, `
 table inet lab {
@@ -104,7 +104,7 @@ table inet lab {
 	}
 }
 
-func TestAPortWithoutListenerResetsTCP(t *testing.T) {
+func TestPortWithoutListenerResetsTCP(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	for _, to := range podAddrs {
 		f := Flow{Protocol: plan.TCP, From: client.Addr(to), To: netip.AddrPortFrom(to, 9), Wait: patience}
@@ -114,7 +114,7 @@ func TestAPortWithoutListenerResetsTCP(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatNobodyHasIsUnreachable(t *testing.T) {
+func TestUnusedAddressIsUnreachable(t *testing.T) {
 	l, _, client := twoHosts(t, Options{})
 	for _, from := range []*Host{client, l.Node} {
 		for _, to := range []netip.Addr{netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8:51::9")} {
@@ -146,7 +146,7 @@ func TestRefusalsAreNotRateLimited(t *testing.T) {
 	}
 }
 
-func TestASessionAsksManyTimes(t *testing.T) {
+func TestSessionKeepsClientPort(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	for _, p := range everyProtocol {
 		to := podAddrs[0]
@@ -169,7 +169,7 @@ func TestASessionAsksManyTimes(t *testing.T) {
 	}
 }
 
-func TestDoAndCommandStayOnTheirHost(t *testing.T) {
+func TestDoAndCommandRunInHostNamespace(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
 	own, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
@@ -188,7 +188,7 @@ func TestDoAndCommandStayOnTheirHost(t *testing.T) {
 	}
 }
 
-func TestALabLeavesNothingBehind(t *testing.T) {
+func TestLabCleanup(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		var left []string
 		before, err := os.ReadFile("/proc/self/cgroup")
@@ -220,7 +220,7 @@ func TestALabLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestTheLabOfADeadProcessIsRemoved(t *testing.T) {
+func TestLabOfDeadProcessIsRemoved(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)

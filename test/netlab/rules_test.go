@@ -12,8 +12,8 @@ const foreignRules = `table inet foreign {
 }
 `
 
-// TestEmptyTablesOfIptablesAreNoDifference verifies that WithoutEmptyTables removes only empty tables of iptables.
-func TestEmptyTablesOfIptablesAreNoDifference(t *testing.T) {
+// TestEmptyIptablesTablesAreIgnored verifies that WithoutEmptyTables removes only empty tables of iptables.
+func TestEmptyIptablesTablesAreIgnored(t *testing.T) {
 	const empty = `table ip nat {
 	chain PREROUTING {
 		type nat hook prerouting priority dstnat; policy accept;

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestADayInTheLog limits the log lines of a day, among which an operator must find a failure at three in the morning.
-func TestADayInTheLog(t *testing.T) {
+// TestDailyLogLines limits the log lines of a day, among which an operator must find a failure at three in the morning.
+func TestDailyLogLines(t *testing.T) {
 	span := 24 * time.Hour
 	if testing.Short() {
 		span = 3 * time.Hour

@@ -38,7 +38,7 @@ func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...neti
 }
 
 // In these tests, each frontend is itself a server, because no rule translates connections.
-func TestOnWhichSideTheFaultLies(t *testing.T) {
+func TestLookFindsFaultySide(t *testing.T) {
 	up, down := listening(t), closed(1)
 	for name, c := range map[string]struct {
 		svc   *plan.ServicePort
@@ -75,7 +75,7 @@ func TestOnWhichSideTheFaultLies(t *testing.T) {
 	}
 }
 
-func TestWithoutANameNotAllAreTried(t *testing.T) {
+func TestLookWithoutNameIsBounded(t *testing.T) {
 	p := &plan.Plan{Node: &plan.Node{}}
 	up := listening(t)
 	for i := range maxServices + 3 {
@@ -91,7 +91,7 @@ func TestWithoutANameNotAllAreTried(t *testing.T) {
 }
 
 // If time runs out before the doctor tries an endpoint, the doctor does not report the endpoint as dead.
-func TestWhenTheTimeIsUp(t *testing.T) {
+func TestLookAfterTimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	up := listening(t)
@@ -102,7 +102,7 @@ func TestWhenTheTimeIsUp(t *testing.T) {
 }
 
 // A server that does not respond and a server that refuses connections have different outcomes.
-func TestSilence(t *testing.T) {
+func TestDialDistinguishesSilenceFromRefusal(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)

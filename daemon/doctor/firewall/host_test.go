@@ -91,7 +91,7 @@ func kubeProxy(iptables string) string {
 
 // Connections to endpoints on this host and to the health checks of these endpoints must pass the input hook.
 // Connections to health checks are not translated.
-func TestEndpointsOnThisHost(t *testing.T) {
+func TestLocalEndpointsNeedInputHook(t *testing.T) {
 	for _, plant := range []string{
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),
 		"iptables-legacy -P INPUT DROP; iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
@@ -113,7 +113,7 @@ func TestEndpointsOnThisHost(t *testing.T) {
 
 // A rule that drops only connections that other hosts route through this host causes a warning. A rule that drops no
 // connection to a Service causes no finding.
-func TestWhatIsNotNeeded(t *testing.T) {
+func TestRulesThatDropOtherConnections(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
 	h.question.Forwarded = func(plan.Family) (string, string) { return "", "ClusterIP 10.96.0.10:80 of default/web" }
@@ -126,7 +126,7 @@ func TestWhatIsNotNeeded(t *testing.T) {
 }
 
 // Edgeway's own tables cause no finding, whichever backend runs.
-func TestOwnTables(t *testing.T) {
+func TestOwnTablesCauseNoFinding(t *testing.T) {
 	h := newRulesHost(t)
 	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {
 		h.sh(fmt.Sprintf("nft 'add table %[1]s; add chain %[1]s c { type filter hook forward priority 0; policy drop; }'", table))
@@ -141,7 +141,7 @@ func TestOwnTables(t *testing.T) {
 }
 
 // A table that is too large causes a warning, and the next runs of the check do not read the table again.
-func TestTooManyRules(t *testing.T) {
+func TestOversizedTableIsReadOnce(t *testing.T) {
 	var rules []string
 	for i := range 18_000 {
 		rules = append(rules, fmt.Sprintf("tcp dport %d accept comment %q", i, strings.Repeat("x", 120)))
@@ -162,7 +162,7 @@ func TestTooManyRules(t *testing.T) {
 }
 
 // The Checker reads the tables only if they changed since the previous run, and detects every change.
-func TestOnlyChangesAreRead(t *testing.T) {
+func TestUnchangedTablesAreNotReadAgain(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "accept"))
 	h.well()

@@ -77,7 +77,7 @@ func TestLibvirt(t *testing.T) {
 
 // A program that configures the network can choose names of tables and interfaces that a shell or nft would read as
 // commands. A fix must not contain such names.
-func TestNamesThatAreNoWords(t *testing.T) {
+func TestFixOmitsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {
 			tab := newTable("inet", names[0])
@@ -91,7 +91,7 @@ func TestNamesThatAreNoWords(t *testing.T) {
 }
 
 // A trace reports the chain and the rule that dropped a packet, but not the chains that jumped to that chain.
-func TestDrop(t *testing.T) {
+func TestDropTextAndFix(t *testing.T) {
 	endpoint := netip.MustParseAddrPort("10.244.1.11:8080")
 	iptables := command("ip", xtables.NFT)
 	for _, c := range []struct {

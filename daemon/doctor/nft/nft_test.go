@@ -7,7 +7,7 @@ import (
 )
 
 // Run rejects a table name that nft would read as a command.
-func TestArgumentsAreWords(t *testing.T) {
+func TestRunRejectsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a; list tables", "a\nlist tables", "{", ""} {
 		if out, err := Run(t.Context(), 1000, "", "list", "table", "inet", name); err == nil || !strings.Contains(err.Error(), "is no name") {
 			t.Errorf("%q: %q, %v", name, out, err)
@@ -15,7 +15,7 @@ func TestArgumentsAreWords(t *testing.T) {
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestRunBoundsOutput(t *testing.T) {
 	if out, err := Run(t.Context(), 1<<16, "", "--help"); err != nil || !strings.Contains(string(out), "--json") {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -24,7 +24,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-func TestFailuresAreOneLine(t *testing.T) {
+func TestRunErrorIsOneLine(t *testing.T) {
 	_, err := Run(t.Context(), 1000, "nonsense\nnonsense\n", "-c", "-f", "-")
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "syntax error") {
 		t.Errorf("%v", err)

@@ -47,7 +47,7 @@ func message(t testing.TB, e event) netlink.Message {
 	return netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE}, Data: raw}
 }
 
-func TestTheFirstDropDecides(t *testing.T) {
+func TestJudgeUsesFirstDrop(t *testing.T) {
 	mark := event{packet: 1, family: "inet", table: table, chain: "output", handle: 3}
 	answer := event{packet: 2, family: "inet", table: table, chain: answers, handle: 4}
 	passed := event{packet: 1, family: "ip", table: "edgeway", chain: "nat-output", handle: 9}
@@ -87,7 +87,7 @@ func TestTheFirstDropDecides(t *testing.T) {
 	}
 }
 
-func TestRulesAreOfOneConnection(t *testing.T) {
+func TestRulesMatchOneConnection(t *testing.T) {
 	got := Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort("[2001:db8::10]:80"), From: 40000}.rules()
 	for _, want := range []string{
 		"ip6 daddr 2001:db8::10 tcp sport 40000 tcp dport 80 meta nftrace set 1",

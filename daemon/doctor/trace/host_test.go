@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 // A packet to this host itself gets another ID when it passes through the loopback interface, and this host sends the
 // reply.
-func TestConnectionsToThisHost(t *testing.T) {
+func TestTraceConnectionToThisHost(t *testing.T) {
 	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node
 	to := netip.AddrPortFrom(node.Addrs[0], 8080)

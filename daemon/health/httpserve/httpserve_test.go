@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
+func TestServerListensOncePortIsFree(t *testing.T) {
 	blocker, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestAPortInUseIsTakenOnceItIsFree(t *testing.T) {
 
 // The server responds to a client that never sends its body, and closes the connection. Package httpbound tests other
 // slow clients.
-func TestAClientCannotHoldOn(t *testing.T) {
+func TestClientWithoutBodyIsDisconnected(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func certificate(t testing.TB, dir string) *x509.CertPool {
 	return pool
 }
 
-func TestWebConfigGivesTLSAndPasswords(t *testing.T) {
+func TestWebConfigTLSAndPasswords(t *testing.T) {
 	dir := t.TempDir()
 	pool := certificate(t, dir)
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)

@@ -15,7 +15,7 @@ import (
 
 // If the conversion of an object panics, the result has the object's name and a problem. Other objects are not
 // affected.
-func TestAConversionThatPanics(t *testing.T) {
+func TestConversionPanicIsReported(t *testing.T) {
 	c := Converter{Before: func(key source.Key) {
 		if key.Name == "bad" {
 			panic("on purpose")

@@ -113,7 +113,7 @@ status:
 	}
 }
 
-func TestServicesOfOthersAreNotConverted(t *testing.T) {
+func TestUnproxiedServicesAreSkipped(t *testing.T) {
 	for name, spec := range map[string]string{
 		"headless":     `{spec: {clusterIP: None}}`,
 		"no address":   `{spec: {clusterIP: ""}}`,
@@ -128,7 +128,7 @@ func TestServicesOfOthersAreNotConverted(t *testing.T) {
 
 // Each case breaks one field of a valid Service. The fault must name the field, and Edgeway must still serve the
 // other ports.
-func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
+func TestServiceFaultKeepsValidFields(t *testing.T) {
 	good := func() *corev1.Service {
 		return &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
@@ -201,7 +201,7 @@ func TestServiceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 	}
 }
 
-func TestServiceWithAWrongNameCarriesOnlyItsFault(t *testing.T) {
+func TestServiceWithInvalidNameHasOnlyFault(t *testing.T) {
 	got, ok := new(Converter).Service(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a\nb"},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
@@ -217,7 +217,7 @@ func TestServiceWithAWrongNameCarriesOnlyItsFault(t *testing.T) {
 	}
 }
 
-func TestInvalidSourceRangesCloseTheirFamily(t *testing.T) {
+func TestInvalidSourceRangeBlocksFamily(t *testing.T) {
 	v4, v6 := plan.IPv4, plan.IPv6
 	for _, c := range []struct {
 		ranges []string
@@ -248,7 +248,7 @@ func TestInvalidSourceRangesCloseTheirFamily(t *testing.T) {
 	}
 }
 
-func TestAddressesParseAsTheAPIServerReadsThem(t *testing.T) {
+func TestParseAddrMatchesAPIServer(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.0.0.1":       "10.0.0.1",
 		"010.000.0.001":  "10.0.0.1",
@@ -295,7 +295,7 @@ status:
 	}
 }
 
-func TestStringsAreShared(t *testing.T) {
+func TestShareStrings(t *testing.T) {
 	var c Converter
 	a := c.share(strings.Clone("node-1"))
 	if b := c.share(strings.Clone("node-1")); !sameData(a, b) {

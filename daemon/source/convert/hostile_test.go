@@ -33,7 +33,7 @@ func hostileService(addr string) *corev1.Service {
 
 // An address that cannot belong to a host must be neither a frontend nor an endpoint. The address of a cloud's
 // metadata service must not be a frontend, but may belong to a pod.
-func TestAddressesThatNoServiceMayHave(t *testing.T) {
+func TestForbiddenServiceAddresses(t *testing.T) {
 	for addr, want := range map[string]struct{ frontend, endpoint bool }{
 		"0.0.0.1":         {},
 		"0.255.255.255":   {},
@@ -88,7 +88,7 @@ func TestAddressesThatNoServiceMayHave(t *testing.T) {
 
 // A ServiceCIDR must not overlap forbidden addresses, because Edgeway drops packets to a ServiceCIDR's unused
 // addresses.
-func TestRangesThatNoServiceCIDRMayBe(t *testing.T) {
+func TestForbiddenServiceCIDRs(t *testing.T) {
 	for cidr, want := range map[string]bool{
 		"0.0.0.0/0": false, "0.0.0.0/1": false, "128.0.0.0/1": false, "::/0": false, "::/1": false, "8000::/1": false,
 		"127.0.0.0/8": false, "169.254.169.0/24": false, "fe80::/64": false, "::/96": false,

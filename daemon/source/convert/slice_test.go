@@ -57,7 +57,7 @@ endpoints:
 	}
 }
 
-func TestSlicesOfOthersAreNotConverted(t *testing.T) {
+func TestUnproxiedSlicesAreSkipped(t *testing.T) {
 	headless := slice(t, "addressType: IPv4")
 	headless.Labels[api.LabelHeadless] = ""
 	for name, in := range map[string]*discoveryv1.EndpointSlice{"headless": headless, "FQDN": slice(t, "addressType: FQDN")} {
@@ -67,7 +67,7 @@ func TestSlicesOfOthersAreNotConverted(t *testing.T) {
 	}
 }
 
-func TestSliceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
+func TestSliceFaultKeepsValidFields(t *testing.T) {
 	const good = "endpoints:\n- addresses: [10.1.0.1]\n"
 	const port = "addressType: IPv4\nports: [{name: a, port: 80}]\n"
 	for name, c := range map[string]struct{ rest, field string }{
@@ -109,7 +109,7 @@ func TestSliceFaultsAreNamedAndTheRestIsKept(t *testing.T) {
 	}
 }
 
-func TestSliceWithoutServiceOrFamilyCarriesOnlyItsFault(t *testing.T) {
+func TestSliceWithoutServiceOrFamilyHasOnlyFault(t *testing.T) {
 	nameless := slice(t, "addressType: IPv4\nendpoints: [{addresses: [10.1.0.1]}]")
 	delete(nameless.Labels, api.LabelServiceName)
 	for field, in := range map[string]*discoveryv1.EndpointSlice{
@@ -129,7 +129,7 @@ func TestSliceWithoutServiceOrFamilyCarriesOnlyItsFault(t *testing.T) {
 
 // SEMANTICS row 8: if two endpoints have the same address, the converter uses the endpoint that is not terminating,
 // in any order and without a fault.
-func TestAddressThatPassesToANewPodIsNoFault(t *testing.T) {
+func TestReusedPodAddressIsNoFault(t *testing.T) {
 	old, fresh := "- addresses: [10.1.0.1]\n  conditions: {ready: false, serving: true, terminating: true}\n", "- addresses: [10.1.0.1]\n"
 	for _, order := range []string{old + fresh, fresh + old} {
 		got, _ := new(Converter).EndpointSlice(slice(t, "addressType: IPv4\nendpoints:\n"+order))
@@ -139,7 +139,7 @@ func TestAddressThatPassesToANewPodIsNoFault(t *testing.T) {
 	}
 }
 
-func TestFaultsOfOneObjectAreBounded(t *testing.T) {
+func TestObjectFaultsAreBounded(t *testing.T) {
 	got, _ := new(Converter).EndpointSlice(slice(t, "addressType: IPv4\nendpoints:\n"+strings.Repeat("- addresses: [x]\n", 1200)))
 	last := got.Faults[len(got.Faults)-1].Message
 	if len(got.Faults) != 20+1 || last != "981 more faults" {

@@ -25,7 +25,7 @@ func cost(f func()) (mib uint64, took time.Duration) {
 }
 
 // Edgeway reads each hostile file with little memory and time, names the file in a fault, and serves the other file.
-func TestHostileFilesHarmNobodyElse(t *testing.T) {
+func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error
 		problem string
@@ -71,7 +71,7 @@ func lol() string {
 	return text
 }
 
-func TestAliasesAreUsable(t *testing.T) {
+func TestYAMLAliases(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", strings.Replace(web, "metadata: {name: web}", "metadata: {name: &n web, labels: {app: *n, 1: x, 1.5: x, true: x}}", 1))
 	f.expect("Service default/web")
@@ -107,7 +107,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-func TestAllFilesTogetherAreBounded(t *testing.T) {
+func TestTotalFileSizeIsBounded(t *testing.T) {
 	f := newFolder(t)
 	for i := range 9 {
 		f.write(fmt.Sprintf("%d.json", i), fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x%d"},"spec":{"clusterIP":"10.96.0.10","ports":[{"port":80}]}}`, i)+
@@ -122,7 +122,7 @@ func TestAllFilesTogetherAreBounded(t *testing.T) {
 	}
 }
 
-func TestTheLogNamesSomeIgnoredKinds(t *testing.T) {
+func TestIgnoredKindsLogIsBounded(t *testing.T) {
 	f := newFolder(t)
 	var text strings.Builder
 	for i := range 1000 {

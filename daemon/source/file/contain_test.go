@@ -14,7 +14,7 @@ import (
 
 // A panic ends Run. The next Run reads the files that have changed since then, and removes the objects that no longer
 // exist.
-func TestRunAfterAPanic(t *testing.T) {
+func TestRunAfterPanic(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string) {
 		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(called(name)), 0o600); err != nil {

@@ -134,7 +134,7 @@ func lineAt(text string, at int) string {
 }
 
 // Edgeway removes a deleted Service even if another object, such as a Deployment, has the same name.
-func TestADeploymentOfTheSameNameKeepsNoService(t *testing.T) {
+func TestDeploymentOfSameNameDoesNotKeepService(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
 	f := newFolder(t)
 	f.write("a.yaml", web+"---\n"+deployment)

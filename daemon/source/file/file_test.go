@@ -146,7 +146,7 @@ ports: [{port: 8080}]
 endpoints: [{addresses: [10.1.0.1]}]
 `
 
-func TestDefaultsAreTheAPIServers(t *testing.T) {
+func TestDefaultsMatchAPIServer(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web+"---\n"+slice)
 	f.expect("EndpointSlice default/web-1, Service default/web")
@@ -160,7 +160,7 @@ func TestDefaultsAreTheAPIServers(t *testing.T) {
 	}
 }
 
-func TestFormsOfFiles(t *testing.T) {
+func TestFileFormats(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", "\xef\xbb\xbf# a comment\n---\n---\r\n"+called("a")+"---   # next\n"+called("b")+"...\n")
 	f.write("b.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(called("c"), "\n", "\n  ")+"\n")
@@ -176,7 +176,7 @@ func TestFormsOfFiles(t *testing.T) {
 		"sub.yaml: not a regular file")
 }
 
-func TestServicesOfOthersAreNoFault(t *testing.T) {
+func TestIgnoredObjectsCauseNoFault(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", strings.ReplaceAll(web, "10.96.0.10", "None")+"---\n"+
 		"apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {type: ExternalName, externalName: example.com}\n---\n"+
@@ -190,7 +190,7 @@ func TestServicesOfOthersAreNoFault(t *testing.T) {
 }
 
 // Each bad document stands between two good documents, which Edgeway must serve.
-func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
+func TestBadDocumentDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
 		"syntax":         {"a: [", "a.yaml:8: "},
 		"tab":            {"a:\n\tb: c\n", "a.yaml:9: "},
@@ -240,7 +240,7 @@ func TestBadDocumentsAreNamedAndTheOthersServe(t *testing.T) {
 }
 
 // Faults in two items of a list have the correct line numbers.
-func TestLinesOfItems(t *testing.T) {
+func TestListItemLineNumbers(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", `apiVersion: v1
 kind: List
@@ -252,7 +252,7 @@ items:
 		"a.yaml:5: items[1].metadata.name: ")
 }
 
-func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
+func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a")+"---\n"+called("b")+"---\n"+called("c"))
 	f.write("z.yaml", called("z"))
@@ -290,7 +290,7 @@ func TestNothingIsRemovedWhileADocumentIsUnusable(t *testing.T) {
 	f.expect("Service default/z")
 }
 
-func TestAFolderThatIsGoneTakesNothingAway(t *testing.T) {
+func TestMissingFolderKeepsObjects(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
 	f.read()
@@ -313,7 +313,7 @@ func TestAFolderThatIsGoneTakesNothingAway(t *testing.T) {
 	}
 }
 
-func TestTheFirstOfTwoCounts(t *testing.T) {
+func TestFirstOfDuplicateObjectsWins(t *testing.T) {
 	f := newFolder(t)
 	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
 	f.write("a.yaml", called("x")+"---\n"+web)
@@ -330,7 +330,7 @@ func TestTheFirstOfTwoCounts(t *testing.T) {
 	}
 }
 
-func TestOnlyChangesAreHandedOver(t *testing.T) {
+func TestOnlyChangesArePassedToSink(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a")+"---\n"+called("b"))
 	f.write("b.yaml", "nonsense: [")
@@ -345,7 +345,7 @@ func TestOnlyChangesAreHandedOver(t *testing.T) {
 }
 
 // The manifests that the project ships must not have faults.
-func TestExamplesAreGood(t *testing.T) {
+func TestExamplesHaveNoFaults(t *testing.T) {
 	m := newMemory()
 	src := New(Options{Paths: []string{"../../../etc/edgeway/examples"}, Logger: slog.New(slog.DiscardHandler)})
 	src.read(m)

@@ -18,7 +18,7 @@ func TestTrafficHint(t *testing.T) {
 }
 
 // kubectl reads YAML 1.1.
-func TestWordsAreReadAsKubectlReadsThem(t *testing.T) {
+func TestScalarsParseAsInKubectl(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: yes\nb: Off\nc: 'yes'\nd: \"no\"":       `{"a":true,"b":false,"c":"yes","d":"no"}`,
 		"a: 2026-01-02\nb: 2026-01-02T03:04:05Z":    `{"a":"2026-01-02","b":"2026-01-02T03:04:05Z"}`,

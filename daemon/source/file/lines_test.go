@@ -15,7 +15,7 @@ func parsed(t *testing.T, text string) *yaml.Node {
 	return root.Content[0]
 }
 
-func TestLinesOfFields(t *testing.T) {
+func TestFieldLineNumbers(t *testing.T) {
 	t.Parallel()
 	const text = `
 apiVersion: v1
@@ -47,7 +47,7 @@ items:
 	}
 }
 
-func TestLinesOfJSON(t *testing.T) {
+func TestJSONLineNumbers(t *testing.T) {
 	t.Parallel()
 	root := parsed(t, "{\n  \"spec\": {\n    \"ports\": [\n      {\"port\": 0}\n    ]\n  }\n}\n")
 	if got := lineOf(root, "spec.ports[0].port"); got != 4 {

@@ -9,7 +9,7 @@ import (
 )
 
 // The field Manifest of a Service from a manifest is true, even if the Service comes from the last-known state.
-func TestServicesOfManifests(t *testing.T) {
+func TestManifestServicesAreMarked(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
 	f.read()

@@ -41,7 +41,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 }
 
 // A file system's clock may not advance between two writes, so Edgeway reads a recently written file again.
-func TestFilesOfThisMomentAreReadAgain(t *testing.T) {
+func TestRecentFilesAreReadAgain(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a"))
 	f.read()

@@ -41,7 +41,7 @@ func run(t *testing.T, paths ...string) *memory {
 	return m
 }
 
-func TestChangesAreSeen(t *testing.T) {
+func TestFileChangesAreDetected(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a"))
 	single := filepath.Join(t.TempDir(), "single.yaml")
@@ -79,7 +79,7 @@ func TestChangesAreSeen(t *testing.T) {
 
 // The kubelet presents a ConfigMap as links to files behind a link to a folder, and replaces only the link to the
 // folder.
-func TestSwappedLinkIsSeen(t *testing.T) {
+func TestSwappedSymlinkIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
@@ -105,7 +105,7 @@ func TestSwappedLinkIsSeen(t *testing.T) {
 	eventually(t, "the second version", 3*time.Second, func() bool { return m.names() == "Service default/two" })
 }
 
-func TestAFolderThatComesLaterIsRead(t *testing.T) {
+func TestFolderCreatedLaterIsRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	m := run(t, dir)
 	if err := os.Mkdir(dir, 0o700); err != nil {

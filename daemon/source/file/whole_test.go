@@ -107,7 +107,7 @@ func accidents() map[string]accident {
 	}
 }
 
-func TestNoAccidentTakesAServiceAway(t *testing.T) {
+func TestAccidentsDoNotRemoveServices(t *testing.T) {
 	const all = "Service default/a, Service default/b, Service default/z"
 	for name, c := range accidents() {
 		for _, down := range []bool{false, true} {
@@ -155,7 +155,7 @@ func TestNoAccidentTakesAServiceAway(t *testing.T) {
 }
 
 // Each case removes Services on purpose, with a single step.
-func TestWhatIsRemovedOnPurposeGoes(t *testing.T) {
+func TestDeliberateRemoval(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(f *folder)
 		left string
@@ -192,7 +192,7 @@ func TestWhatIsRemovedOnPurposeGoes(t *testing.T) {
 }
 
 // An empty file or folder is a fault only if it held objects before.
-func TestEmptyFromTheBeginning(t *testing.T) {
+func TestEmptyAtStartIsNoFault(t *testing.T) {
 	f := newFolder(t)
 	f.expect("")
 	f.write("a.yaml", "")
@@ -203,7 +203,7 @@ func TestEmptyFromTheBeginning(t *testing.T) {
 }
 
 // An EndpointSlice that no longer names a Service is invalid, so Edgeway keeps the previous version.
-func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
+func TestFaultOnlyObjectKeepsPreviousVersion(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web+"---\n"+slice)
 	f.read()
@@ -223,7 +223,7 @@ func TestAnObjectThatHasOnlyFaultsReplacesNone(t *testing.T) {
 
 // If two files contain the same Service and the first file becomes unreadable, Edgeway does not use the version in
 // the second file.
-func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
+func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
 	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
@@ -237,7 +237,7 @@ func TestTheFirstOfTwoCountsWhileItCannotBeRead(t *testing.T) {
 }
 
 // If the earlier objects are unknown, a failed reading does not count as an empty cluster.
-func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
+func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
 		paths  []string // in the folder, or nil for the folder itself
@@ -281,7 +281,7 @@ func TestSyncedOnlyAfterAReadingThatCounts(t *testing.T) {
 }
 
 // If the last-known state is available, the source calls Synced, and the status reports the unreadable path.
-func TestTheLastKnownStateStandsIn(t *testing.T) {
+func TestSyncedWithLastKnownState(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
 	f.read()
@@ -327,7 +327,7 @@ func (f *folder) hang() (release func()) {
 
 // While a reading hangs, the source reports a fault and serves the known objects, and the daemon can still be
 // stopped.
-func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
+func TestHungFileSystem(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
 	f.read()
@@ -372,7 +372,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 
 // A reading that takes minutes because of its many files is not a fault as long as it makes progress. During the
 // reading, Edgeway serves the known objects.
-func TestAReadingThatGoesOn(t *testing.T) {
+func TestSlowReadingIsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()
 		s := New(Options{Paths: []string{"/manifests"}, Logger: slog.New(slog.DiscardHandler)})

@@ -23,7 +23,7 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 
 // A proven address to which the host name no longer resolves expires, unless handshakes still prove the address or no
 // other address has a later proof.
-func TestProvenAddressesAge(t *testing.T) {
+func TestProvenAddressesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
 		old, in, next := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
@@ -89,7 +89,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 }
 
 // A connection in use proves its address once a minute, but Edgeway updates the data on disk only once an hour.
-func TestProofsAreRarelyTold(t *testing.T) {
+func TestProofsAreRarelySaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
 		marks := 0

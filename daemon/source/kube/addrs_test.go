@@ -127,7 +127,7 @@ func TestAPIServerByName(t *testing.T) {
 
 // The source uses the response to the marked query. If there is no such response, the source uses the response to the
 // unmarked query.
-func TestMarkedQuestionsComeFirst(t *testing.T) {
+func TestMarkedQueryPrecedesUnmarked(t *testing.T) {
 	t.Parallel()
 	truth, marked := nameServer(t, "127.0.0.1")
 	lie, unmarked := nameServer(t, "127.66.0.1")
@@ -145,7 +145,7 @@ func TestMarkedQuestionsComeFirst(t *testing.T) {
 	}
 }
 
-func TestQuestionsAreMarked(t *testing.T) {
+func TestQueriesAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000
 	resolvers := newResolvers(mark)
@@ -200,7 +200,7 @@ func TestAPIServerMoves(t *testing.T) {
 
 // A literal address in the kubeconfig counts as an address of the API server even without a connection. An address of
 // a host name does not count if no connection succeeds, or if the source does not verify the server's certificate.
-func TestAPIServerThatIsNotProven(t *testing.T) {
+func TestUnprovenAPIServerAddresses(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")
 	api := newFakeAPI(t)
@@ -229,7 +229,7 @@ func TestAPIServerThatIsNotProven(t *testing.T) {
 
 // The TLS handshake with the API server proves the address of the proxy. The source does not look up the host name of
 // the API server, because perhaps only the proxy can resolve that name.
-func TestAPIServerBehindAProxy(t *testing.T) {
+func TestAPIServerBehindProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"
 	names, resolver := nameServer(t, "198.51.100.9")

@@ -10,7 +10,7 @@ import (
 )
 
 // The API server's clock keeps running between two answers.
-func TestClockOfTheAPIServer(t *testing.T) {
+func TestAPIServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock
 		if _, ok := c.ahead(); ok {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestFaultyKubeconfigsAreNamed(t *testing.T) {
+func TestInvalidKubeconfigErrors(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
 	const cluster = "clusters: [{name: k, cluster: {server: 'https://192.0.2.1'}}]\n"
 	garbage := base64.StdEncoding.EncodeToString([]byte("garbage"))
@@ -74,7 +74,7 @@ func TestFaultyKubeconfigsAreNamed(t *testing.T) {
 	}
 }
 
-func TestMissingExecPluginIsNamed(t *testing.T) {
+func TestMissingExecPluginError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}],
@@ -89,7 +89,7 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 	}
 }
 
-func TestMissingKubeconfigIsNamed(t *testing.T) {
+func TestMissingKubeconfigError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	_, err := New(Options{Kubeconfig: path, Logger: slog.New(slog.DiscardHandler)})
 	if want := "kubeconfig: open " + path + ": no such file or directory"; err == nil || err.Error() != want {
@@ -97,7 +97,7 @@ func TestMissingKubeconfigIsNamed(t *testing.T) {
 	}
 }
 
-func TestWrongOptionsAreNamed(t *testing.T) {
+func TestInvalidOptionErrors(t *testing.T) {
 	srv := httptest.NewServer(nil)
 	defer srv.Close()
 	for want, change := range map[string]func(*Options){
@@ -114,7 +114,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 	}
 }
 
-func TestFaultyKubeconfigsHaveAFix(t *testing.T) {
+func TestInvalidKubeconfigAdvice(t *testing.T) {
 	const user = "contexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'https://192.0.2.1', %s}}]\n"
 	for want, text := range map[string]string{
 		"base64 -w0":            strings.Replace(user, "%s", "certificate-authority-data: '%'", 1),

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
+func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 	t.Parallel()
 	code, asked := http.StatusOK, ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func TestTryTellsOfAnswerClockAndRefusal(t *testing.T) {
 
 // The fix depends on the cause of the failure. None of these causes is an error in the kubeconfig, because "edgeway
 // config check" reports such errors.
-func TestTryAdvisesByCause(t *testing.T) {
+func TestTryAdvice(t *testing.T) {
 	t.Parallel()
 	tlsServer, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(tlsServer.Close)

@@ -18,7 +18,7 @@ func (again) Synced() {}
 
 // A panic in any goroutine of the source ends Run, even during the first list. After a restart, Run removes the
 // objects that the API server no longer has, and keeps all other objects.
-func TestRunAfterAPanic(t *testing.T) {
+func TestRunAfterPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()
 	api.put("services", "a", clusterIP(1))
@@ -57,7 +57,7 @@ func TestRunAfterAPanic(t *testing.T) {
 }
 
 // If the conversion of a Service panics, the source reports a fault for that Service and reads the other Services.
-func TestAServiceThatPanics(t *testing.T) {
+func TestServiceThatPanicsIsRefused(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()
 	api.put("services", "bad", clusterIP(1))

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-func TestWhenExpiryIsWarnedOf(t *testing.T) {
+func TestExpiryWarningTime(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -124,7 +124,7 @@ clusters: [{name: k, cluster: {server: %q%s}}], users: [{name: u, user: {%s}}]}`
 }
 
 // Only root can give a file to a group with other members.
-func TestWarningsOfAGroup(t *testing.T) {
+func TestGroupReadableKubeconfigWarning(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it gives a file to another group")
 	}

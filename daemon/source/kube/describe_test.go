@@ -13,7 +13,7 @@ import (
 )
 
 // Edgeway reduces text from a certificate or a response to one line without terminal control characters.
-func TestFaultsAreClean(t *testing.T) {
+func TestFaultTextHasNoControlCharacters(t *testing.T) {
 	const hostile = "\x1b[2J\u009b2J\u202e\nforged"
 	for name, err := range map[string]error{
 		"certificate": &url.Error{Op: "Get", URL: "https://x", Err: x509.HostnameError{

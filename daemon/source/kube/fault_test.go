@@ -50,7 +50,7 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 
 // Without permission to read ServiceCIDRs, Edgeway does not know the ranges. Until an operator grants the permission,
 // a warning reports that the permission is missing.
-func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
+func TestForbiddenServiceCIDRsCauseFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.hook = func(w http.ResponseWriter, r request) bool {
@@ -70,7 +70,7 @@ func TestForbiddenServiceCIDRsAreAFault(t *testing.T) {
 }
 
 // An API server that denies a request counts as reachable.
-func TestARefusalIsNoAbsence(t *testing.T) {
+func TestRefusingServerIsReachable(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.hook = func(w http.ResponseWriter, _ request) bool {
@@ -85,7 +85,7 @@ func TestARefusalIsNoAbsence(t *testing.T) {
 	}
 }
 
-func TestOptionalResourceThatHangsDoesNotHoldUpSynced(t *testing.T) {
+func TestHungOptionalResourceDoesNotDelaySynced(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	release := make(chan struct{})
@@ -193,7 +193,7 @@ func TestStormOfExpiredStreams(t *testing.T) {
 }
 
 // After an outage, the API server first sends half of the list, and then the whole list.
-func TestHalfAListRemovesNothing(t *testing.T) {
+func TestPartialListRemovesNothing(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
@@ -240,7 +240,7 @@ func TestHalfAListRemovesNothing(t *testing.T) {
 }
 
 // After the source's connections break, the source continues after the last event instead of listing again.
-func TestBrokenConnectionResumesTheWatch(t *testing.T) {
+func TestBrokenConnectionResumesWatch(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
@@ -256,7 +256,7 @@ func TestBrokenConnectionResumesTheWatch(t *testing.T) {
 	}
 }
 
-func TestUnreachableServerIsNamedOnce(t *testing.T) {
+func TestUnreachableServerIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -277,7 +277,7 @@ func TestUnreachableServerIsNamedOnce(t *testing.T) {
 }
 
 // LastContact does not advance after the API server has become unreachable.
-func TestContactAges(t *testing.T) {
+func TestLastContactAfterServerIsGone(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()

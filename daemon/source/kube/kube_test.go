@@ -125,7 +125,7 @@ func TestFollowsObjects(t *testing.T) {
 	}
 }
 
-func TestUpdatesWithoutMeaningAreNotPassedOn(t *testing.T) {
+func TestIrrelevantUpdatesAreDropped(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
@@ -141,7 +141,7 @@ func TestUpdatesWithoutMeaningAreNotPassedOn(t *testing.T) {
 	}
 }
 
-func TestSelectorsAndNamespacesAreTheServersToApply(t *testing.T) {
+func TestServerAppliesSelectorsAndNamespaces(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()

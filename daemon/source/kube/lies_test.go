@@ -41,7 +41,7 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 // After any false DNS response, the host reconnects within 10 s through a previously proven address, even after a
 // restart. False addresses do not count as addresses of the API server. The host uses the name again once the name
 // resolves correctly.
-func TestNameServerThatLies(t *testing.T) {
+func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()
 	for what, treat := range map[string]func(net.Conn){
 		"refuses":          nil,
@@ -105,7 +105,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 }
 
 // If the name servers do not respond, the host connects to the addresses that it knows.
-func TestNameServerThatIsSilent(t *testing.T) {
+func TestSilentNameServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -104,7 +104,7 @@ func TestRace(t *testing.T) {
 
 // The list starts with the first address of each family and has a limited length, so a name server cannot cause
 // hundreds of attempts.
-func TestOrderOfFamilies(t *testing.T) {
+func TestAddressFamilyOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{
 		{

@@ -142,7 +142,7 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 }
 
 // After a change of the credentials, the source sends one list request, reports no fault and misses no change.
-func TestNewCredentialsKeepTheState(t *testing.T) {
+func TestNewCredentialsKeepState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	g := newGate(api, "one", "two")
@@ -170,7 +170,7 @@ func TestNewCredentialsKeepTheState(t *testing.T) {
 }
 
 // client-go reads a token file itself, so the watches continue after a token rotation.
-func TestTokenFileRotatesWithoutAList(t *testing.T) {
+func TestTokenRotationNeedsNoList(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	g := newGate(api, "one", "two")
@@ -207,7 +207,7 @@ func (r *running) faultOf(id string) (fault.Fault, bool) {
 	return fault.Fault{}, false
 }
 
-func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
+func TestUnusableKubeconfigKeepsPrevious(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.Start()
@@ -235,7 +235,7 @@ func TestUnusableKubeconfigKeepsThePreviousOne(t *testing.T) {
 
 // Another server may belong to another cluster, so the new server's objects replace all objects of the previous
 // server, regardless of resource versions.
-func TestAnotherServer(t *testing.T) {
+func TestAnotherServerReplacesObjects(t *testing.T) {
 	t.Parallel()
 	before, after := newFakeAPI(t), newFakeAPI(t)
 	after.rv = 7

@@ -121,7 +121,7 @@ func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 
 // With the configuration of pingOften, the HTTP/2 health check detects a connection whose packets are lost. The watch
 // continues without a new list.
-func TestBlackHoleIsNoticed(t *testing.T) {
+func TestBlackHoleIsDetected(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.EnableHTTP2 = true
@@ -140,7 +140,7 @@ func TestBlackHoleIsNoticed(t *testing.T) {
 	}
 }
 
-func TestUntrustedServerIsNamed(t *testing.T) {
+func TestUntrustedServerError(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
 	api.TLS = &tls.Config{MinVersion: tls.VersionTLS12}

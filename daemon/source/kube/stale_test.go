@@ -67,7 +67,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 
 // After a restart of the API server, the resource versions of all hosts have expired. Each host delays the next list
 // by a random time.
-func TestListsAfterARestartAreSpread(t *testing.T) {
+func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		lists := func() int { return api.count("services", "list", "stream") }
 		shortest, longest := time.Hour, time.Duration(0)
@@ -154,7 +154,7 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 
 // The source detects a response that is neither a list nor an event within 90 s, reports one fault, and repeats the
 // request at a moderate rate. The response does not count as contact. The source recovers afterwards.
-func TestBadAnswersAreNoContact(t *testing.T) {
+func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
@@ -212,7 +212,7 @@ func TestBadAnswersAreNoContact(t *testing.T) {
 }
 
 // A list that can be decoded but has another kind must not delete served objects.
-func TestOtherListsDeleteNothing(t *testing.T) {
+func TestListOfOtherKindDeletesNothing(t *testing.T) {
 	for name, list := range map[string]string{
 		"no kind":    `{}`,
 		"other kind": `{"apiVersion":"v1","kind":"NodeList","metadata":{"resourceVersion":"500"},"items":[]}`,
@@ -278,7 +278,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // The API server asks one feed for a pause. The other feeds wait too, and report the pause as their fault.
-func TestAnotherFeedWasToldToRetryLater(t *testing.T) {
+func TestPauseAppliesToAllFeeds(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		r.client.Load().transport.pause.heed(&http.Response{
 			StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"300"}},
@@ -319,7 +319,7 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 
 // Over a slow link, a list may take hours as long as data arrives, and the other requests get no response before the
 // list is complete.
-func TestSlowListIsNotBegunAnew(t *testing.T) {
+func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
 			inBubble(t, func(api *fakeAPI) { api.noStream = noStream }, func(t *testing.T, api *fakeAPI, r *running) {
@@ -381,7 +381,7 @@ func slowly(w http.ResponseWriter, verb string) {
 }
 
 // The source reports an error event as an error of the server, but not a lost connection.
-func TestLostConnectionIsToldAsThat(t *testing.T) {
+func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(time.Minute)
 		api.breakWith(badAnswers["cut off"].answer)

@@ -12,7 +12,7 @@ import (
 
 // The transport cancels a request without a response and a request with a stalled response, over HTTP/1.1 and HTTP/2,
 // even if the connection itself works.
-func TestSilenceEndsACall(t *testing.T) {
+func TestSilenceEndsRequest(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		for path, want := range map[string]error{"/hang": errNoAnswer, "/silent": errSilent} {

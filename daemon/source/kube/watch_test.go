@@ -9,7 +9,7 @@ import (
 )
 
 // A watch lasts 5 to 10 minutes if the API server sends a bookmark each minute.
-func TestWatchesAreLong(t *testing.T) {
+func TestWatchDuration(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(2 * time.Hour)
 		if n := len(api.seen()); n > 3*(1+120/5) || n < 3*120/10 {
@@ -20,7 +20,7 @@ func TestWatchesAreLong(t *testing.T) {
 
 // The source reports no fault if the API server sends no bookmark each minute, as after a restart, or if a proxy
 // closes connections after a minute of silence. In both cases, a long watch ends early from time to time.
-func TestMinutesWithoutABookmark(t *testing.T) {
+func TestWatchWithoutBookmarks(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },
 		"proxy":     func(api *fakeAPI) { api.noMinutes, api.idleLimit = true, time.Minute },
@@ -54,7 +54,7 @@ func TestMinutesWithoutABookmark(t *testing.T) {
 }
 
 // The source detects within 90 s, at any time of a watch, that a server hangs and keeps its connections open.
-func TestServerThatHangs(t *testing.T) {
+func TestHungServerIsDetected(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
@@ -68,7 +68,7 @@ func TestServerThatHangs(t *testing.T) {
 
 // If the API server is down for half a minute and no longer knows the resource versions, the source still receives a
 // new Service within 8 s.
-func TestServiceAfterAnOutage(t *testing.T) {
+func TestNewServiceAfterOutage(t *testing.T) {
 	worst := time.Duration(0)
 	for range 30 {
 		inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
@@ -99,7 +99,7 @@ func TestServiceAfterAnOutage(t *testing.T) {
 }
 
 // The source restarts a list that hangs, even if bookmarks of other resources arrive.
-func TestListThatHangs(t *testing.T) {
+func TestHungListIsRestarted(t *testing.T) {
 	began, hung := time.Time{}, false
 	inBubble(t, func(api *fakeAPI) {
 		began = time.Now()

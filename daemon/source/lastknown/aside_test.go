@@ -16,7 +16,7 @@ import (
 
 // If the snapshot is not a regular file, reading does not block, and Edgeway moves the file away before writing a
 // snapshot.
-func TestStateThatIsNoFile(t *testing.T) {
+func TestStateIsNotRegularFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -70,7 +70,7 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 
 // After a downgrade, Edgeway cannot use the newer version's state, but does not treat the state as damaged. The newer
 // version can use the state again, unless the older version has replaced the state.
-func TestStateOfANewerVersionStays(t *testing.T) {
+func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, snapshotName)

@@ -30,7 +30,7 @@ func allocated(f func()) uint64 {
 
 // Edgeway detects a huge file, which a faulty disk or a wrong restore may leave, with little memory, and renames the
 // file.
-func TestHugeFiles(t *testing.T) {
+func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)
@@ -98,7 +98,7 @@ func seal1(line []byte) []byte {
 }
 
 // Edgeway does not save an object whose line exceeds the read limit, but saves the other objects.
-func TestObjectThatIsTooLong(t *testing.T) {
+func TestOversizedObjectIsLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		huge := aSlice("huge", 0)
@@ -129,7 +129,7 @@ func TestObjectThatIsTooLong(t *testing.T) {
 }
 
 // Edgeway restores the holdings with the state, and writes changed holdings even if no object has changed.
-func TestHeldComesBack(t *testing.T) {
+func TestHoldingsAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		one := []source.Holding{{Addr: netip.MustParseAddr("198.51.100.1"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "web"}}
@@ -157,7 +157,7 @@ func TestHeldComesBack(t *testing.T) {
 }
 
 // A Store that does not run writes nothing to disk, because another Store may be running.
-func TestNewTouchesNothing(t *testing.T) {
+func TestNewDoesNotChangeDisk(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, ".lastknown.jsonl123")
 	if err := os.WriteFile(other, nil, 0o600); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // After a panic of the writer, the next write saves the changes that the panic left unsaved.
-func TestTheWriterPanics(t *testing.T) {
+func TestWriterContinuesAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		logger := slog.New(slog.NewTextHandler(t.Output(), nil))

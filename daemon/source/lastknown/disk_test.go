@@ -19,7 +19,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-func TestFilesAreForTheirOwnerAlone(t *testing.T) {
+func TestFilePermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "a", "b")
 		h := boot(t, dir)
@@ -130,7 +130,7 @@ func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 	})
 }
 
-func TestWriteThatFailsIsNamedAndTriedAgain(t *testing.T) {
+func TestFailedWriteIsReportedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		h := boot(t, dir)
@@ -169,7 +169,7 @@ func stat(t *testing.T, dir string) os.FileInfo {
 
 // With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway writes a single change of a
 // small state within seconds, and the last change at SIGTERM.
-func TestWritesAreFew(t *testing.T) {
+func TestWriteRateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)

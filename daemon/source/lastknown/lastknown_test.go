@@ -159,7 +159,7 @@ func (h *host) serve(objects ...source.Object) {
 	h.Commit(nil)
 }
 
-func TestStateComesBack(t *testing.T) {
+func TestStateIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		h := boot(t, dir)
@@ -194,7 +194,7 @@ func TestStateComesBack(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatWasCommittedAfterSyncIsSaved(t *testing.T) {
+func TestOnlyCommittedStateIsSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)
@@ -219,7 +219,7 @@ func TestOnlyWhatWasCommittedAfterSyncIsSaved(t *testing.T) {
 
 // Each confirmation by the API server updates the age, even if no object changes. While the API server is
 // unreachable, the age stays the same.
-func TestAgeIsThatOfTheLastConfirmation(t *testing.T) {
+func TestAgeFollowsLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var contact atomic.Pointer[time.Time]
@@ -310,7 +310,7 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-func TestObjectsThatOnlyCarryFaultsAreNotSaved(t *testing.T) {
+func TestFaultOnlyObjectsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)

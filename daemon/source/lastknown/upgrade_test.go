@@ -34,7 +34,7 @@ func before(t *testing.T) (dir, journal string, content []byte) {
 
 // After an upgrade from a version that wrote a journal next to the snapshot, Edgeway serves that version's state. The
 // first write removes the journal, and the previous version can still read the snapshot.
-func TestUpgradeReadsTheJournal(t *testing.T) {
+func TestUpgradeReadsJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, _ := before(t)
 		h := boot(t, dir)
@@ -66,7 +66,7 @@ func TestUpgradeReadsTheJournal(t *testing.T) {
 }
 
 // A power failure during the last write before the upgrade damages the journal's last line.
-func TestTornJournalCountsUpToTheTear(t *testing.T) {
+func TestTornJournalIsReadUpToDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, whole := before(t)
 		for cut := len(whole) - 1; cut >= 0; cut -= 11 {
@@ -110,7 +110,7 @@ func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
 }
 
 // Edgeway uses the saved state if the API server of the same cluster has a new URL.
-func TestTheSameClusterUnderAnotherName(t *testing.T) {
+func TestSameClusterUnderAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)
@@ -159,7 +159,7 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 }
 
 // If the clock was ahead during a write, later confirmations still update the age, before and after a restart.
-func TestAgeAfterAClockThatWasAhead(t *testing.T) {
+func TestAgeAfterClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)

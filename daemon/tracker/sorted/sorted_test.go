@@ -59,7 +59,7 @@ func TestSpliceAgreesWithRebuild(t *testing.T) {
 	}
 }
 
-func TestSpliceSharesWhatDidNotChange(t *testing.T) {
+func TestSpliceSharesUnchangedParts(t *testing.T) {
 	old := []item{{1, 1}, {2, 1}, {2, 2}, {3, 1}}
 	same := func(_ int, run []item) []item { return slices.Clone(run) }
 	got := Splice(old, []int{0, 2, 3, 9}, compareItem, same)

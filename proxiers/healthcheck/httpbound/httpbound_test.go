@@ -82,7 +82,7 @@ func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	return time.Since(start), answer
 }
 
-func TestNobodyHoldsAConnection(t *testing.T) {
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	for name, c := range map[string]struct {
 		request string
 		longest time.Duration
@@ -113,7 +113,7 @@ func TestNobodyHoldsAConnection(t *testing.T) {
 }
 
 // The server also disconnects a client that does not read the response.
-func TestAnswersAreBounded(t *testing.T) {
+func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := w.Write(make([]byte, 4096)); err != nil {
@@ -133,7 +133,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-func TestProfilesTakeTheirTime(t *testing.T) {
+func TestLongProfileIsNotCutOff(t *testing.T) {
 	serve(t, 10, pprof.Handler("goroutine"), func(t *testing.T, p *pipes) {
 		conn := p.dial("127.0.0.1:1")
 		defer conn.Close()
@@ -172,7 +172,7 @@ func open(conns []net.Conn) (n int) {
 	return n
 }
 
-func TestTheClientWithTheMostMakesRoom(t *testing.T) {
+func TestBusiestClientLosesConnections(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipes) {
 		few := p.hold("192.0.2.1", 2)
 		many := p.hold("192.0.2.2", 20)
@@ -193,7 +193,7 @@ func TestTheClientWithTheMostMakesRoom(t *testing.T) {
 }
 
 // An IPv6 client with another address for each connection counts as one client. Closed connections do not count.
-func TestWhoCounts(t *testing.T) {
+func TestClientsAreCountedByPrefix(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipes) {
 		few := p.hold("[2001:db8:0:1::1]", 2)
 		var many []net.Conn

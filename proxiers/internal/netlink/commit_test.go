@@ -213,7 +213,7 @@ func TestTooBigBatch(t *testing.T) {
 
 // While another program writes constantly, the kernel applies all of Edgeway's batches, and the watcher reports no
 // drift.
-func TestCommitBesideOthers(t *testing.T) {
+func TestCommitBesideOtherPrograms(t *testing.T) {
 	m, r := newWriter(t)
 	nft(t, "add table ip other")
 	other, err := Dial()

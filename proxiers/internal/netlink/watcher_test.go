@@ -167,7 +167,7 @@ func TestOwnWithoutEffect(t *testing.T) {
 	}
 }
 
-func TestReportNamesTheProgram(t *testing.T) {
+func TestReportNamesProgram(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	got := r.await(1)
@@ -222,7 +222,7 @@ func TestGenerationCountsTransactions(t *testing.T) {
 
 // The watcher keeps running if it cannot rejoin the group. The watcher reports drift, and reports drift again after
 // the full sync. Once the watcher has rejoined the group, the watcher detects changes as before.
-func TestGroupIsJoinedAgain(t *testing.T) {
+func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	r.await(1) // Run may report the change after Forget
@@ -266,7 +266,7 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 }
 
 // The kernel rejects a request while the response to an earlier request has not been read completely.
-func TestAnswerThatIsNotReadToItsEnd(t *testing.T) {
+func TestRequestAfterUnreadAnswer(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
 	if err := m.Conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, []byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {

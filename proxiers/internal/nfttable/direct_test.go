@@ -62,7 +62,7 @@ func TestLongListTakesTwoTransactions(t *testing.T) {
 }
 
 // For a change that is too big for the socket, Apply returns ErrRefused, so that the caller leaves out the ServicePort.
-func TestBatchTooBigForTheSocket(t *testing.T) {
+func TestBatchTooBigForSocket(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestOverlappingRangesAreReplaced(t *testing.T) {
 }
 
 // If another program changes the table, even during a partial sync, a full sync follows.
-func TestTouchedTableIsAFullSync(t *testing.T) {
+func TestTouchedTableTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
 		t.Fatal(err)

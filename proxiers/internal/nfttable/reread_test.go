@@ -11,7 +11,7 @@ import (
 
 // Edgeway reads a set correctly while the kernel moves the elements to a larger or smaller hash table. The move begins
 // after the transaction. With 300 elements and a new socket, one in four lists is wrong during the move (Linux 6.18).
-func TestReadWhileSetsChangeTheirSize(t *testing.T) {
+func TestReadWhileSetsResize(t *testing.T) {
 	table := newTable(t)
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, plantest.Plan(plantest.Node()))); err != nil {
 		t.Fatal(err)

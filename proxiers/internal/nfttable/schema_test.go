@@ -137,7 +137,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 }
 
 // After the removals of a sync, a batch may already hold more than a chunk when other changes follow.
-func TestRemovalsOfMoreThanAChunk(t *testing.T) {
+func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
 	next := plantest.WithEndpoints(plantest.Plan(plantest.Node(), kept), 0, plantest.Endpoint("10.244.1.2:8080"))

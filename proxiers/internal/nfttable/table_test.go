@@ -126,7 +126,7 @@ func TestReadBack(t *testing.T) {
 }
 
 // A minute after their last use, Maintain deletes a map and a chain that refer to each other in one transaction.
-func TestTendSweepsWhatIsIdle(t *testing.T) {
+func TestTendSweepsIdleObjects(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
 	for _, change := range []proxiers.Change{proxiers.NewChange(nil, next), proxiers.NewChange(next, none)} {
@@ -152,7 +152,7 @@ func TestTendSweepsWhatIsIdle(t *testing.T) {
 }
 
 // A change in how the host detects pods changes the rules and therefore causes a full sync.
-func TestOtherRulesAreAFullSync(t *testing.T) {
+func TestRuleChangeTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node
 	node.PodInterfaces = []string{"veth*"}
@@ -182,7 +182,7 @@ func standIn(t *testing.T, script string) {
 // If the kernel kills nft for lack of memory, or nft runs out of memory, the probe does not report the backend as
 // unsupported. Otherwise another backend would serve until the next reload. If nft rejects a rule or fails an
 // assertion, the backend is unsupported.
-func TestProbeOfAProgramThatIsKilled(t *testing.T) {
+func TestProbeWithKilledNFT(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
 		script      string
@@ -204,7 +204,7 @@ func TestProbeOfAProgramThatIsKilled(t *testing.T) {
 }
 
 // If nft exits successfully without changing anything, the sync fails.
-func TestProgramThatDoesNothing(t *testing.T) {
+func TestNFTWithoutEffect(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); !errors.Is(err, netlink.ErrNoEffect) {
@@ -213,7 +213,7 @@ func TestProgramThatDoesNothing(t *testing.T) {
 }
 
 // A sync returns even if a child process of nft keeps the pipes open forever.
-func TestProgramThatLeavesAChild(t *testing.T) {
+func TestNFTWithHungChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -226,7 +226,7 @@ func TestProgramThatLeavesAChild(t *testing.T) {
 }
 
 // Edgeway kills a hanging nft when the context is done, whatever the command.
-func TestHungProgram(t *testing.T) {
+func TestHungNFT(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
 	standIn(t, "exec sleep 120\n")
@@ -251,7 +251,7 @@ func TestHungProgram(t *testing.T) {
 }
 
 // The error of the probe suggests how to fix an unusable nft.
-func TestProbeSaysWhatToDo(t *testing.T) {
+func TestProbeSuggestsFix(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'nftables v1.0.0 (Fearless Fosdick)'": "upgrade the package nftables",
 		"case $1 in --version) echo nftables v1.0.6;; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac": "CAP_NET_ADMIN",

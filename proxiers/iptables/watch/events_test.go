@@ -14,7 +14,7 @@ import (
 )
 
 // The first restore on a host creates a table, its built-in chains and Edgeway's chains in one transaction per table.
-func TestFirstRestoreIsOneTransactionForEachTable(t *testing.T) {
+func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	for _, c := range []struct {
 		tables int
@@ -69,7 +69,7 @@ func heard(t *testing.T, do func()) (notices []netlink.Message) {
 }
 
 // The watcher needs the contents of a deleted rule, so the kernel's notice must contain them.
-func TestNoticeOfDeletedRuleHasItsVerdict(t *testing.T) {
+func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
 	iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT")

@@ -37,7 +37,7 @@ func (w *watched) inspections() int {
 }
 
 // After another program's change, poll reads the table once, not every second.
-func TestPollReadsATableOnceForAChange(t *testing.T) {
+func TestPollReadsChangedTableOnce(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
 	w.wantSilence(t, "nothing")
@@ -55,7 +55,7 @@ func TestPollReadsATableOnceForAChange(t *testing.T) {
 }
 
 // poll does not query a table that does not exist, because the kernel would load and register the table.
-func TestPollMakesNoTable(t *testing.T) {
+func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
 	p := quietPoll(t, &settled, func(Table) string { return "" })
@@ -71,7 +71,7 @@ func TestPollMakesNoTable(t *testing.T) {
 }
 
 // poll evaluates changes that other programs make during a full sync only after the full sync.
-func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
+func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
 	inspected := map[Table]int{}
@@ -109,7 +109,7 @@ func TestPollJudgesWhenTheStateIsSettled(t *testing.T) {
 	}
 }
 
-func TestPollMissesATableThatIsGone(t *testing.T) {
+func TestPollReportsRemovedTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	gone, settled := Table{plan.IPv4, "edgeway-none"}, true
 	var inspected []Table
@@ -126,7 +126,7 @@ func TestPollMissesATableThatIsGone(t *testing.T) {
 	}
 }
 
-func TestFailedRestoreLeavesTheTableSuspect(t *testing.T) {
+func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
 	p := quietPoll(t, &settled, func(Table) string { return "" })

@@ -266,7 +266,7 @@ func TestDamageIsReportedOnce(t *testing.T) {
 	})
 }
 
-func TestOthersChangesAreNotReported(t *testing.T) {
+func TestForeignChangesAreNotReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
 		for _, lines := range [][]string{
@@ -323,7 +323,7 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 
 // The watcher detects another program's change during a restore by the number of changes, because the other program
 // may have held the lock before the restore.
-func TestForeignChangeDuringOwn(t *testing.T) {
+func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		w := newWatched(t, v)
@@ -372,7 +372,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 }
 
 // Own reports earlier changes by other programs, even if Run has not detected the changes yet.
-func TestDamageBeforeOwnIsReported(t *testing.T) {
+func TestDamageBeforeRestoreIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {
 			w := newWatched(t, v)

@@ -44,7 +44,7 @@ func TestSave(t *testing.T) {
 	})
 }
 
-func TestLookingMakesNothing(t *testing.T) {
+func TestSaveCreatesNoTables(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		before := fmt.Sprint(iptablestest.NFTRuleset(t), registeredTables(t))
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

@@ -72,7 +72,7 @@ func TestRefusedContentIsQuoted(t *testing.T) {
 	})
 }
 
-func TestNoPrivilegeIsNoRefusal(t *testing.T) {
+func TestMissingPrivilegeIsNoRefusal(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
 		iptablestest.OnlyPrograms(t, map[string]string{"setpriv": "", "sh": ""})
@@ -84,7 +84,7 @@ func TestNoPrivilegeIsNoRefusal(t *testing.T) {
 	})
 }
 
-func TestRestoreEndsWithItsContext(t *testing.T) {
+func TestRestoreEndsWithContext(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, NFT, plan.IPv4)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -101,7 +101,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 }
 
 // Edgeway kills a program that hangs, even if the caller sets no limit, and a program whose child hangs.
-func TestProgramsThatHang(t *testing.T) {
+func TestHungProgramsAreKilled(t *testing.T) {
 	path := script(t, "exec /bin/sleep 60")
 	withChild := script(t, "/bin/sleep 60 & echo; exec /bin/sleep 60")
 	iptablestest.OnlyPrograms(t, map[string]string{
@@ -147,7 +147,7 @@ func holdLock(t *testing.T) (release func()) {
 	return func() { file.Close() }
 }
 
-func TestLockIsWaitedForAndMeasured(t *testing.T) {
+func TestLockWaitIsMeasured(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
 	const held = 200 * time.Millisecond
@@ -164,7 +164,7 @@ func TestLockIsWaitedForAndMeasured(t *testing.T) {
 	}
 }
 
-func TestLockThatIsNeverFree(t *testing.T) {
+func TestLockTimeout(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
 	defer holdLock(t)()
@@ -180,7 +180,7 @@ func TestLockThatIsNeverFree(t *testing.T) {
 }
 
 // Another process takes the lock after Edgeway has tested the lock, but before Edgeway's program takes the lock.
-func TestProgramThatDoesNotGetTheLock(t *testing.T) {
+func TestProgramLosesLockRace(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
 	release := holdLock(t)
@@ -194,7 +194,7 @@ func TestProgramThatDoesNotGetTheLock(t *testing.T) {
 	}
 }
 
-func TestLockIsOnlyLegacys(t *testing.T) {
+func TestOnlyLegacyUsesLock(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, NFT, plan.IPv4)
 	defer holdLock(t)()

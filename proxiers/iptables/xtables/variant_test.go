@@ -38,7 +38,7 @@ func plainPrograms(v Variant) map[string]string {
 }
 
 // If both variants are usable, the administrator's choice of the iptables program decides, whatever rules exist.
-func TestVariantIsWhatIptablesIs(t *testing.T) {
+func TestVariantFollowsIptables(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
 		programs["iptables"] = "iptables-" + string(v)
@@ -56,7 +56,7 @@ func TestVariantIsWhatIptablesIs(t *testing.T) {
 	})
 }
 
-func TestVariantWhereThereAreOnlyLongNames(t *testing.T) {
+func TestVariantWithOnlyLongNames(t *testing.T) {
 	iptablestest.NewHost(t)
 	programs := allPrograms()
 	for name := range plainPrograms(NFT) {
@@ -67,7 +67,7 @@ func TestVariantWhereThereAreOnlyLongNames(t *testing.T) {
 }
 
 // The iptables program belongs to the other variant, but the other programs of that variant are missing.
-func TestOnlyVariantThatIsUsable(t *testing.T) {
+func TestOnlyUsableVariant(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
 		for name := range allPrograms() {
@@ -102,7 +102,7 @@ func wantChoice(t *testing.T, want Variant) {
 	}
 }
 
-func TestProgramsThatWillNotDo(t *testing.T) {
+func TestUnusablePrograms(t *testing.T) {
 	cases := []struct {
 		name     string
 		programs map[string]string
@@ -142,7 +142,7 @@ func old(number string) map[string]string {
 	return m
 }
 
-func TestOldLegacyWillDo(t *testing.T) {
+func TestOldLegacyIsUsable(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.OnlyPrograms(t, old("1.6.2"))
 	wantChoice(t, Legacy)
@@ -175,7 +175,7 @@ func FuzzVersion(f *testing.F) {
 
 // If the kernel kills a program for lack of memory, the error does not report the variant as unsupported. Otherwise
 // another backend would serve until the next reload.
-func TestAProgramThatIsKilledIsNotUnsupported(t *testing.T) {
+func TestKilledProgramIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",
 	})

@@ -72,7 +72,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 	return addr
 }
 
-func TestEndpointThatDoesNotAnswer(t *testing.T) {
+func TestSilentEndpointFailover(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t), server(t, echo)}}
 	const limit = defaultDialTimeout + 200*time.Millisecond // longer than the default, which must not apply
 	_, _, addr := relayTo(t, Options{DialTimeout: limit}, target)
@@ -175,7 +175,7 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 }
 
 // A listening socket that was shut down does not cause a busy loop and does not delay other sockets.
-func TestListenerThatIsShutDown(t *testing.T) {
+func TestShutDownListener(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
 	l := listen(t, "127.0.0.1:0")

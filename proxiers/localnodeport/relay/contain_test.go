@@ -27,7 +27,7 @@ func (p *panicky) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Add
 }
 
 // A panic ends only the connection that panicked.
-func TestAConnectionPanics(t *testing.T) {
+func TestPanicEndsOneConnection(t *testing.T) {
 	far, l := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 	go func() {
 		for {

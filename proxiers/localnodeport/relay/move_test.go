@@ -66,7 +66,7 @@ func duplex(c *net.TCPConn, seed byte, size int, pause time.Duration) (sent, got
 	return fmt.Sprintf("%x", out.sum.Sum(nil)), fmt.Sprintf("%x", sum.Sum(nil)), err
 }
 
-func TestBigTransferBothWaysWithSlowReaders(t *testing.T) {
+func TestLargeTransfersWithSlowReaders(t *testing.T) {
 	type result struct {
 		sent, got string
 		err       error
@@ -127,7 +127,7 @@ func TestBackpressure(t *testing.T) {
 }
 
 // Blocked streams do not block other streams.
-func TestManyStuckStreams(t *testing.T) {
+func TestStuckStreamsDoNotBlockOthers(t *testing.T) {
 	const flows, size = 48, 1 << 20
 	release := make(chan struct{})
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {

@@ -174,7 +174,7 @@ func expectReset(t testing.TB, c *net.TCPConn) {
 	}
 }
 
-func TestHalfCloseOfClient(t *testing.T) {
+func TestClientHalfClose(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
 		all, _ := io.ReadAll(c) // ends with the client's half-close
@@ -199,7 +199,7 @@ func TestHalfCloseOfClient(t *testing.T) {
 	}
 }
 
-func TestHalfCloseOfEndpoint(t *testing.T) {
+func TestEndpointHalfClose(t *testing.T) {
 	got := make(chan string, 1)
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
@@ -219,7 +219,7 @@ func TestHalfCloseOfEndpoint(t *testing.T) {
 	}
 }
 
-func TestResetOfClient(t *testing.T) {
+func TestClientReset(t *testing.T) {
 	got := make(chan error, 1)
 	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
@@ -237,7 +237,7 @@ func TestResetOfClient(t *testing.T) {
 	eventually(t, "the reset is counted", func() bool { return r.Stats().Resets == 1 })
 }
 
-func TestResetOfEndpoint(t *testing.T) {
+func TestEndpointReset(t *testing.T) {
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		_, _ = io.CopyN(c, c, 1)
 		_ = c.SetLinger(0)
@@ -298,7 +298,7 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 
 // The relay ends an idle half-closed connection, because a waiting endpoint may not notice that the client has
 // disconnected.
-func TestHalfClosedConnectionWithoutBytesEnds(t *testing.T) {
+func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	got := make(chan error, 1)
 	r, _, addr := relayTo(t, Options{HalfClosed: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
@@ -346,7 +346,7 @@ func pendingError(c *net.TCPConn) (err error) {
 }
 
 // The limit of connections depends on the memory limit and the limit of descriptors.
-func TestLimitFollowsTheProcess(t *testing.T) {
+func TestLimitFollowsProcessLimits(t *testing.T) {
 	r := newRelay(t, Options{})
 	before := debug.SetMemoryLimit(64 << 20)
 	defer debug.SetMemoryLimit(before)

@@ -45,7 +45,7 @@ func TestShutdownResets(t *testing.T) {
 }
 
 // Shutdown does not wait for an endpoint that does not respond.
-func TestShutdownDuringADial(t *testing.T) {
+func TestShutdownDuringDial(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t)}}
 	r, _, addr := relayTo(t, Options{DialTimeout: time.Minute}, target)
 	c := dialTCP(t, addr)

@@ -32,7 +32,7 @@ func line(stage, agent, uri string, code int, second string) string {
 
 // Each request of a host counts once, in the second of its arrival. Rejected requests are counted separately.
 // Incomplete lines and the requests of other clients do not count.
-func TestRequestsAreCountedFromTheAuditLog(t *testing.T) {
+func TestRequestsAreCountedFromAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")
 	text := line("RequestReceived", userAgent+"a", watch, 200, "00.900000") + // before the interval
@@ -67,7 +67,7 @@ func TestRequestsAreCountedFromTheAuditLog(t *testing.T) {
 	}
 }
 
-func TestFiguresOfProc(t *testing.T) {
+func TestParseProcFiles(t *testing.T) {
 	stat := "42 (kube api) server) S 1 42 42 0 -1 4194560 1000 0 0 0 150 50 7 7 20 0 12 0 100 900000 25 18446744073709551615 1"
 	cpu, memory, err := parseStat(stat)
 	if err != nil || cpu != 2 || memory != float64(25*os.Getpagesize()) {
@@ -86,7 +86,7 @@ func TestFiguresOfProc(t *testing.T) {
 }
 
 // RESULTS.md contains the figures of results/fleet.json.
-func TestShownFigures(t *testing.T) {
+func TestTablesMatchFigures(t *testing.T) {
 	f, err := kit.Load("../results/fleet.json")
 	if err != nil {
 		t.Fatal(err)
