@@ -53,8 +53,8 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.must(err)
 }
 
-// Services that would need a million elements in the kernel do not stop other Services, and the status names them.
-// The same applies to a Service that needs more memory than is left.
+// A Service that needs a million kernel elements, or more memory than is left, does not stop other Services, and the
+// status names the Service.
 func TestHugeServicesAreLeftOut(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -79,8 +79,7 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
 }
 
-// A Service cannot take over addresses that no Service may have. A broadcast still reaches the program that waits for
-// it.
+// A Service cannot take over addresses that no Service may have. Programs still receive broadcasts.
 func TestAddressesThatAreNoServices(t *testing.T) {
 	l, d := running(t)
 	var dhcp net.PacketConn
@@ -110,7 +109,7 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
-// By default, Edgeway serves no external IP of a Service from the API server. The printed fix allows the address.
+// By default, Edgeway does not serve external IPs of Services from the API server. The printed fix allows an address.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -155,8 +154,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the other inputs,
-// because manifests and other versions of the API server may contain them.
+// The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the inputs that the
+// server rejects, because manifests and other versions of the API server may contain them.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()
@@ -219,8 +218,8 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// A NodePort outside nodeport_range is not served and makes the host degraded, with a fix that includes the port in
-// the range. A manifest may use any port.
+// A NodePort outside nodeport_range is not served and makes the host degraded, with a fix that extends the range to
+// the port. A manifest may use any port.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -246,7 +245,7 @@ func TestNodePortRange(t *testing.T) {
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
-// sendBroadcast sends the address as text from the gateway.
+// sendBroadcast sends a datagram from the gateway to an address. The payload is the address as text.
 func (l *lab) sendBroadcast(to string) {
 	l.t.Helper()
 	l.must(l.net.Gateway.Do(func() error {
@@ -261,7 +260,7 @@ func (l *lab) sendBroadcast(to string) {
 	}))
 }
 
-// hears requires a datagram with the text.
+// hears returns an error unless the connection receives a datagram with the text.
 func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {

@@ -58,12 +58,12 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is the time in which a change must arrive if the test makes no claim about speed, because the machine may
+// patience is the time limit for changes in tests that do not measure speed. The limit is long because the machine may
 // be busy.
 const patience = time.Minute
 
-// promised stretches a limit that the documentation promises in proportion to the current load of the machine. On an
-// idle machine, the program starts in 25 ms.
+// promised extends a documented time limit if the machine is busy. The factor is the time in which the program starts,
+// divided by the 25 ms of an idle machine.
 func (l *lab) promised(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond

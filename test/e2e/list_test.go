@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// lists verifies that `edgeway services` prints a line for a Service with these columns, whose state contains the
-// words.
+// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains the words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {
 		out, errs, code := s.edgeway("services", "default")
@@ -34,8 +33,8 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// As soon as the daemon is ready, an operator sees each Service with its endpoints, and the reason if a Service has
-// none.
+// As soon as the daemon is ready, edgeway services lists each Service with its endpoints, or with the reason why the
+// Service has none.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces counts the namespaces, whose names contain the number.
+// namespaces counts the namespaces. The name of each namespace contains its number.
 var namespaces atomic.Int32
 
 // namespace is a namespace into which one test writes as the cluster's administrator.

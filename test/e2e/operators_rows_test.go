@@ -56,7 +56,7 @@ func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	}
 }
 
-// A network namespace cannot reproduce every host. The tests in test/vm/host have rows for ufw and firewalld.
+// A network namespace cannot reproduce every fault. The tests in test/vm/host cover ufw and firewalld.
 func operatorRows() []*operatorRow {
 	rows := append(routeRows(), ruleRows()...)
 	rows = append(rows, endpointRows()...)
@@ -111,7 +111,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes the answers of ep1 arrive on a different link from the one by which the host reaches ep1.
+// answersElsewhere makes ep1's responses arrive on a different link than the host uses to reach ep1.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
@@ -129,7 +129,7 @@ func (r *operatorRow) answersElsewhere() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// The API server has an address of the host itself, so the rules do not affect its connections.
+	// The API server has an address of the host itself, so the rules do not affect connections to the server.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)
 		r.configure("")
@@ -318,7 +318,7 @@ func apiServerRows() []*operatorRow {
 	}
 }
 
-// hourAgo returns the answer of the API server with a date one hour in the past.
+// hourAgo passes on the API server's response, but with a date one hour in the past.
 func hourAgo(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(dated{w}, r) }
 
 type dated struct{ http.ResponseWriter }

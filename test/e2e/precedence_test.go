@@ -37,8 +37,8 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// A load-balancer address that is an address of the host takes no port from a program of the host, unless the
-// operator allows that. Such an address never takes the daemon's own ports.
+// A load-balancer address that is an address of the host takes no port from a program of the host, unless the operator
+// allows the address. The address never takes the daemon's own ports.
 func TestLoadBalancerAddressOfTheHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

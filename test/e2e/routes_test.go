@@ -13,7 +13,7 @@ import (
 )
 
 // island is a host with two links and no default route. The endpoint on each link has a route to this link only, so
-// it can answer only the host's address there.
+// the endpoint can respond only to the host's address on this link.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
@@ -26,7 +26,7 @@ const (
 )
 
 // islandManifest contains a dual-stack Service that far1 or far2 serves. The arguments of the format are the name of
-// the Service and the number of that host.
+// the Service and the number of its endpoint's host.
 const islandManifest = `---
 apiVersion: v1
 kind: Service
@@ -126,7 +126,7 @@ func (i *island) tables() string {
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own verifies that the daemon's routes have these destinations, in the order of ip-route(8).
+// own returns an error unless the destinations of the daemon's routes are want, in the order of ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -142,8 +142,8 @@ func (i *island) own(want ...string) func() error {
 
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
-// A host without a default route reaches each kind of Service address, in both families, on both links, from the host
-// itself and from outside, with each backend. edgeway cleanup restores the routes of the host.
+// On a host without a default route, every kind of Service address works in both families, on both links and with each
+// backend, for the host itself and for clients outside. edgeway cleanup restores the routes of the host.
 func TestHostWithoutADefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -234,7 +234,7 @@ func TestRoutesToServicesAreKept(t *testing.T) {
 	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-// reload verifies that the daemon accepts its configuration.
+// reload reloads the daemon, which must accept its configuration.
 func (i *island) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {

@@ -94,7 +94,7 @@ func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	}
 }
 
-// A load balancer asks each host whether the host has local endpoints.
+// A load balancer queries each host to find out whether the host has local endpoints.
 func TestHealthCheckNodePort(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()

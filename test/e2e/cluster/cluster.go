@@ -41,7 +41,7 @@ type Cluster struct {
 	opts    Options
 	dir     string
 	creds   *credentials
-	users   map[string]string // name to token
+	users   map[string]string // tokens by user name
 	admin   *Client
 	apiPort int
 	etcd    *process
@@ -145,9 +145,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// The plugin ServiceAccount needs accounts that a controller-manager creates, and nothing here runs pods.
+		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component here runs pods.
 		"--disable-admission-plugins=ServiceAccount",
-		// This option keeps the API server from writing its own endpoint, which a namespace cannot reach.
+		// With this option, the API server does not write its own endpoint, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
 		"--shutdown-delay-duration=0s",
 	}, options...)...)
