@@ -12,9 +12,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestHost installs, runs, upgrades and removes the package with systemd 257. Other machines, with systemd 252, boot
-// with the state of an earlier daemon while the API server is unreachable, and start with the state of an earlier
-// version.
+// TestHost installs, runs, upgrades and removes the package with systemd 257. With systemd 252, one machine boots with
+// the state of an earlier daemon while the API server is unreachable, and another machine starts with the state of an
+// earlier version.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -30,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines holds the jobs of a host: the life of a package, a boot, and an upgrade.
+// machines holds three jobs: the life of a package, a boot, and an upgrade.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {

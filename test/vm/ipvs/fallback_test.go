@@ -43,8 +43,8 @@ func (s *site) hold() (all []held) {
 	return all
 }
 
-// TestSwitch begins on a host whose kernel has not loaded IPVS, so another backend serves and the status reports
-// that. The test then switches from backend to backend. New connections are answered during the switches, and open
+// TestSwitch begins on a host whose kernel has not loaded IPVS, so another backend serves and the status reports the
+// fallback. The test then switches from backend to backend. New connections succeed during the switches, and open
 // connections survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
@@ -114,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only verifies that the kernel has no state of any other backend.
+// only fails the test if the kernel has state of any other backend.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

@@ -30,7 +30,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the place of each
+// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the line of each
 // removed key.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
@@ -82,8 +82,8 @@ func externalIPsNeedConsent(h *host) {
 	h.answers("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host that the earlier version served. Without the package of the earlier
-// version, only its rules serve.
+// upgradeFromBefore starts this version on a host that the earlier version served. If the package of the earlier
+// version is missing, the host has only that version's rules.
 func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
