@@ -100,7 +100,7 @@ service web
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
-	// The endpoint comes back together with a new endpoint, and no client moves.
+	// The endpoint comes back together with a new endpoint, and no client changes its endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
@@ -177,7 +177,7 @@ type choice struct {
 	frontend *plan.Frontend
 }
 
-// choices makes one connection from every client to a destination, named as in scenarios, over all protocols and
+// choices opens one connection from every client to a destination, named as in scenarios, over all protocols and
 // families, and returns the server that each client reached.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}

@@ -10,7 +10,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that connections spread evenly over the endpoints (SEMANTICS row 17), for a Service with one pool
+// testBalance checks that connections are spread evenly over the endpoints (SEMANTICS row 17), for a Service with one pool
 // and for a Service with two.
 func testBalance(t *testing.T, s *suite) {
 	ses := s.fresh(t)

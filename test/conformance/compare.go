@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// patience is the time to wait for an answer that must come; only failures take that long.
+	// patience is the time to wait for an expected response. Only failures take this long.
 	patience = 30 * time.Second
-	// silence is the time after which a packet without an answer counts as dropped.
+	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
 	// busy limits the number of concurrent rows that keep the processor busy, and idle limits rows that mostly wait.
 	// Rows with a refused TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
@@ -32,7 +32,7 @@ type suite struct {
 	report  *report
 	// patience, if set, replaces the usual patience with a shorter time.
 	patience time.Duration
-	// measured reports whether connections that take the backend's shortcut are counted.
+	// measured reports whether the suite counts the connections that take the backend's shortcut.
 	measured bool
 	// enough is the number of differences after which compare stops, or 0 to find all differences.
 	enough int
@@ -81,7 +81,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not measure it.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count them.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil
@@ -129,7 +129,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	return nil
 }
 
-// compareRow makes the connections of one row: one or two, or enough to reach every endpoint.
+// compareRow makes one or two connections of a row, or enough connections to reach every endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
@@ -178,7 +178,7 @@ func (s *suite) answer(r row, e expectation) netlab.Answer {
 	return netlab.Silent
 }
 
-// judge compares one outcome with the expectation, and returns "" if they agree.
+// judge describes how one outcome differs from the expectation, or returns "" if they agree.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""

@@ -33,7 +33,7 @@
 // origins. Lines about the node come before the first service. "pods source" (the default), "pods interface" or "pods
 // unknown" selects how the plan identifies pods. "nodeports ADDRESS..." selects the addresses that accept NodePorts
 // (node-1 and node-2 if not given). The addresses may include loopback, where the follower proxiers/localnodeport
-// serves NodePorts beside every backend. "cidrs PREFIX..." sets the Service CIDRs.
+// serves NodePorts for every backend. "cidrs PREFIX..." sets the Service CIDRs.
 //
 // More sections "plan" and "flows" may follow; each plan is applied as a change of the previous plan. The names are
 // those of the lab: pod-a, pod-b, pod-c on the node; far-a, far-b elsewhere; client-a, client-b outside; cluster-N in
@@ -42,14 +42,16 @@
 // in far-a:9090, on 9090. If a pass line names an address of the host, the host itself listens there and must be
 // reached. Any other address in a pass line must belong to no host.
 //
-// The suite counts the objects that a partial sync writes to the kernel: nftables sends notifications, and the input
-// of the programs of iptables-legacy is recorded. A partial sync may write the changed objects and few others.
+// The suite counts the objects that a partial sync writes to the kernel, from the notifications of nftables and from
+// the recorded input of the iptables-legacy programs. A partial sync may write the changed objects and few other
+// objects.
 //
-// Besides the scenarios, random Services come and go by partial syncs. After each sequence of changes, the suite
-// compares the kernel's state with the state after a full sync on a clean host. Environment variables:
+// In addition to the scenarios, the suite adds, changes and removes random Services by partial syncs. After each
+// sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host.
+// Environment variables:
 //
 //	CONFORMANCE_SEQUENCES=5000  the number of sequences, instead of a minute's worth
 //	CONFORMANCE_PACE=3          a machine that is three times slower than usual
 //
-// FuzzPartial does the same for iptables, with sequences from the fuzzer.
+// FuzzPartial tests iptables in the same way, with sequences from the fuzzer.
 package conformance

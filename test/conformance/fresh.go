@@ -65,7 +65,7 @@ func isolateFuzzWorker() error {
 }
 
 // fresh is a second host, in its own process and network namespace. The second host walks the same sequences without
-// partial syncs: after each sequence, it creates the state from scratch.
+// partial syncs, and creates the state from scratch after each sequence.
 type fresh struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -115,7 +115,7 @@ func startFresh(t testing.TB, b Backend) *fresh {
 	return f
 }
 
-// begin starts the fresh host's walk of a sequence and returns immediately; end returns the state after the walk.
+// begin starts the fresh host's walk of a sequence and returns immediately. end returns the state after the walk.
 func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *fresh) end() (s freshState, err error) {

@@ -74,8 +74,8 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains: a table cannot be
-// removed, and a program creates the table when it lists the rules.
+// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains, because a program
+// that lists a table's rules creates the table, which cannot be removed.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {

@@ -21,7 +21,7 @@ func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
 
 func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
 
-// usable skips the test, with the reason, if the host lacks something that the backend needs. In continuous
+// usable skips the test, with the reason, if the host lacks a feature that the backend needs. In continuous
 // integration (CI=true), usable fails the test instead.
 func usable(t testing.TB, b Backend) Backend {
 	t.Helper()
@@ -70,7 +70,7 @@ func iptablesBackend(variant string) Backend {
 // variantOf is "nft" or "legacy". The methods run the programs of this variant, as another program would.
 type variantOf string
 
-// command runs "iptables ARGUMENTS", "ip6tables-save ARGUMENTS" and the like.
+// command runs commands such as "iptables ARGUMENTS" and "ip6tables-save ARGUMENTS".
 func (v variantOf) command(ctx context.Context, command string) (string, error) {
 	words := strings.Fields(command)
 	family, what, isOther := strings.Cut(words[0], "-")

@@ -50,8 +50,8 @@ table inet foreign {
 }
 `
 
-// testMarks checks that the backend preserves the bits of the packet mark that are not its own, for connections with
-// and without masquerade and for connections to no Service. Another program's table must also stay as it is (SEMANTICS
+// testMarks checks that the backend preserves other programs' bits of the packet mark, for connections with and
+// without masquerade and for connections to no Service. Another program's table must also remain unchanged (SEMANTICS
 // row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
@@ -69,7 +69,7 @@ service sticky
   ClusterIP  cluster-2:80   pod=cluster host=cluster+snat outside=cluster+snat
 `)
 	rows := rowsOf(p, p.Services)
-	// Add connections that go to no Service.
+	// Add connections to addresses that no Service has.
 	for _, source := range everySource {
 		for _, family := range families {
 			for _, proto := range protocols {
@@ -95,8 +95,8 @@ service sticky
 	}
 }
 
-// testOwnMark checks that packets of the host with the daemon's own mark go where they would go without a plan. No
-// Service may come between the daemon and its API server, which the daemon reaches over TCP.
+// testOwnMark checks that Services do not affect the host's packets with the daemon's own mark. No Service may
+// intercept the connections between the daemon and its API server, which use TCP.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.answerEverywhere(t)

@@ -69,8 +69,8 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpTable prints the tables with this name, sorted. Clients' entries in affinity maps are omitted, as are chains and
-// maps that nothing refers to, which have no effect and are deleted later.
+// dumpTable prints the tables with this name, sorted. The dump omits clients' entries in affinity maps, and omits
+// unreferenced chains and maps, which have no effect and are deleted later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -103,7 +103,7 @@ func mentionedIn(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// unused reports whether an object belongs to a Service and nothing refers to the object.
+// unused reports whether an object belongs to a Service but is unreferenced.
 func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseSpec parses the "plan" section of a scenario; doc.go describes the language.
+// parseSpec parses the "plan" section of a scenario. doc.go describes the language.
 func parseSpec(text string) (*spec, error) {
 	s := &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs}
 	for n, line := range strings.Split(text, "\n") {

@@ -26,8 +26,9 @@ const (
 	longestSequence = 8
 )
 
-// testPartialSyncs applies random sequences of changes by partial syncs, and after each sequence compares the state
-// with that of a full sync on a fresh host. A sequence begins with the state at the end of the previous sequence.
+// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the test compares the
+// state with that of a full sync on a fresh host. A sequence begins with the state at the end of the previous
+// sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -183,7 +184,7 @@ func (w *walk) sync(ctx context.Context) error {
 	return err
 }
 
-// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of what full syncs would have written.
+// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of the objects that full syncs write.
 func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	t.Helper()
 	if w.written == 0 || w.written > w.total/3 {

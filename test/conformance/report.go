@@ -18,7 +18,7 @@ type report struct {
 	differences int
 	matrix      map[string]map[string]int // by dimension and value
 	deviated    map[string]int            // connections by name of the deviation
-	// eligible is the number of connections that could take the backend's shortcut, and taken the number that did.
+	// eligible is the number of connections that could take the shortcut, and taken the number of those that took it.
 	eligible, taken int
 }
 

@@ -49,7 +49,7 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
-// lab holds the parts of the lab that a plan depends on: the node's addresses, and the addresses of endpoints.
+// lab holds the addresses of the lab on which a plan depends: the node's addresses, and the addresses of endpoints.
 type lab struct {
 	hostAddrs []netip.Addr
 	// endpoints holds the endpoints by family and by the name that their server answers with ("pod-a", "far-a:9090").

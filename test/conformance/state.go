@@ -105,7 +105,7 @@ func testClose(t *testing.T, s *suite) {
 		t.Errorf("close changed the state: %s", firstDifference(before, after))
 	}
 	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
-	ses.proxier = s.start(t).proxier // the end of the test closes this instance
+	ses.proxier = s.start(t).proxier // the test closes this instance in its cleanup
 }
 
 func testNoSideEffects(t *testing.T, s *suite) {

@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() {
 		for _, stop := range w.listening {
-			_ = stop() // the lab ends anyway
+			_ = stop() // the lab is removed anyway
 		}
 	})
 	w.hosts = map[string]*netlab.Host{hostName: w.Node}
@@ -184,7 +184,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// mustAddress is address for names in the suite itself; it panics on an error.
+// mustAddress is like address, but for names in the suite itself, and panics on an error.
 func mustAddress(name string, f plan.Family) netip.Addr {
 	a, err := address(name, f)
 	if err != nil {

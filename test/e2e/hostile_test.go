@@ -128,7 +128,7 @@ func (l *lab) attack(listener, path string) {
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
 		}
-		l.within(2*time.Minute, func() error { // the longest timeout is a minute
+		l.within(2*time.Minute, func() error { // the daemon's longest timeout is a minute
 			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}

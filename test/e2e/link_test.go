@@ -18,7 +18,6 @@ import (
 // link carries the daemon's connections to the API server and can fail in the ways of a real network. A link that is
 // cut refuses connections. On a stalled link, open connections go silent forever, as when a NAT gateway loses its
 // state, but new connections work.
-// but new connections work.
 type link struct {
 	listener net.Listener
 	target   string

@@ -151,7 +151,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		next, problems := p.Plan(snap, host, prev)
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
-			// The API server is responsible for validating an object's name, so the problem prints the name unchanged.
+			// Validating an object's name is the job of the API server, so the problem prints the name unchanged.
 			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
@@ -207,7 +207,7 @@ func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 
-// elements counts the parts of a plan that determine the size of a rendering: frontends with endpoints and ranges.
+// elements counts the elements of a plan that determine the size of its rules or commands.
 func elements(p *plan.Plan) int {
 	n := len(p.HealthChecks) + len(p.Node.HostAddrs) + len(p.Node.PodSources) + len(p.Node.ServiceCIDRs)
 	for _, svc := range p.Services {

@@ -46,12 +46,12 @@ type misbehaviour struct {
 	status     int           // answers all requests with this status
 	retryAfter int           // Retry-After in seconds, sent with status
 	body       string        // answers all requests with status 200 and this body
-	truncate   int           // cuts answers, also the starts of watches, after this number of bytes
-	delay      time.Duration // delay before each answer
-	hang       bool          // never answers
+	truncate   int           // cuts responses, including the starts of watches, after this number of bytes
+	delay      time.Duration // delay before each response
+	hang       bool          // never responds
 	lag        bool          // watches send no new events
 	gone       bool          // all versions are too old for a watch
-	noStream   bool          // refuses to stream lists
+	noStream   bool          // rejects streamed lists
 	noBookmark bool
 	everyOther bool   // affects only every second request
 	only       string // the affected resource, or "" for all resources
@@ -130,7 +130,7 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, the watches end, so that they meet the fault.
+// setFault sets the server's misbehaviour. If cut is true, all watches end, so that new watches encounter the fault.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +149,7 @@ func (a *apiServer) setFault(f misbehaviour, cut bool) {
 // compact clears the history.
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
-// renumber turns the server into another server that has the same objects with lower versions.
+// renumber replaces the server by a server that has the same objects with lower versions.
 func (a *apiServer) renumber() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -246,7 +246,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
-			if from%2 == 0 { // kube-apiserver uses both answers
+			if from%2 == 0 { // kube-apiserver sends both responses
 				fail(w, http.StatusGone, "Expired", "too old resource version")
 				return
 			}
@@ -312,7 +312,7 @@ func fail(w http.ResponseWriter, code int, reason, message string) {
 	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// truncated cuts an answer off, like a faulty proxy in between.
+// truncated cuts a response off, as a faulty proxy would.
 type truncated struct {
 	http.ResponseWriter
 	left int

@@ -130,7 +130,7 @@ func (s *simulation) refusal() episode {
 	}, func() { s.kernel.set(kernelFault{}) })
 }
 
-// endSearch counts a search as ended one second after the end of its fault, because the search may still be running.
+// endSearch counts a search as done one second after the end of its fault, because the search may still be running.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
 // leaveOut returns a fault that excludes ServicePorts until they change, or until the next full sync, which comes

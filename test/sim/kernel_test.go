@@ -25,7 +25,7 @@ type kernel struct {
 	drift    func(reason string) // set by the running process, nil while none runs
 	applies  int
 	good     time.Time // start of the last successful Apply, or zero if its rules were lost
-	// gone is called for each ServicePort that an Apply removes, and empty for each one that loses all of its
+	// gone is called for each ServicePort that an Apply removes, and empty for each ServicePort that loses all of its
 	// endpoints.
 	gone, empty func(*kernel, portKey)
 }
@@ -172,7 +172,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The plan that the kernel holds is not newer.
+// latest returns the start of the last successful Apply. The plan in the kernel is no newer than this time.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()

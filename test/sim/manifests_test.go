@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// filesNamespace is the namespace of Services in manifests, whose names thus differ from those in the API server.
+// filesNamespace is the namespace of Services in manifests. No Service in the API server is in this namespace.
 const filesNamespace = "files"
 
 // manifests is a folder with two files. services holds the intended Services, even while the folder is damaged.

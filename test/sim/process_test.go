@@ -127,8 +127,8 @@ type leftover struct {
 	until      time.Time
 }
 
-// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the time of a dial
-// that no request waits for any more.
+// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the timeout of a
+// dial that no request needs any more.
 const idleTimeout = 115 * time.Second
 
 // checkLeft fails if goroutines of ended cores remain.

@@ -43,8 +43,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers: they delay all reflectors of the process together, by the clock of
-// the bubble with the latest error. A panic shows the seed, which is a label of the goroutine.
+// TestMain removes apimachinery's error handlers, which delay all reflectors of the process by the clock of the bubble
+// that had the latest error. A panic shows the seed, which is a label of the goroutine.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
@@ -140,9 +140,9 @@ type simulation struct {
 	refused      map[string]time.Time  // times until which Services may be left out
 	blamed       map[string]time.Time  // times until which Services may be left out after a panic
 	panicUntil   time.Time             // time until which the health may report a panic
-	third        time.Time             // time of a part's third panic
+	third        time.Time             // time of a component's third panic
 	searching    atomic.Int32          // number of faults for which a stage refuses some Services
-	searched     map[portKey]time.Time // ServicePorts that a search left out, with the time
+	searched     map[portKey]time.Time // ServicePorts that a search left out, and since when
 	slowest      time.Duration
 	fullSync     time.Duration // the mean time between periodic full syncs
 	failed       bool

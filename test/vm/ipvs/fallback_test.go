@@ -85,9 +85,9 @@ func TestSwitch(t *testing.T) {
 		}
 		open = append(open, s.hold()...) // connections of each backend must survive all later switches
 	}
-	// When ipvs replaces iptables, its nft table takes over immediately, but the routing rule for this table follows
-	// some milliseconds later. In the other order, the other ports of the addresses would reach programs of the host.
-	// Packets in between are dropped. TCP sends them again, but a UDP client of this test does not.
+	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule some milliseconds
+	// later. In the other order, connections to other ports of the addresses would reach programs of the host. The
+	// kernel drops packets in between. TCP sends a dropped packet again, but this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.within(patience, s.reload)
