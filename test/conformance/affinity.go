@@ -48,7 +48,7 @@ func testStickiness(t *testing.T, s *suite) {
 	fail(t, s.sticky(p))
 }
 
-// sticky checks the Services of stickySpec and returns the problems that it finds.
+// sticky checks the Services of stickySpec and returns the problems.
 func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	first := s.choices(p, "cluster-1:80")
 	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
@@ -100,7 +100,7 @@ service web
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
-	// The endpoint comes back together with a new endpoint, and no client changes its endpoint.
+	// The endpoint returns together with a new endpoint, and no client moves to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }

@@ -18,7 +18,7 @@ const (
 	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
 	// busy limits the number of concurrent rows that keep the processor busy, and idle limits rows that mostly wait.
-	// Rows with a refused TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
+	// Rows with a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
 	// Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
@@ -81,7 +81,8 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count them.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count such
+// connections.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil
@@ -89,7 +90,7 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible counts n connections of a row if they can take the shortcut.
+// countEligible counts n connections of a row if these connections can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)

@@ -16,8 +16,8 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan: it contains no handles, no counters, no client's session affinity, and nothing that depends on the
-	// order of changes.
+	// applied plan. The text contains no handles, no counters, no client's session affinity, and nothing that depends
+	// on the order of changes.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the usual number.
 	Sequences int

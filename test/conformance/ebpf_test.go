@@ -70,7 +70,7 @@ func ebpfBackend(tc bool) Backend {
 }
 
 // eligibleWith returns a function that selects the connections that BPF must handle. nftables handles the host's bound
-// sockets that need masquerade, and connections from elsewhere unless they use TCP and tc is set.
+// sockets that need masquerade, and connections from elsewhere, except TCP connections if tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {

@@ -15,8 +15,8 @@ import (
 // contextOf returns a context that, unlike t.Context, remains valid while the test cleans up.
 func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState returns, as text, what a backend or a follower may change on a host: rules, addresses, interfaces, all
-// routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
+// hostState returns, as text, the state that a backend or a follower may change on a host: rules, addresses,
+// interfaces, all routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -67,7 +67,8 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods run the programs of this variant, as another program would.
+// variantOf is "nft" or "legacy". The methods change and list rules with the programs of the variant, as another
+// program would.
 type variantOf string
 
 // command runs commands such as "iptables ARGUMENTS" and "ip6tables-save ARGUMENTS".
@@ -122,7 +123,7 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
 // chains returns the rules of a table by chain, without counters. Chains that are neither built in nor Edgeway's are
-// omitted, as are empty built-in chains, which programs create when they list a table.
+// omitted, as are empty built-in chains, which a program creates when it lists a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

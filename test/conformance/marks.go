@@ -154,7 +154,7 @@ service dropping
 }
 
 // answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no
-// server listens on them. The gateway's usual answer for IPv4, "unreachable", comes only once a second.
+// server listens on these addresses. The gateway sends its usual IPv4 response, "unreachable", only once a second.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {
@@ -175,7 +175,7 @@ func (s *suite) answerEverywhere(t *testing.T) {
 	}
 }
 
-// passing returns the rows whose packets leave the node for an endpoint that answers.
+// passing returns the rows whose packets leave the node for an endpoint that responds.
 func passing(p *plan.Plan, rows []row) (kept []row) {
 	for _, r := range rows {
 		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {

@@ -74,8 +74,7 @@ type walk struct {
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
 	// written is the number of objects that partial syncs wrote while the node did not change, and total is the number
-	// that full syncs would have written instead. partial is the number of these partial syncs in the current
-	// sequence.
+	// that full syncs would have written. partial is the number of such partial syncs in the current sequence.
 	written, total, partial int
 }
 
@@ -86,7 +85,7 @@ func newWalk(t testing.TB, b Backend) *walk {
 	opts.Drift = func(reason string) {
 		select {
 		case w.drift <- reason:
-		default: // one reason is enough to fail
+		default: // one reason for drift is enough to fail
 		}
 	}
 	var err error
@@ -114,7 +113,7 @@ func (w *walk) reset(ctx context.Context) error {
 	return w.sync(ctx)
 }
 
-// check walks a sequence, from the end of the last sequence or from the start of every walk, and returns the first
+// check walks a sequence, starting at the end of the last sequence or at the initial state, and returns the first
 // difference from the state of the fresh host.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {

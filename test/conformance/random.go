@@ -39,7 +39,7 @@ func newChanger(seed uint64) *changer {
 	return c
 }
 
-// step makes one change, and sometimes several.
+// step makes one or more changes.
 func (c *changer) step() {
 	for again := true; again; again = c.IntN(4) == 0 {
 		kinds := serviceChanges

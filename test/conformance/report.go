@@ -18,7 +18,8 @@ type report struct {
 	differences int
 	matrix      map[string]map[string]int // by dimension and value
 	deviated    map[string]int            // connections by name of the deviation
-	// eligible is the number of connections that could take the shortcut, and taken the number of those that took it.
+	// eligible is the number of connections that could take the shortcut, and taken is the number of connections that
+	// took it.
 	eligible, taken int
 }
 

@@ -27,7 +27,7 @@ type row struct {
 }
 
 // newRow returns a row for a source such as "pod-a" or, with another source address, "host@lb-1". An unbound socket of
-// the host ("host@") connects from the destination address if the host owns it, and else from node-1.
+// the host ("host@") connects from the destination address if the host owns it, and otherwise from node-1.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -79,7 +79,7 @@ var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
 // rowsOf returns rows from every source, and from an unbound socket of the host, to the destinations of the services.
 // The destinations are every frontend, an unused port of every ClusterIP, and an address that no Service has. For
-// NodePorts, the destinations are the addresses that accept NodePorts, one address that does not, and loopback.
+// NodePorts, the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {

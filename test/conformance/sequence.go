@@ -6,8 +6,8 @@ import (
 )
 
 // sequence encodes random changes with three bytes each, so that a fuzzer can shorten and recombine the sequence. The
-// first byte selects the kind of change, and whether it is applied immediately or together with the next change. The
-// other bytes determine the details.
+// first byte selects the kind of change, and whether the change is applied immediately or together with the next
+// change. The other bytes determine the details.
 type sequence []byte
 
 const changeBytes = 3

@@ -49,7 +49,7 @@ type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort // as in lab
-	// listening holds the addresses at which the host itself answers, each with a function that stops the server.
+	// listening holds the addresses at which the host itself listens, each with a function that stops the server.
 	listening map[listener]func() error
 }
 
@@ -58,7 +58,7 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the answer of the host's own servers, which listen where no Service is expected to take the packet.
+// selfName is the name that the host's own servers send, which listen where no Service is expected to take the packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {
@@ -118,7 +118,7 @@ func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	return all
 }
 
-// listen makes the host itself answer at one of its addresses.
+// listen makes the host itself listen at one of its addresses.
 func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
 	if w.listening[l] == nil {
@@ -127,11 +127,11 @@ func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	return err
 }
 
-// leaveLoopback stops the host's TCP servers on loopback, because the next plan may need to listen there.
+// leaveLoopback stops the host's TCP servers on loopback, because the next plan may need to listen on loopback.
 func (w *world) leaveLoopback() {
 	for l, stop := range w.listening {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
-			_ = stop() // if stop fails, the next plan cannot listen there and fails
+			_ = stop() // if stop fails, the next plan fails to listen on loopback
 			delete(w.listening, l)
 		}
 	}

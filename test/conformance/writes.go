@@ -43,8 +43,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites changes one Service of fifty after another, each by a partial sync, and compares the number of written
-// objects with that of full syncs. partialWrites returns a problem, or "" if there is none.
+// partialWrites changes the fifty Services one after another by partial syncs, and compares the number of written
+// objects with the number that full syncs write. partialWrites returns a problem, or "" if there is none.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

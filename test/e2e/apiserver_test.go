@@ -9,8 +9,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After the API server restarts, connections still work, and the daemon learns of a change that it missed, even if the
-// API server has dropped its history (410 Gone).
+// After the API server restarts, connections still work, and the daemon receives the change that it missed, even if
+// the API server has dropped its history (410 Gone).
 func TestAPIServerStoppedCompactedAndStartedAgain(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()

@@ -74,7 +74,7 @@ func (l *lab) traceOf() map[string]bool {
 	return traces
 }
 
-// onlyRulesOf returns an error unless the backend is the only one with rules in the kernel.
+// onlyRulesOf returns an error unless the backend is the only backend with rules in the kernel.
 func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
@@ -198,7 +198,7 @@ func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
 		took := l.within(6*patience, d.switched(backend))
-		time.Sleep(dialTimeout) // a connection without an answer must time out
+		time.Sleep(dialTimeout) // a connection without a response must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
@@ -208,7 +208,7 @@ func TestSwitchOfTheBackendWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest of Services whose names sort before those of other tests' Services.
+// manyServices returns a manifest of Services whose names sort before the names of other tests' Services.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -243,8 +243,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// At its start, the daemon removes the rules of other backends. Such rules exist if the configuration changed while no
-// daemon ran, or if a daemon exited during a switch.
+// When the daemon starts, it removes the rules of other backends. Rules of another backend exist if the configuration
+// changed while no daemon ran, or if a daemon exited during a switch.
 func TestRulesOfAnotherBackendGoAtTheStart(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -53,8 +53,8 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.must(err)
 }
 
-// A Service that needs a million kernel elements, or more memory than is left, does not stop other Services, and the
-// status names the Service.
+// A Service that needs a million kernel elements, or more memory than is free, does not affect other Services, and the
+// status names the huge Service.
 func TestHugeServicesAreLeftOut(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -79,7 +79,7 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
 }
 
-// A Service cannot take over addresses that no Service may have. Programs still receive broadcasts.
+// A Service cannot use an address that is forbidden for Services. Programs still receive broadcasts.
 func TestAddressesThatAreNoServices(t *testing.T) {
 	l, d := running(t)
 	var dhcp net.PacketConn
@@ -155,7 +155,7 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 }
 
 // The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the inputs that the
-// server rejects, because manifests and other versions of the API server may contain them.
+// server rejects, because these inputs can come from manifests and from other versions of the API server.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()
@@ -194,7 +194,8 @@ func TestWhatTheAPIServerAdmits(t *testing.T) {
 		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
 		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write the status
 	}
-	// A dry run allocates no port, so it would not show whether the port is admitted.
+	// A dry run allocates no port, so the test must create the Service to learn whether the API server admits the
+	// port.
 	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
 	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
 		hugePorts(1000)(s)

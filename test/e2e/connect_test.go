@@ -46,7 +46,7 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires the endpoint name to answer TCP connections, and answersUDP requires it to answer datagrams.
+// answers requires a response of the endpoint called name over TCP, and answersUDP requires a response over UDP.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }

@@ -173,7 +173,7 @@ func (d *daemon) startReady() {
 	d.within(patience, d.healthy)
 }
 
-// kill ends the daemon as a crash would.
+// kill kills the daemon, which simulates a crash.
 func (d *daemon) kill() {
 	if d.cmd != nil {
 		_ = d.cmd.Process.Kill()

@@ -18,7 +18,7 @@ import (
 // fileAddr is the ClusterIP of the Service in checkedManifest.
 const fileAddr = "10.99.0.1"
 
-// checkedManifest contains a Service like those that namespace.service creates, with both endpoints.
+// checkedManifest contains a Service like the Services of namespace.service, with both endpoints.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -158,7 +158,8 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 }
 
 // With the default settings, Edgeway stops using a dead endpoint within three seconds, however the endpoint died. From
-// then on, no new connection fails, not even during a reload. Edgeway uses the endpoint again once it recovers.
+// then on, no new connection fails, not even during a reload. Edgeway uses the endpoint again after the endpoint
+// recovers.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {

@@ -80,7 +80,7 @@ func newFaultProxy(l *lab) *faultProxy {
 	return p
 }
 
-// kubeconfig changes the kubeconfig at path so that it uses the proxy.
+// kubeconfig changes the kubeconfig at path to use the proxy.
 func (p *faultProxy) kubeconfig(path string) {
 	p.t.Helper()
 	config, err := clientcmd.LoadFromFile(path)

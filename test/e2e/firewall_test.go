@@ -27,7 +27,7 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only returns the only finding, and fails the test unless this finding is a problem with all the words.
+// only returns the finding if there is exactly one, and fails the test unless it is a problem with all the words.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {

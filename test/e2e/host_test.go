@@ -48,7 +48,7 @@ func TestNodePortFollowsTheNodesAddress(t *testing.T) {
 func TestServiceCIDRAddedAtRunTime(t *testing.T) {
 	l, _ := running(t)
 	l.net.Host("other", netip.MustParseAddr("10.200.0.5"))
-	const addr = "10.200.0.5:8080" // no program listens there, so the host sends a reset
+	const addr = "10.200.0.5:8080" // no program listens on this address, so the host sends a reset
 	l.within(patience, reset(l.client, addr))
 
 	cidrs := shared.admin.Networking.ServiceCIDRs()

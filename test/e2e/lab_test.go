@@ -17,7 +17,7 @@ type lab struct {
 	node, client, ep1, ep2 *netlab.Host
 }
 
-// The addresses of the hosts, and the port on which both endpoints answer over TCP and UDP.
+// The addresses of the hosts, and the port on which both endpoints respond over TCP and UDP.
 const (
 	nodeAddr     = "192.0.2.10"
 	ep1Addr      = "10.244.1.11"

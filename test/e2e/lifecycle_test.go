@@ -53,7 +53,7 @@ func TestReloadThatDoesNotStart(t *testing.T) {
 	l.must(os.WriteFile(dropIn, []byte("[control]\nsocket = \"/proc/nowhere.sock\"\n"), 0o600))
 	d.signal(syscall.SIGHUP)
 	l.within(patience, d.logged("level=ERROR", "/proc/nowhere.sock"))
-	l.must(os.Remove(dropIn)) // edgeway's commands also read this file
+	l.must(os.Remove(dropIn)) // edgeway commands also read the drop-in
 	l.within(patience, d.says("healthy"))
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
@@ -157,7 +157,7 @@ func (l *lab) settled() string {
 	return traces
 }
 
-// traces returns all state that a proxy can leave in the kernel.
+// traces returns, as text, all state that a proxy can leave in the kernel.
 func (l *lab) traces() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")

@@ -71,7 +71,7 @@ func (k *link) kubeconfig(l *lab, user, path string) {
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// lead copies a kubeconfig of the cluster to path and changes it to use the link.
+// lead writes to path a copy of a cluster's kubeconfig that uses the link.
 func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon whose only source is a directory of manifests. Each file in shopFiles has one Service.
+// shop is a daemon whose only source is a directory of manifests. Each of shopFiles contains one Service.
 type shop struct {
 	*daemon
 	folder string

@@ -28,8 +28,8 @@ const (
 // cutOffLimit is the maximum time for which a host may be cut off from its API server.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that resolves the API server's name with the resolver. The stub resolver, if it is used,
-// queries the name server.
+// byDNS returns a daemon that resolves the API server's name with the resolver. The stub resolver, if the daemon uses
+// the stub, queries the name server.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -142,9 +142,10 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service takes the address of the name server that a stub resolver on the host queries, and its endpoint
-// returns a false address for the API server's name. The host still reaches the API server, even after a restart from
-// a last-known state with that Service. After the Service is removed, the host uses the name server again.
+// A tenant's Service takes the address of the name server that a stub resolver on the host queries. The Service's
+// endpoint returns a false address for the API server's name. The host still reaches the API server, even after a
+// restart from a last-known state with that Service. After the Service is removed, the host uses the name server
+// again.
 func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

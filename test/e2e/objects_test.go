@@ -16,7 +16,7 @@ import (
 // namespaces counts the namespaces. The name of each namespace contains its number.
 var namespaces atomic.Int32
 
-// namespace is a namespace into which one test writes as the cluster's administrator.
+// namespace is a namespace in which one test creates objects as the cluster's administrator.
 type namespace struct {
 	*lab
 	name string
@@ -71,7 +71,7 @@ func (n *namespace) remove(name string) {
 	}
 }
 
-// endpoints writes the EndpointSlice of a Service. All its endpoints are ready and belong to no node.
+// endpoints writes the EndpointSlice of a Service. All endpoints in the slice are ready and belong to no node.
 func (n *namespace) endpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// workerAddr is the address of ep1 on a network that it shares with the host.
+// workerAddr is the address of ep1 on the network that ep1 and the host share.
 const workerAddr = "198.51.100.21"
 
 // onHost returns a function that runs commands on the host.

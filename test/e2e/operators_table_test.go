@@ -14,7 +14,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// operatorRow is a fault from an operator's point of view, on a host with only this fault.
+// operatorRow is a fault as an operator sees it, on a host with no other fault.
 type operatorRow struct {
 	name string
 	// prepare runs before the daemon starts, and breaks causes the fault.

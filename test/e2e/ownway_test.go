@@ -45,7 +45,7 @@ func (d *daemon) resolves(addrs ...string) {
 }
 
 // thieves creates Services that take the API server's address and port in every way that the API allows. remove
-// deletes these Services.
+// deletes the Services.
 func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := shared.admin.Networking.ServiceCIDRs()
@@ -154,7 +154,7 @@ func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
 	l := newLab(t)
 	d := l.remote(false)
 	const moved = "198.51.100.61"
-	host := l.net.Host("moved", netip.MustParseAddr(moved)) // no program listens there
+	host := l.net.Host("moved", netip.MustParseAddr(moved)) // no program listens on this host
 	d.startReady()
 	n := l.namespace()
 	_, nodePort := n.web("shop")

@@ -38,7 +38,7 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 }
 
 // A load-balancer address that is an address of the host takes no port from a program of the host, unless the operator
-// allows the address. The address never takes the daemon's own ports.
+// allows the address. A load-balancer address never takes the daemon's own ports.
 func TestLoadBalancerAddressOfTheHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -69,7 +69,7 @@ func TestServiceCIDROverTheHostsNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))
 	l.onNode("ip", "addr", "add", "10.201.0.1/24", "dev", "near")
-	const addr = "10.201.0.5:8080" // no program listens there, so the host sends a reset
+	const addr = "10.201.0.5:8080" // no program listens on this address, so the host sends a reset
 	l.within(patience, reset(l.node, addr))
 	cidrs := shared.admin.Networking.ServiceCIDRs()
 	_, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{

@@ -109,7 +109,8 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// fromNode verifies that the server answers a connection of the host itself, whose source address the kernel chooses.
+// fromNode verifies that the server responds to a connection of the host itself, whose source address the kernel
+// chooses.
 func (i *island) fromNode(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -120,7 +121,7 @@ func (i *island) fromNode(addr, server string) func() error {
 	}
 }
 
-// tables returns the routes of both families.
+// tables returns the routing tables of both families.
 func (i *island) tables() string {
 	i.t.Helper()
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")

@@ -16,7 +16,7 @@ type Choices struct{ rest []byte }
 // NewChoices returns choices that use the bytes b.
 func NewChoices(b []byte) *Choices { return &Choices{b} }
 
-// Left reports whether there are more bytes.
+// Left reports whether any bytes remain.
 func (c *Choices) Left() bool { return len(c.rest) > 0 }
 
 // Number returns a number below limit.

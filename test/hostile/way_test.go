@@ -117,7 +117,7 @@ func decode(stream []byte) (objects []any) {
 	return objects
 }
 
-// put converts an object as if it came from the API server, and passes it to the tracker.
+// put converts an object as if it came from the API server, and passes the object to the tracker.
 func put(c *convert.Converter, sink source.Sink, object any) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -197,8 +197,8 @@ func forbidden(a netip.Addr) bool {
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// taken reports whether something other than a Service owns the address. The API server's own Service may use the API
-// server's address as its ClusterIP. Only a load balancer's address may be an address of the host.
+// taken reports whether the frontend has an address that does not belong to a Service. The API server's own Service
+// may use the API server's address as its ClusterIP. Only a load balancer's address may be an address of the host.
 func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"

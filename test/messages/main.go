@@ -1,4 +1,4 @@
-// Command messages prints the texts of the product as one page, so that a reviewer can read them in one go: log
+// Command messages prints the texts of the product as one page, so that a reviewer can read all texts together: log
 // messages, faults, errors, help. Every string literal of at least two words counts as a text.
 package main
 

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// apiServer simulates kube-apiserver as far as a source uses it: objects with versions, lists, watches, and a history
-// of limited length.
+// apiServer simulates the features of kube-apiserver that a source uses: objects with versions, lists, watches, and a
+// history of limited length.
 type apiServer struct {
 	net  *network
 	cert tls.Certificate
@@ -25,7 +25,7 @@ type apiServer struct {
 	objects  map[string]map[string][]byte // by resource and namespace/name
 	version  int
 	history  []event
-	oldest   int           // watches must begin at this version or later
+	oldest   int           // the oldest version from which a watch may begin
 	changed  chan struct{} // closed and renewed at every change
 	cut      chan struct{} // closed and renewed when all watches end
 	token    string
@@ -43,9 +43,9 @@ type event struct {
 
 // misbehaviour describes how the API server misbehaves. The zero value is a healthy server.
 type misbehaviour struct {
-	status     int           // answers all requests with this status
+	status     int           // sends this status in response to all requests
 	retryAfter int           // Retry-After in seconds, sent with status
-	body       string        // answers all requests with status 200 and this body
+	body       string        // sends status 200 and this body in response to all requests
 	truncate   int           // cuts responses, including the starts of watches, after this number of bytes
 	delay      time.Duration // delay before each response
 	hang       bool          // never responds
@@ -161,7 +161,7 @@ func (a *apiServer) renumber() {
 		}
 	}
 	a.compact()
-	a.oldest = 0 // this server cannot tell that a version is from the other server
+	a.oldest = 0 // the new server cannot detect a version of the old server
 }
 
 func (a *apiServer) setToken(token string) {

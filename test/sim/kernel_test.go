@@ -42,7 +42,7 @@ func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.famil
 type kernelFault struct {
 	fails  bool
 	half   bool                   // with fails, Apply makes half of the change
-	stalls bool                   // Apply waits until the context ends
+	stalls bool                   // Apply waits until the context is done
 	slow   time.Duration          // additional time for each Apply
 	refuse map[string]bool        // refused Services, by namespace/name
 	names  bool                   // the error names a refused Service
@@ -193,7 +193,7 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if it does not. ServicePorts for which skip
+// differs describes how the kernel differs from a plan, or returns "" if they agree. ServicePorts for which skip
 // returns true may be missing or older.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()

@@ -40,7 +40,7 @@ func (m *manifests) text(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file, or writes into it as some editors do.
+// write replaces a file, or overwrites the file in place as some editors do.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {

@@ -25,8 +25,8 @@ import (
 const (
 	// promised is the time after the end of all faults within which the kernel must have the latest state. The daemon
 	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list that follows
-	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply ends after 61
-	// s, and the next Apply follows within 30 s.
+	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
+	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
 	// grace is the longest time for which the daemon may report that it is healthy although the kernel lacks the plan
 	// (health.Grace), plus the time of one check.

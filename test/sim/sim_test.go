@@ -8,8 +8,8 @@
 //
 // The daemon draws its waiting times from Go's random generator, which has no seed, and Go's scheduler orders
 // simultaneous events. Runs of the same seed therefore have the same events at slightly different times. Of four seeds
-// that failed, three failed again in 10 of 10 runs and one in 2 of 10 runs. If a seed passes, repeat it with
-// -count=20.
+// that failed, three failed again in 10 of 10 runs, and the fourth in 2 of 10 runs. If a seed passes, repeat the seed
+// with -count=20.
 //
 // The simulation does not cover jumps of the wall clock, because synctest has one clock, which cannot be set. Other
 // clocks do differ: creation times of objects are up to 83 days ahead or behind. The simulation also omits the doctor,

@@ -86,7 +86,7 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	if err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
-	defer func() { _ = lock.Close() }() // this also releases the lock
+	defer func() { _ = lock.Close() }() // closing the file also releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}

@@ -128,8 +128,7 @@ func addUnits(a *archive) error {
 	err := errors.Join(
 		a.text(units+"vm-job.service", jobUnit, 0o644),
 		a.symlink(units+"multi-user.target.wants/vm-job.service", "/etc/systemd/system/vm-job.service"),
-		// With an empty machine-id, the boot would count as the first one, in which systemd enables and disables
-		// units.
+		// With an empty machine-id, the boot would count as a first boot, in which systemd enables and disables units.
 		a.text("etc/machine-id", "ed6e0000000000000000000000000001\n", 0o444),
 		a.text("etc/hostname", "vm\n", 0o644),
 		a.symlink("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),

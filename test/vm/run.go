@@ -70,7 +70,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. Its directory has a file for each of its ports.
+// machine is a running virtual machine. The directory of a machine has a file for each port.
 type machine struct {
 	job   *Job
 	dir   string

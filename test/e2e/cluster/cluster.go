@@ -50,7 +50,7 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until it serves requests and the users have their rights. Stop ends the
+// Start runs a control plane and waits until it serves requests and the users have their rights. Stop stops the
 // control plane.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
@@ -106,7 +106,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.grant(ctx)
 }
 
-// Stop ends the control plane and removes all its files. Calling Stop twice is not an error.
+// Stop stops the control plane and removes all its files. Calling Stop twice is not an error.
 func (c *Cluster) Stop() {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -123,7 +123,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer
 	if !c.opts.Fairness {
-		// Most benchmarks and tests are the only client of the API server, so they need no limits.
+		// Most benchmarks and tests are the only client of the API server and need no limits.
 		options = append([]string{
 			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
 		}, options...)

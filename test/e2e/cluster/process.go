@@ -84,7 +84,7 @@ func (p *process) waitFor(ctx context.Context, ready func(context.Context) error
 	}
 }
 
-// tail returns the end of the program's output.
+// tail returns the last lines of the program's output.
 func (p *process) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

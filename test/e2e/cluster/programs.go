@@ -12,8 +12,8 @@ import (
 )
 
 // Programs returns the directory that contains etcd and kube-apiserver. The directory is $EDGEWAY_CONTROLPLANE_BIN, or
-// else the output directory of scripts/controlplane in the repository that contains the working directory. That script
-// builds missing programs, which takes some minutes.
+// else the output directory of scripts/controlplane in the repository that contains the working directory.
+// scripts/controlplane builds missing programs, which takes some minutes.
 func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		return dir, nil

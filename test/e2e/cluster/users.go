@@ -59,8 +59,8 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig returns the path of a user's kubeconfig file. Edgeway watches the directory of this file. The control
-// plane writes its logs elsewhere, so files in the directory change as rarely as in /etc/edgeway.
+// Kubeconfig returns the path of a user's kubeconfig file. Edgeway watches the directory of the kubeconfig. The
+// control plane writes its logs elsewhere, so files in the directory change as rarely as in /etc/edgeway.
 func (c *Cluster) Kubeconfig(user string) string {
 	return filepath.Join(c.dir, "users", user+".kubeconfig")
 }

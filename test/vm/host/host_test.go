@@ -46,10 +46,10 @@ func newMachines(t *testing.T) machines {
 }
 
 // upgradedHost returns a job with the files of a host that an earlier version (commit 6e0ca90) served: its last-known
-// state, its rules, and a configuration that sets every key that was removed since. The files are in testdata,
-// because building a package from that commit would need its history and its toolchain for as long as this test
-// exists. EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the
-// earlier version itself.
+// state, its rules, and a configuration that sets every key that was removed since. The files are in testdata, because
+// building a package from that commit would need the commit's history and toolchain for as long as this test exists.
+// EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the earlier version
+// itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
@@ -107,7 +107,7 @@ func buildPackage(t *testing.T, version string) string {
 }
 
 // runInside runs one test of package inside in a machine with systemd, in parallel with other machines, and reports
-// each of its cases as a subtest.
+// each case as a subtest.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()

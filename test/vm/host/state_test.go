@@ -22,8 +22,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the address of the API server. In the virtual machine, this address is on a link on which no host
-// responds.
+// apiAddr is the address of the API server. In the virtual machine, apiAddr is on a link on which no host responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
 // state is the state that a daemon leaves on a host for the next boot.

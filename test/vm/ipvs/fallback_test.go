@@ -72,7 +72,7 @@ func TestSwitch(t *testing.T) {
 	defer clients.end()
 	check := func(to string, took time.Duration, most int) {
 		t.Helper()
-		time.Sleep(time.Second) // a connection without an answer must time out
+		time.Sleep(time.Second) // a connection without a response must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {

@@ -13,7 +13,7 @@ import (
 
 // scheduling counts the connections to a Service, by the number of the pod.
 type scheduling struct {
-	// got counts all connections, and open counts those that are open at the end.
+	// got counts all connections, and open counts the connections that are open at the end.
 	got, open [3]int
 	// of holds the counts for each source address.
 	of map[netip.Addr][3]int
@@ -111,7 +111,7 @@ func schedulers() []scheduled {
 	}
 }
 
-// TestSchedulers tests that each scheduler of the kernel chooses endpoints as it promises, by the weights in an
+// TestSchedulers tests that each scheduler of the kernel chooses endpoints as documented, by the weights in an
 // annotation.
 func TestSchedulers(t *testing.T) {
 	s := running(t)

@@ -20,7 +20,7 @@ var versions = map[vm.Suite][3]string{
 }
 
 // TestNightlyBoot boots every suite with systemd and verifies that systemd reports no problem. The tests of the
-// package, which are part of every run, verify the same for two of the suites.
+// package, which are part of every run, also verify the state of systemd on two of the suites.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {
 		t.Run(string(suite), func(t *testing.T) {

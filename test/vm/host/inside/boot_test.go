@@ -34,8 +34,8 @@ func (h *host) tellsAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential makes the kubeconfig readable only for root and passes it as a credential, as cluster.md
-// describes.
+// kubeconfigAsCredential makes the kubeconfig readable only for root and passes the file as a credential, as
+// cluster.md describes.
 func kubeconfigAsCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {

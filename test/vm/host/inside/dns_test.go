@@ -66,7 +66,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 	return s
 }
 
-// stream serves queries over TCP, where each message follows its length.
+// stream serves queries over TCP, where the length precedes each message.
 func (s *nameServer) stream(conn net.Conn) {
 	defer conn.Close()
 	for {

@@ -161,7 +161,8 @@ func groupMayAsk(h *host) {
 	}
 }
 
-// stopLeavesServices tests that Services work while the daemon is stopped, because the kernel serves them.
+// stopLeavesServices tests that Services work while the daemon is stopped, because the kernel forwards their
+// connections.
 func stopLeavesServices(h *host) {
 	open := h.hold(clusterIP)
 	h.run("systemctl", "stop", "edgeway")

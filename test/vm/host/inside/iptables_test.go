@@ -96,7 +96,7 @@ func (h *host) switches(backend string, by func()) {
 	h.contains(h.run("edgeway", "status"), "backend    "+backend+": in sync")
 }
 
-// onlyRulesOf waits until the backend is the only one with rules in the kernel.
+// onlyRulesOf waits until the backend is the only backend with rules in the kernel.
 func (h *host) onlyRulesOf(backend string) {
 	h.Helper()
 	h.within(patience, func() error {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// scenario is one case. All scenarios share the machine and run in order.
+// scenario is one test case. All scenarios share the machine and run in order.
 type scenario struct {
 	name string
 	run  func(*host)

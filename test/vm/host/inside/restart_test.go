@@ -164,7 +164,7 @@ func (h *host) flushed() (outage, restart time.Duration) {
 	return outage, restart
 }
 
-// repairs returns the number of repairs in edgeway status, or "" if there are none.
+// repairs returns the number of repairs in edgeway status, or "" if there were no repairs.
 func (h *host) repairs() string {
 	for line := range strings.Lines(h.run("edgeway", "status")) {
 		if strings.HasPrefix(line, "drift") {

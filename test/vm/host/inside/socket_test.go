@@ -69,7 +69,7 @@ func portTaken(h *host) {
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
 	h.eventually("cannot bind a NodePort on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
-	h.run("systemctl", "restart", "edgeway") // now the port is taken from the start
+	h.run("systemctl", "restart", "edgeway") // the other program now has the port before the daemon starts
 	h.answers("10.96.0.30:80", loopback)
 	other.Close()
 	took := h.within(2*patience, func() error {

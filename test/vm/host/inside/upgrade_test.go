@@ -98,7 +98,7 @@ func upgradeFromBefore(h *host) {
 		h.undisturbed(cluster)
 		open.stillServed(h)
 	} else {
-		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know this file and would ask
+		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know this file and would prompt
 		h.apt("edgeway_0.9.0-1_amd64.deb")
 		h.run("systemctl", "start", "edgeway")
 		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")
