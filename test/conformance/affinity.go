@@ -59,7 +59,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, met.server))
 		}
 	}
-	// Clients choose the endpoint of another Service independently, so not all clients choose the same endpoint again.
+	// Clients choose their endpoints of two Services independently, so some clients choose different endpoints.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {

@@ -215,7 +215,7 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 }
 
 // isSource reports whether a server may see the address a as the source of the row's connections if the source is not
-// rewritten. An unbound socket may have any address of the host, including the link's.
+// rewritten. An unbound socket may have any address of the host, including the address of the link.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

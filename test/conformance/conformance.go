@@ -21,7 +21,7 @@ type Backend struct {
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the usual number.
 	Sequences int
-	// Shapes holds patterns that must each match some of the dumps, but not all, while random Services come and go.
+	// Shapes holds patterns. Each pattern must match some of the dumps of random Services, but not all dumps.
 	Shapes []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly these deviations.
 	Deviations []Deviation
@@ -68,8 +68,8 @@ type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Forgets reports whether a client that used the frontend before and now uses the frontend now, which may be the
-	// same, may reach another endpoint. The suite fails if no client ever changes its endpoint.
+	// Forgets reports whether a client that moves from the frontend before to the frontend now may reach another
+	// endpoint. The two frontends may be the same. The suite fails if no client ever changes its endpoint.
 	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
@@ -94,7 +94,7 @@ func Run(t *testing.T, b Backend) {
 		}
 	}
 	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
-	// Log the number of comparisons even if a test below fails.
+	// Log the number of comparisons even if a test fails.
 	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
 
 	looked := false

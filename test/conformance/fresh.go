@@ -47,7 +47,7 @@ func Main(m *testing.M, backends ...Backend) int {
 }
 
 // isolateFuzzWorker restarts this program in its own network namespace if it is a worker of "go test -fuzz". All
-// workers are children of one process and would share its namespace. The pipes to that process stay open.
+// workers are children of one process and would share its namespace. The pipes to the parent process stay open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
 	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {

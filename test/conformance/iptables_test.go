@@ -122,8 +122,8 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of a table by chain, without counters. Chains that are neither built in nor Edgeway's are
-// omitted, as are empty built-in chains, which a program creates when it lists a table.
+// chains returns the rules of each chain in a table, without counters. Chains that are neither built in nor Edgeway's
+// are omitted, as are empty built-in chains, which a program creates when it lists a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

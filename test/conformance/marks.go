@@ -131,7 +131,7 @@ service dropping
 	met := map[plan.Verdict]int{}
 	for _, r := range rowsOf(p, p.Services) {
 		if r.source != hostName || r.unbound || r.to.Addr().IsLoopback() {
-			continue // the gateway does not know the IPv6 address of an unbound socket
+			continue // the gateway has no route to the IPv6 address of an unbound socket
 		}
 		met[p.Decide(r.packet()).Verdict]++
 		r.mark = proxiers.OwnMark(silentEnv().MasqueradeBit)

@@ -25,7 +25,7 @@ func parseSpec(text string) (*spec, error) {
 	return s, nil
 }
 
-// fields splits a line into words, without a comment that starts with #.
+// fields splits a line into words and drops a comment that starts with #.
 func fields(line string) []string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.Fields(line)

@@ -23,7 +23,7 @@ type changer struct {
 	numbers []int
 	// small limits Services to few endpoints, and most Services to one protocol.
 	small bool
-	// done holds the names of the changes made.
+	// done holds the names of the changes so far.
 	done []string
 }
 

@@ -170,7 +170,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
 		n = uint64(which[0]-'a') + 2 // .1 is reserved for a gateway
 		if which == "b" && kind == "client" {
-			n = 130 // in the other half of the range
+			n = 130 // client-b is in the other half of the range
 		}
 	case err != nil:
 		return netip.Addr{}, fmt.Errorf("address %q: the part after the dash is neither a letter nor a number below 256", name)

@@ -92,7 +92,7 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
 	main, err := os.ReadFile(d.config)
 	d.must(err)
-	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the commands configure the kubeconfig
+	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set the key kubeconfig
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(main), own, "", 1)), 0o600))
 	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)

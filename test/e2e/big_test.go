@@ -30,7 +30,7 @@ const (
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a number of Services of one kind. No client connects to the endpoints in their slices.
+// bulk is a number of Services of one kind. No client connects to the endpoints of a bulk.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int

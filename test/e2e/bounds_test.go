@@ -36,7 +36,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// hugeSlice creates an EndpointSlice with the ports of hugePorts.
+// hugeSlice creates an EndpointSlice with as many ports as hugePorts.
 func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -109,7 +109,8 @@ func TestAddressesThatAreNoServices(t *testing.T) {
 	}
 }
 
-// By default, Edgeway does not serve external IPs of Services from the API server. The printed fix allows an address.
+// By default, Edgeway does not serve external IPs of Services from the API server. The fix that Edgeway prints allows
+// one address.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -192,7 +193,7 @@ func TestWhatTheAPIServerAdmits(t *testing.T) {
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
 		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
-		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write the status
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write the status
 	}
 	// A dry run allocates no port, so the test must create the Service to learn whether the API server admits the
 	// port.
@@ -219,8 +220,8 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// A NodePort outside nodeport_range is not served and makes the host degraded, with a fix that extends the range to
-// the port. A manifest may use any port.
+// Edgeway does not serve a NodePort outside nodeport_range and reports the host as degraded, with a fix that extends
+// the range to the port. A manifest may use any port.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -157,9 +157,9 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// With the default settings, Edgeway stops using a dead endpoint within three seconds, however the endpoint died. From
-// then on, no new connection fails, not even during a reload. Edgeway uses the endpoint again after the endpoint
-// recovers.
+// With the default settings, Edgeway stops using a dead endpoint within three seconds, however the endpoint died.
+// After these three seconds, no new connection fails, not even during a reload. Edgeway uses the endpoint again after
+// the endpoint recovers.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {

@@ -11,8 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The daemon spends at most half of its time on a Service whose endpoints change 50 times a second. During that time,
-// the daemon still serves other tenants' changes. Afterwards, the daemon serves the Service's last change.
+// The daemon spends at most half of its time on a Service whose endpoints change 50 times a second. While the
+// endpoints change, the daemon still serves other tenants' changes. Afterwards, the daemon serves the Service's last
+// change.
 func TestAFlappingServiceLeavesHalfOfTheTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()

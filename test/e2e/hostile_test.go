@@ -146,7 +146,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// Other hosts see the IDs of faults, but not their messages.
+// Other hosts see the IDs of faults, but not the messages.
 func TestTheHealthPortTellsStrangersNoTexts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -62,8 +62,8 @@ func (l *lab) onNode(name string, args ...string) string {
 // be busy.
 const patience = time.Minute
 
-// promised extends a documented time limit if the machine is busy. The factor is the time in which the program starts,
-// divided by the 25 ms of an idle machine.
+// promised extends a documented time limit if the machine is busy. The factor is the program's start time, divided by
+// the 25 ms that the start takes on an idle machine.
 func (l *lab) promised(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond
@@ -92,7 +92,7 @@ func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// throughout verifies that check returns nil for the whole span.
+// throughout calls check repeatedly for the whole span, and fails the test if check returns an error.
 func (l *lab) throughout(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {

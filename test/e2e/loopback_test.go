@@ -115,7 +115,7 @@ func TestNodePortOnLoopback(t *testing.T) {
 	goesOn("after loopback was turned on again")
 
 	d.stop()
-	l.must(l.loopback(tcp, "")()) // no process keeps the socket open here
+	l.must(l.loopback(tcp, "")()) // while the daemon is stopped, no process keeps the socket open
 	d.startReady()
 	l.within(patience, l.loopback(tcp, "ep2"))
 	n.remove("shop")

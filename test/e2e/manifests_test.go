@@ -150,11 +150,11 @@ func (s *shop) content() error {
 	return err
 }
 
-// damage is a change to the directory of manifests that an operator did not intend.
+// damage is an unintended change to the directory of manifests.
 type damage struct {
 	name     string
 	do, mend func(*shop)
-	synced   bool // all paths can be read
+	synced   bool // the daemon can read all paths
 	words    []string
 }
 
@@ -244,7 +244,7 @@ func TestManifestsDamagedBeforeTheStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// A Service whose manifest an operator removed while the daemon was down is removed at the start.
+	// When the daemon starts, it removes a Service whose manifest was removed while the daemon was down.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()

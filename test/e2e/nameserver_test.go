@@ -51,7 +51,7 @@ func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	return d, names
 }
 
-// The method names starts a name server on a host.
+// The method names starts a name server on the host h.
 func (l *lab) names(h *netlab.Host, addr string, port int) *nameserver.Server {
 	l.t.Helper()
 	udp, tcp := l.listen(h, addr, port)
@@ -144,8 +144,8 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 
 // A tenant's Service takes the address of the name server that a stub resolver on the host queries. The Service's
 // endpoint returns a false address for the API server's name. The host still reaches the API server, even after a
-// restart from a last-known state with that Service. After the Service is removed, the host uses the name server
-// again.
+// restart from a last-known state with the tenant's Service. After the Service is removed, the host uses the name
+// server again.
 func TestAServiceTakesTheNameServerOfAStub(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

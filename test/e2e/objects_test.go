@@ -40,7 +40,7 @@ func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *core
 	return made
 }
 
-// tryService is like service, but returns the error of an API server that is not ready for the Service.
+// tryService is like service, but returns the API server's error if the server is not ready for the Service.
 func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*corev1.Service, error) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

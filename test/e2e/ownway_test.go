@@ -147,8 +147,8 @@ func TestTheWayToTheAPIServerCannotBeTaken(t *testing.T) {
 	}
 }
 
-// The API server's name moves to an address that a tenant's Service has. The daemon's connections go to the new API
-// server, and the tenant loses the address when the API server has proved its identity.
+// The API server's name starts to resolve to an address that a tenant's Service has. The daemon's connections go to
+// the new API server, and the tenant loses the address when the API server has proved its identity.
 func TestTheAPIServerMovesToAnAddressOfAService(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

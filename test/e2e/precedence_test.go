@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A tenant's Service loses an address when the address is allocated as the ClusterIP of another Service. The same
-// happens if the daemon starts without the API server.
+// A tenant's Service loses an address when the address is allocated as the ClusterIP of another Service. The tenant's
+// Service also loses the address if the daemon starts without the API server.
 func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()

@@ -20,7 +20,7 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode returns a function that makes nft idle, hang, or work.
+// nftMode returns a function that makes nft do nothing, hang, or work.
 func (d *daemon) nftMode() (set func(mode string)) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "nft-mode")

@@ -66,7 +66,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host that has a route to the node's address on their common link, and no other route.
+// beyond adds a host whose only route leads to the node's address on the link between the host and the node.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))

@@ -23,7 +23,8 @@ import (
 // programs executes commands in a network namespace that lasts as long as the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the accepted texts: a process for each execution would be slow, and most texts are not new.
+	// seen holds the accepted texts, because starting a process for every text would be slow, and most texts are not
+	// new.
 	seen map[[sha256.Size]byte]bool
 }
 

@@ -197,8 +197,9 @@ func forbidden(a netip.Addr) bool {
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// taken reports whether the frontend has an address that does not belong to a Service. The API server's own Service
-// may use the API server's address as its ClusterIP. Only a load balancer's address may be an address of the host.
+// taken reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the host.
+// The API server's own Service may use the API server's address as its ClusterIP. Only a load balancer's address may
+// be an address of the host.
 func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"

@@ -149,7 +149,7 @@ func (a *apiServer) setFault(f misbehaviour, cut bool) {
 // compact clears the history.
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
-// renumber replaces the server by a server that has the same objects with lower versions.
+// renumber simulates a replacement server that has the same objects with lower versions.
 func (a *apiServer) renumber() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -41,7 +41,7 @@ const (
 	maxLines, maxRequests = 1000, 2400
 )
 
-// expected returns the plan of all objects, made from scratch.
+// expected returns the plan of all objects, built from scratch.
 func (s *simulation) expected() *plan.Plan {
 	if s.wanted != nil {
 		return s.wanted

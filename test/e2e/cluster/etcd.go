@@ -51,7 +51,7 @@ func (c *Cluster) StopEtcd() {
 	c.etcd = nil
 }
 
-// Compact makes etcd forget all versions except the newest. An API server that is started afterwards rejects a watch
+// Compact makes etcd forget all versions except the newest. An API server that starts after Compact rejects a watch
 // from an older version with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)

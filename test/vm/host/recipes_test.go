@@ -23,7 +23,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}}
 	beside := job
 	beside.Packages = besides
-	// One of the tests starts firewalld itself.
+	// The firewalld test starts firewalld itself.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	for _, suite := range []vm.Suite{vm.Bookworm, vm.Trixie} {
 		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside) })

@@ -15,7 +15,7 @@ type result struct {
 // report reports the result as a subtest of t.
 func (r *result) report(t *testing.T) {
 	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
-	// A skipped case is a failure, because the machine has everything that the cases need.
+	// A skipped case is a failure, because the machine has all programs that the cases need.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)
 	}

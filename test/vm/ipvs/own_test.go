@@ -73,7 +73,7 @@ func TestForeignServer(t *testing.T) {
 		return err
 	}
 	s.within(patience, named)
-	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other port
+	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other program does not use this port
 	untouched := func() {
 		t.Helper()
 		for _, line := range foreign {

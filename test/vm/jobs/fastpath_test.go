@@ -25,7 +25,7 @@ func TestNightlyFastPathSpeed(t *testing.T) {
 	})
 }
 
-// fastPathTests matches the tests that need a flowtable, and no others.
+// fastPathTests matches exactly the tests that need a flowtable.
 const fastPathTests = "^Test(Takes|Beside|Backends|Foreign|LifeCycle|Pace|DeviceRace|DevicesThatCome)"
 
 func fastPath(t *testing.T, tests string, suites ...vm.Suite) {

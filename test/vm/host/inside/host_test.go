@@ -51,7 +51,7 @@ type host struct {
 	*network
 }
 
-// patience is the time limit for events without a documented limit, because the machine is slow.
+// patience is the time limit for events without a documented limit. The machine is slow.
 const patience = 10 * time.Minute
 
 // run runs a program that must succeed and returns its output.

@@ -28,7 +28,7 @@ type scenario struct {
 	vital bool
 }
 
-// TestPackage tests the life of the package on a host.
+// TestPackage tests the package on a host, from the installation to the removal.
 func TestPackage(t *testing.T) {
 	before := takeInventory(t)
 	play(t, []scenario{

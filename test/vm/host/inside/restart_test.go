@@ -157,8 +157,8 @@ func (h *host) flushed() (outage, restart time.Duration) {
 		return err
 	})
 	h.end(c)
-	// A connection may have waited for the repair instead of failing. The number of repairs shows that the rules were
-	// gone.
+	// A connection may have waited for the repair instead of failing. The number of repairs in the status shows that
+	// the rules were gone.
 	outage = max(c.outage, c.longest)
 	h.Logf("no answer for %d ms", outage.Milliseconds())
 	return outage, restart

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// before is the directory with the state of an earlier version. beforePackage is the package of that version, which
-// is optional.
+// before is the directory with the state of an earlier version. beforePackage is the optional package of the earlier
+// version.
 const (
 	before        = jobDir + "/before"
 	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
