@@ -23,7 +23,7 @@ type Backend struct {
 	Sequences int
 	// Shapes holds patterns. Each pattern must match some of the dumps of random Services, but not all dumps.
 	Shapes []*regexp.Regexp
-	// Deviations lists the decisions that the backend cannot express. The suite expects exactly these deviations.
+	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
 	// Affinity lists the deviations in session affinity, which only several connections can show.
 	Affinity []AffinityDeviation

@@ -58,7 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that the host's own servers send, which listen where no Service is expected to take the packet.
+// selfName is the name that servers of the host itself send. These servers listen where no Service may take the
+// packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {

@@ -155,7 +155,7 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the inputs that the
+// The test records which of its inputs the API server (v1.36) admits. Edgeway itself must reject the inputs that the
 // server rejects, because these inputs can come from manifests and from other versions of the API server.
 func TestWhatTheAPIServerAdmits(t *testing.T) {
 	l := newLab(t)

@@ -34,7 +34,7 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 	}
 }
 
-// answersSoon is like answers, but has the short timeout impatience for tests that measure time.
+// answersSoon is like answers, but uses the timeout impatience, for tests that measure time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
 	f.Wait = impatience

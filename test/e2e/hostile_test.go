@@ -113,7 +113,7 @@ func (l *lab) attack(listener, path string) {
 		"nothing":                 "",
 	} {
 		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
-		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // /metrics serves few requests at a time
+		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // /metrics serves only a few requests at a time
 			code, body, err := d.get(listener, path)
 			took, failed := time.Since(start), code != http.StatusOK || err != nil
 			late := took > l.promised(time.Second)

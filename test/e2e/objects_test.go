@@ -22,8 +22,8 @@ type namespace struct {
 	name string
 }
 
-// namespace creates a namespace. Its Services are deleted at the end of the test, but the namespace stays, because no
-// controller runs.
+// namespace creates a namespace. The namespace's Services are deleted at the end of the test, but the namespace stays,
+// because no controller runs.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}

@@ -45,7 +45,8 @@ func setting(r *operatorRow, f found) {
 	r.set(f.Fix)
 }
 
-// shows returns a function that runs a fix whose output shows a fault of another host, and then corrects this fault.
+// shows returns a function that runs a fix and calls do. The fix's output must show the fault of another host, which
+// do corrects.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()

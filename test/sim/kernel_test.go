@@ -47,7 +47,7 @@ type kernelFault struct {
 	refuse map[string]bool        // refused Services, by namespace/name
 	names  bool                   // the error names a refused Service
 	loses  bool                   // Apply loses a rule before it returns
-	panics func(name string) bool // whether to panic for a Service, or for "" without one
+	panics func(name string) bool // reports whether Apply panics for a Service, or for "" without a Service
 }
 
 var errKernel = errors.New("simulated failure of the kernel")

@@ -125,7 +125,7 @@ type simulation struct {
 	next           int        // index of the next Service
 	addr, token    string     // of the API server, as in the kubeconfig
 	plannerOptions planner.Options
-	wanted         *plan.Plan // cache of expected
+	wanted         *plan.Plan // cached result of expected
 	generations    int
 	left           []leftover
 

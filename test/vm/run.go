@@ -23,8 +23,8 @@ const (
 	// longer.
 	bootTime = 10 * time.Minute
 	// boots is the number of attempts to boot a machine that dies before its init starts. Under QEMU 7.2 the kernel
-	// sometimes crashes early, and Linux 7.2 does so even with the flags of DefaultCPU. A job that was started is
-	// never repeated.
+	// sometimes crashes early, and Linux 7.2 sometimes crashes even with the flags of DefaultCPU. A job that was
+	// started is never repeated.
 	boots = 3
 	// poll is the interval at which the runner reads the machine's files.
 	poll = 50 * time.Millisecond

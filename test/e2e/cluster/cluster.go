@@ -14,8 +14,8 @@ import (
 // Options specify where and how a control plane runs. The zero value runs a control plane on the loopback interface
 // of this process's network namespace.
 type Options struct {
-	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this
-	// process. The loopback interface of this namespace must be up.
+	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this process.
+	// The loopback interface of the network namespace must be up.
 	Netns string
 	// Addr is the address in kubeconfig files, by default 127.0.0.1. The API server listens only on Addr, so the
 	// namespace must have this address.
@@ -35,8 +35,8 @@ func ServiceCIDRs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
 }
 
-// Cluster is a running control plane. Its methods must not be called concurrently, except for methods that return
-// clients and paths.
+// Cluster is a running control plane. The methods of a Cluster must not be called concurrently, except for methods
+// that return clients and paths.
 type Cluster struct {
 	opts    Options
 	dir     string

@@ -39,8 +39,8 @@ type Load struct {
 // ServiceName returns the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
-// LabelTenth is a label of each Service and of its slice. Its value is the last digit of the Service's number, so a
-// selector matches a tenth of the Services.
+// LabelTenth is a label of each Service and of its slice. The label's value is the last digit of the Service's number,
+// so a selector matches a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
 // ServiceNumber returns the number of the Service called name. ok is false if name is not a result of ServiceName.

@@ -74,8 +74,8 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config returns the client configuration of a user. A client with this configuration dials from inside the cluster's
-// namespace, speaks protobuf and is not rate limited.
+// Config returns the client configuration of a user. A client with the returned configuration dials from inside the
+// cluster's namespace, speaks protobuf and is not rate limited.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host:            c.Server(),

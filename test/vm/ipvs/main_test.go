@@ -104,7 +104,7 @@ backend = %q
 %s`, s.file("manifests"), s.file("lastknown"), s.file("control.sock"), backend, more), 0o600))
 }
 
-// service is a Service with a TCP port and a UDP port. Its endpoints are the pods with the numbers in pods.
+// service is a Service with a TCP port and a UDP port. The Service's endpoints are the pods with the numbers in pods.
 type service struct {
 	name, clusterIP string
 	nodePort        int

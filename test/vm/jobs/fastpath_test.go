@@ -7,7 +7,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestFastPath tests the fast path on a kernel with a flowtable, which not every host has.
+// TestFastPath tests the fast path on a kernel with a flowtable, which not every host's kernel has.
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
 // TestNightlyFastPath tests the fast path on every kernel and with each kind of device.

@@ -91,7 +91,7 @@ func (h *host) served() {
 	})
 }
 
-// outside connects from the network of the host's address.
+// outside connects to addr from the network of the host's address.
 func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
@@ -186,7 +186,7 @@ func besideDocker(h *host) {
 }
 
 // besideFirewalld tests a host with firewalld, which accepts translated connections unless StrictForwardPorts is set.
-// Only firewalld 2.3.0 and newer has this setting.
+// The setting exists since firewalld 2.3.0.
 func besideFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })
