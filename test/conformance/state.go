@@ -36,7 +36,7 @@ func testIdempotence(t *testing.T, s *suite) {
 	}
 }
 
-// testPartialEqualsFull applies random changes, and after each change compares connections to current and to removed
+// testPartialEqualsFull applies random changes, and after each change checks connections to current and to removed
 // destinations. At the end, the test compares the state with that of a new instance on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60

@@ -14,7 +14,7 @@ import (
 // not notice the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of one connection attempt in tests that measure time, so a lost packet adds little.
+// impatience is the timeout of one connection attempt in tests that measure time, so a lost packet adds little time.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {

@@ -6,5 +6,5 @@
 //	                                                       └─ client       outside
 //
 // Every test has its own network. All tests share the control plane, so each test gives its objects unique names and
-// removes the objects at the end. The tests need root, and without root they fail instead of being skipped.
+// removes the objects at the end. The tests need root. Without root, the tests fail instead of being skipped.
 package e2e

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// bootTime is the time within which a machine must start its job. An idle host needs 10 s, and a busy host much
-	// longer.
+	// bootTime is the time within which a machine must start its job. An idle host needs 10 s for a boot, and a busy
+	// host needs much longer.
 	bootTime = 10 * time.Minute
 	// boots is the number of attempts to boot a machine that dies before its init starts. Under QEMU 7.2 the kernel
 	// sometimes crashes early, and Linux 7.2 sometimes crashes even with the flags of DefaultCPU. A job that was
