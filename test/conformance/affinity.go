@@ -48,7 +48,7 @@ func testStickiness(t *testing.T, s *suite) {
 	fail(t, s.sticky(p))
 }
 
-// sticky checks the Services of stickySpec and returns the problems that it finds.
+// sticky checks the Services of stickySpec and returns the problems.
 func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	first := s.choices(p, "cluster-1:80")
 	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
@@ -59,7 +59,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, met.server))
 		}
 	}
-	// Clients choose the endpoint of another Service independently, so not all clients choose the same endpoint again.
+	// Clients choose their endpoints of two Services independently, so some clients choose different endpoints.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {
@@ -100,7 +100,7 @@ service web
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
-	// The endpoint comes back together with a new endpoint, and no client moves.
+	// The endpoint returns together with a new endpoint, and no client moves to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
@@ -177,7 +177,7 @@ type choice struct {
 	frontend *plan.Frontend
 }
 
-// choices makes one connection from every client to a destination, named as in scenarios, over all protocols and
+// choices opens one connection from every client to a destination, named as in scenarios, over all protocols and
 // families, and returns the server that each client reached.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that connections spread evenly over the endpoints (SEMANTICS row 17), for a Service with one pool
-// and for a Service with two.
+// testBalance checks that connections spread evenly over the endpoints of a Service with one pool and of a Service
+// with two pools (SEMANTICS row 17).
 func testBalance(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `

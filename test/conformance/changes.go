@@ -35,7 +35,7 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges change the node in a plan; like serviceChanges, they do not affect the lab.
+// nodeChanges change the node in a plan. Like serviceChanges, nodeChanges do not affect the lab.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// patience is the time to wait for an answer that must come; only failures take that long.
+	// patience is the time to wait for an expected response. Only failures take this long.
 	patience = 30 * time.Second
-	// silence is the time after which a packet without an answer counts as dropped.
+	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
 	// busy limits the number of concurrent rows that keep the processor busy, and idle limits rows that mostly wait.
-	// Rows with a refused TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
+	// Rows with a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
 	// Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
@@ -32,7 +32,7 @@ type suite struct {
 	report  *report
 	// patience, if set, replaces the usual patience with a shorter time.
 	patience time.Duration
-	// measured reports whether connections that take the backend's shortcut are counted.
+	// measured reports whether the suite counts the connections that take the backend's shortcut.
 	measured bool
 	// enough is the number of differences after which compare stops, or 0 to find all differences.
 	enough int
@@ -81,7 +81,8 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not measure it.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count such
+// connections.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil
@@ -89,7 +90,7 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible counts n connections of a row if they can take the shortcut.
+// countEligible counts n connections of a row if these connections can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
@@ -129,7 +130,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	return nil
 }
 
-// compareRow makes the connections of one row: one or two, or enough to reach every endpoint.
+// compareRow makes one or two connections of a row, or enough connections to reach every endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
@@ -178,7 +179,7 @@ func (s *suite) answer(r row, e expectation) netlab.Answer {
 	return netlab.Silent
 }
 
-// judge compares one outcome with the expectation, and returns "" if they agree.
+// judge describes how one outcome differs from the expectation, or returns "" if they agree.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
@@ -214,7 +215,7 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 }
 
 // isSource reports whether a server may see the address a as the source of the row's connections if the source is not
-// rewritten. An unbound socket may have any address of the host, including the link's.
+// rewritten. An unbound socket may have any address of the host, including the address of the link.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

@@ -16,16 +16,16 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan: it contains no handles, no counters, no client's session affinity, and nothing that depends on the
-	// order of changes.
+	// applied plan. The text contains no handles, no counters, no client's session affinity, and nothing that depends
+	// on the order of changes.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the usual number.
 	Sequences int
-	// Shapes holds patterns that must each match some of the dumps, but not all, while random Services come and go.
+	// Shapes holds patterns. Each pattern must match some of the dumps of random Services, but not all dumps.
 	Shapes []*regexp.Regexp
-	// Deviations lists what the backend cannot express. The suite expects exactly these deviations.
+	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
-	// Affinity lists the deviations in session affinity, which concerns several connections.
+	// Affinity lists the deviations in session affinity, which only several connections can show.
 	Affinity []AffinityDeviation
 	// Followers run after the backend wherever the suite runs the backend, as in the daemon.
 	Followers []proxiers.Component
@@ -43,9 +43,9 @@ type Backend struct {
 // Deviation is a declared difference from plan.Decide.
 type Deviation struct {
 	Name string
-	// Reason says why the backend cannot do better.
+	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the decision that the backend takes in place of should. ok is false if the backend decides as it
+	// Instead returns the decision that the backend makes instead of should. ok is false if the backend decides as it
 	// should. The suite fails if ok is true but the backend nevertheless decides as it should.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
@@ -66,17 +66,17 @@ const leastTaken = 95
 // AffinityDeviation is a declared difference in session affinity.
 type AffinityDeviation struct {
 	Name string
-	// Reason says why the backend cannot do better.
+	// Reason explains why the backend cannot do better.
 	Reason string
-	// Forgets reports whether a client of the ServicePort, which used one frontend before and uses the same or another
-	// now, may be sent to another endpoint. The suite fails if no client ever changes its endpoint.
+	// Forgets reports whether a client that moves from the frontend before to the frontend now may reach another
+	// endpoint. The two frontends may be the same. The suite fails if no client ever changes its endpoint.
 	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
 // machineDir exists only in the virtual machines of test/vm.
 const machineDir = "/vm/job"
 
-// Run checks a backend against the specification, in a separate process. TestMain must have called Main; Run needs
+// Run checks a backend against the specification, in a separate process. TestMain must have called Main. Run needs
 // root.
 func Run(t *testing.T, b Backend) {
 	if b.NotHere != "" && !inMachine() {
@@ -94,7 +94,7 @@ func Run(t *testing.T, b Backend) {
 		}
 	}
 	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
-	// Log the number of comparisons, whatever happens below.
+	// Log the number of comparisons even if a test fails.
 	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
 
 	looked := false
@@ -117,7 +117,7 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// In other parts, the shortcut would also count connections that are not compared.
+		// In other parts of the suite, the shortcut would also count connections that are not compared.
 		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.measured

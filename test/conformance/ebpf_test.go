@@ -26,7 +26,7 @@ func TestEbpf(t *testing.T) { runEbpf(t, ebpfBackend(false)) }
 func TestEbpfTC(t *testing.T) { runEbpf(t, ebpfBackend(true)) }
 
 func runEbpf(t *testing.T, b Backend) {
-	// Unlike a table, pinned maps and programs outlive the network namespace.
+	// Unlike an nft table, pinned maps and programs outlive the network namespace.
 	t.Cleanup(func() {
 		if err := b.Cleanup(context.WithoutCancel(t.Context()), silentEnv()); err != nil {
 			t.Error(err)
@@ -54,7 +54,7 @@ func ebpfBackend(tc bool) Backend {
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
 		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences:      15, // as for nftables
+		Sequences:      15, // as for the nftables backend
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
@@ -69,8 +69,8 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// eligibleWith returns a function that selects the connections that BPF must take. nftables serves bound sockets of
-// the host that need masquerade, and connections from elsewhere unless they are TCP and tc is set.
+// eligibleWith returns a function that selects the connections that BPF must handle. nftables handles the host's bound
+// sockets that need masquerade, and connections from elsewhere, except TCP connections if tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -124,7 +124,7 @@ func emptyMap(name string) error {
 	return eachElementOf(m, func(key, _ []byte) error { return m.Delete(key) })
 }
 
-// eachElementOf calls visit for each element of a map, after it has collected all elements.
+// eachElementOf collects all elements of a map, and then calls visit for each element.
 func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	var keys, values [][]byte
 	var key, value []byte
@@ -143,8 +143,8 @@ func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf prints the nft table, the links, and the contents of the maps. A frontend is printed with its endpoints,
-// but without the numbers that connect frontends and endpoints.
+// dumpEbpf prints the nft table, the links, and the contents of the maps. The dump of a frontend includes its
+// endpoints, but not the numbers that connect frontends and endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {

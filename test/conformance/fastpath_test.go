@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints.
-// Skip the part "writes": the fast path rewrites its whole table when a Service loses anything.
+// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. Run
+// the test without the part "writes", because the fast path rewrites its whole table when a Service loses anything.
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"

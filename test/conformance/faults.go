@@ -15,7 +15,7 @@ import (
 var errInjected = errors.New("injected fault")
 
 // faulty is a Proxier in which one Apply in ten fails: before any change, after all changes, or in the middle, when
-// its context ends.
+// the context is done.
 type faulty struct {
 	proxiers.Proxier
 	*rand.Rand
@@ -39,8 +39,8 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 }
 
-// testFaults applies random changes through a faulty backend, and like the pipeline runs a full sync after each
-// failure. At the end, the state must equal that of a full sync on a clean host.
+// testFaults applies random changes through a faulty backend, and runs a full sync after each failure, as the pipeline
+// does. At the end, the state must equal that of a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
 	steps := fewer(80, 40)
@@ -70,7 +70,7 @@ func testFaults(t *testing.T, s *suite) {
 	t.Logf("%d faults in %d steps", f.faults, steps)
 }
 
-// attempt applies next and returns the plan that the backend has then applied, or nil after an error.
+// attempt applies next and returns the plan that the backend holds afterwards, or nil after an error.
 func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()

@@ -47,7 +47,7 @@ func Main(m *testing.M, backends ...Backend) int {
 }
 
 // isolateFuzzWorker restarts this program in its own network namespace if it is a worker of "go test -fuzz". All
-// workers are children of one process and would share its namespace. The pipes to that process stay open.
+// workers are children of one process and would share its namespace. The pipes to the parent process stay open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
 	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {
@@ -65,7 +65,7 @@ func isolateFuzzWorker() error {
 }
 
 // fresh is a second host, in its own process and network namespace. The second host walks the same sequences without
-// partial syncs: after each sequence, it creates the state from scratch.
+// partial syncs, and creates the state from scratch after each sequence.
 type fresh struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -115,7 +115,7 @@ func startFresh(t testing.TB, b Backend) *fresh {
 	return f
 }
 
-// begin starts the fresh host's walk of a sequence and returns immediately; end returns the state after the walk.
+// begin starts the fresh host's walk of a sequence and returns immediately. end returns the state after the walk.
 func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *fresh) end() (s freshState, err error) {

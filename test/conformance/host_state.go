@@ -15,8 +15,8 @@ import (
 // contextOf returns a context that, unlike t.Context, remains valid while the test cleans up.
 func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState returns, as text, what a backend or a follower may change on a host: rules, addresses, interfaces, all
-// routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
+// hostState returns, as text, the state that a backend or a follower may change on a host: rules, addresses,
+// interfaces, all routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -74,8 +74,8 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains: a table cannot be
-// removed, and a program creates the table when it lists the rules.
+// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains, because a program
+// that lists a table's rules creates the table, which cannot be removed.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {

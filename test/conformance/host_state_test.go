@@ -28,7 +28,7 @@ type noted struct{ note func(string) }
 func (n noted) Apply(context.Context, proxiers.Change) error { n.note("apply"); return nil }
 func (n noted) Close() error                                 { n.note("close"); return nil }
 
-// TestFollowersRunAfterBackend: followers run after their backend, and are cleaned up before it.
+// TestFollowersRunAfterBackend tests that followers run after their backend and are cleaned up before it.
 func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string
 	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}

@@ -21,7 +21,7 @@ func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
 
 func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
 
-// usable skips the test, with the reason, if the host lacks something that the backend needs. In continuous
+// usable skips the test, with the reason, if the host lacks a feature that the backend needs. In continuous
 // integration (CI=true), usable fails the test instead.
 func usable(t testing.TB, b Backend) Backend {
 	t.Helper()
@@ -67,10 +67,11 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods run the programs of this variant, as another program would.
+// variantOf is "nft" or "legacy". The methods change and list rules with the programs of the variant, as another
+// program would.
 type variantOf string
 
-// command runs "iptables ARGUMENTS", "ip6tables-save ARGUMENTS" and the like.
+// command runs commands such as "iptables ARGUMENTS" and "ip6tables-save ARGUMENTS".
 func (v variantOf) command(ctx context.Context, command string) (string, error) {
 	words := strings.Fields(command)
 	family, what, isOther := strings.Cut(words[0], "-")
@@ -121,8 +122,8 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of a table by chain, without counters. Chains that are neither built in nor Edgeway's are
-// omitted, as are empty built-in chains, which programs create when they list a table.
+// chains returns the rules of each chain in a table, without counters. Chains that are neither built in nor Edgeway's
+// are omitted, as are empty built-in chains, which a program creates when it lists a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

@@ -19,7 +19,7 @@ func ipvsBackend() Backend {
 		Component:      ipvs.Component(),
 		CountsLoopback: true,
 		Dump:           dumpIpvs,
-		Sequences:      15, // as for nftables
+		Sequences:      15, // as for the nftables backend
 		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),
@@ -92,7 +92,7 @@ func deleteARoute(ctx context.Context) error {
 }
 
 // dumpIpvs prints the nft table, the virtual servers without their connection counts, the routes and the rules. The
-// list of servers in /proc omits some if another network namespace also has servers (Linux 6.1).
+// list of servers in /proc omits some servers if another network namespace also has servers (Linux 6.1).
 func dumpIpvs(ctx context.Context) (string, error) {
 	table, err := dumpTable(ctx, "edgeway-ipvs")
 	if err != nil {

@@ -68,7 +68,7 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 // rejectedMetric counts packets that are rejected on loopback, by ip_family and protocol.
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
-// testLoopbackCounters checks that a backend with CountsLoopback counts the packets that it rejects on loopback.
+// testLoopbackCounters checks that a backend with CountsLoopback counts the packets rejected on loopback.
 func testLoopbackCounters(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `

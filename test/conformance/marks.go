@@ -50,8 +50,8 @@ table inet foreign {
 }
 `
 
-// testMarks checks that the backend preserves the bits of the packet mark that are not its own, for connections with
-// and without masquerade and for connections to no Service. Another program's table must also stay as it is (SEMANTICS
+// testMarks checks that the backend preserves other programs' bits of the packet mark, for connections with and
+// without masquerade and for connections to no Service. Another program's table must also remain unchanged (SEMANTICS
 // row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
@@ -69,7 +69,7 @@ service sticky
   ClusterIP  cluster-2:80   pod=cluster host=cluster+snat outside=cluster+snat
 `)
 	rows := rowsOf(p, p.Services)
-	// Add connections that go to no Service.
+	// Add connections to addresses that no Service has.
 	for _, source := range everySource {
 		for _, family := range families {
 			for _, proto := range protocols {
@@ -95,8 +95,8 @@ service sticky
 	}
 }
 
-// testOwnMark checks that packets of the host with the daemon's own mark go where they would go without a plan. No
-// Service may come between the daemon and its API server, which the daemon reaches over TCP.
+// testOwnMark checks that Services do not affect the host's packets with the daemon's own mark. No Service may
+// intercept the connections between the daemon and its API server, which use TCP.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.answerEverywhere(t)
@@ -131,7 +131,7 @@ service dropping
 	met := map[plan.Verdict]int{}
 	for _, r := range rowsOf(p, p.Services) {
 		if r.source != hostName || r.unbound || r.to.Addr().IsLoopback() {
-			continue // the gateway does not know the IPv6 address of an unbound socket
+			continue // the gateway has no route to the IPv6 address of an unbound socket
 		}
 		met[p.Decide(r.packet()).Verdict]++
 		r.mark = proxiers.OwnMark(silentEnv().MasqueradeBit)
@@ -154,7 +154,7 @@ service dropping
 }
 
 // answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no
-// server listens on them. The gateway's usual answer for IPv4, "unreachable", comes only once a second.
+// server listens on these addresses. The gateway sends its usual IPv4 response, "unreachable", only once a second.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {
@@ -175,7 +175,7 @@ func (s *suite) answerEverywhere(t *testing.T) {
 	}
 }
 
-// passing returns the rows whose packets leave the node for an endpoint that answers.
+// passing returns the rows whose packets leave the node for an endpoint that responds.
 func passing(p *plan.Plan, rows []row) (kept []row) {
 	for _, r := range rows {
 		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {

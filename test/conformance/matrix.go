@@ -17,23 +17,23 @@ var routes = []plan.Route{
 	{Verdict: plan.Drop},
 }
 
-// cells returns the routes of a frontend for the three origins. n differs for each Service and, so that a Service has
-// several triples, for each kind of frontend.
+// cells returns the routes of a frontend for the three origins. n differs for each Service and for each kind of
+// frontend, so that a Service has several triples.
 type cells func(n int) [3]plan.Route
 
-// everyRoute returns one of six triples that form a Latin square: each origin meets each route.
+// everyRoute returns one of six triples that form a Latin square: each origin occurs with each route.
 func everyRoute(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// everyPair returns one of 36 triples: any two origins meet every pair of routes, just as with all 216 triples.
+// everyPair returns one of 36 triples: any two origins occur with every pair of routes, just as in all 216 triples.
 func everyPair(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
 }
 
 // matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and each kind
-// of frontend meets every triple. Each Service also has a load balancer's frontend with source ranges.
+// of frontend occurs with every triple. Each Service also has a load balancer's frontend with source ranges.
 func matrixSpec(services int, triple cells) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {
@@ -55,8 +55,8 @@ func matrixSpec(services int, triple cells) *spec {
 	return s
 }
 
-// testMatrix compares every origin with every kind of frontend, route, protocol and family. Where connections take
-// long, the small matrix is enough to show that the kernel does what the rules ask for.
+// testMatrix compares every origin with every kind of frontend, route, protocol and family. If connections are slow,
+// the small matrix is enough to show that the kernel implements the rules.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

@@ -15,8 +15,8 @@ import (
 )
 
 // meter counts the objects that any program writes to the kernel in this network namespace. For nftables, meter counts
-// the rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, whose tables the kernel
-// only knows as a whole, meter counts the lines of the input for its programs.
+// the rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, which replaces whole tables
+// in the kernel, meter counts the lines of the programs' input.
 type meter struct {
 	fd  int
 	buf []byte
@@ -92,7 +92,7 @@ func (m *meter) written() (n int, err error) {
 	}
 }
 
-// objectsIn returns the number of objects in a notification: a notification may hold many elements, and the end of a
+// objectsIn returns the number of objects in a notification. A notification may hold many elements, and the end of a
 // transaction is not an object.
 func objectsIn(msg syscall.NetlinkMessage) int {
 	const subsystem, genHeader = 8, 4

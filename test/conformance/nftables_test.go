@@ -69,8 +69,8 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpTable prints the tables with this name, sorted. Clients' entries in affinity maps are omitted, as are chains and
-// maps that nothing refers to, which have no effect and are deleted later.
+// dumpTable prints the nft tables called table, sorted. The dump omits clients' entries in affinity maps, and omits
+// unreferenced chains and maps, which have no effect and are deleted later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -103,7 +103,7 @@ func mentionedIn(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// unused reports whether an object belongs to a Service and nothing refers to the object.
+// unused reports whether an object belongs to a Service but is unreferenced.
 func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
@@ -111,7 +111,7 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables lists the tables with this name through the nft program, as other programs see them.
+// listNftables uses the nft program to list the nft tables called table, as another program would.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -130,7 +130,8 @@ func listNftables(ctx context.Context, table string) (map[string]nftObject, erro
 	return objects, nil
 }
 
-// parseNftTable parses the output of "nft list table", where objects are indented by one tab, and their lines by two.
+// parseNftTable parses the output of "nft list table", where objects are indented by one tab, and their lines by two
+// tabs.
 func parseNftTable(family, text string, objects map[string]nftObject) {
 	var name string
 	var o nftObject

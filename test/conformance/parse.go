@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseSpec parses the "plan" section of a scenario; doc.go describes the language.
+// parseSpec parses the "plan" section of a scenario. doc.go describes the language.
 func parseSpec(text string) (*spec, error) {
 	s := &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs}
 	for n, line := range strings.Split(text, "\n") {
@@ -25,7 +25,7 @@ func parseSpec(text string) (*spec, error) {
 	return s, nil
 }
 
-// fields splits a line into words, without a comment that starts with #.
+// fields splits a line into words and drops a comment that starts with #.
 func fields(line string) []string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.Fields(line)

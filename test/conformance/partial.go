@@ -26,8 +26,9 @@ const (
 	longestSequence = 8
 )
 
-// testPartialSyncs applies random sequences of changes by partial syncs, and after each sequence compares the state
-// with that of a full sync on a fresh host. A sequence begins with the state at the end of the previous sequence.
+// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the test compares the
+// state with that of a full sync on a fresh host. A sequence begins with the state at the end of the previous
+// sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -73,8 +74,7 @@ type walk struct {
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
 	// written is the number of objects that partial syncs wrote while the node did not change, and total is the number
-	// that full syncs would have written instead. partial is the number of these partial syncs in the current
-	// sequence.
+	// that full syncs would have written. partial is the number of such partial syncs in the current sequence.
 	written, total, partial int
 }
 
@@ -85,7 +85,7 @@ func newWalk(t testing.TB, b Backend) *walk {
 	opts.Drift = func(reason string) {
 		select {
 		case w.drift <- reason:
-		default: // one reason is enough to fail
+		default: // one reason for drift is enough to fail
 		}
 	}
 	var err error
@@ -113,7 +113,7 @@ func (w *walk) reset(ctx context.Context) error {
 	return w.sync(ctx)
 }
 
-// check walks a sequence, from the end of the last sequence or from the start of every walk, and returns the first
+// check walks a sequence, starting at the end of the last sequence or at the initial state, and returns the first
 // difference from the state of the fresh host.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
@@ -183,7 +183,7 @@ func (w *walk) sync(ctx context.Context) error {
 	return err
 }
 
-// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of what full syncs would have written.
+// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of the objects that full syncs write.
 func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	t.Helper()
 	if w.written == 0 || w.written > w.total/3 {

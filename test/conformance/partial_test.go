@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// FuzzPartial walks sequences from the fuzzer. Each sequence starts from the same state, so that a failure can be
-// repeated alone: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
+// FuzzPartial walks sequences from the fuzzer. Each sequence starts from the same state, so that you can repeat one
+// failure: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
 func FuzzPartial(f *testing.F) {
 	f.Add([]byte{})
 	for n := range 3 {

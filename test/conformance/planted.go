@@ -75,7 +75,8 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that no backend declares: refusals are silent, as with one of the bugs.
+// silentRefusal is a deviation that no backend declares: packets are dropped instead of rejected, as in one of the
+// bugs.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to see that declared deviations are held to",
@@ -159,7 +160,7 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// looks runs a small part of the suite and returns the first differences from p that it finds.
+// looks compares a small part of the suite with p and returns the first differences.
 func (s *suite) looks(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {
@@ -208,7 +209,7 @@ func eachPool(change func([]plan.Endpoint) []plan.Endpoint) func(*plan.Plan) {
 	}
 }
 
-// copyPlan copies the parts of a plan that the bugs change.
+// copyPlan copies the fields of a plan that the bugs change.
 func copyPlan(p *plan.Plan) *plan.Plan {
 	node := *p.Node
 	node.NodePortAddrs = slices.Clone(node.NodePortAddrs)

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allEndpoints holds the endpoints that random Services choose from, and localEndpoints those for local pools.
+// allEndpoints holds the endpoints that random Services choose from, and localEndpoints the endpoints for local pools.
 var (
 	allEndpoints   = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
@@ -23,7 +23,7 @@ type changer struct {
 	numbers []int
 	// small limits Services to few endpoints, and most Services to one protocol.
 	small bool
-	// done holds the names of the changes made.
+	// done holds the names of the changes so far.
 	done []string
 }
 
@@ -39,7 +39,7 @@ func newChanger(seed uint64) *changer {
 	return c
 }
 
-// step makes one change, and sometimes several.
+// step makes one or more changes.
 func (c *changer) step() {
 	for again := true; again; again = c.IntN(4) == 0 {
 		kinds := serviceChanges
@@ -62,7 +62,7 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add adds a Service with its own addresses, which a deleted Service may have had before.
+// add adds a Service with addresses that no other Service has, but that a deleted Service may have had.
 func (c *changer) add() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
@@ -102,7 +102,7 @@ func (c *changer) newService(n int) *service {
 	return svc
 }
 
-// newName returns a name that no Service has now; a deleted Service may have had the same name.
+// newName returns a name that no Service has, but that a deleted Service may have had.
 func (c *changer) newName() (name string) {
 	c.chooseNumber(func(n int) bool {
 		name = fmt.Sprintf("random-%03d", n)
@@ -196,7 +196,7 @@ func (c *changer) repair(svc *service) {
 	}
 }
 
-// sample returns up to n of the rows at random.
+// sample returns up to n random rows.
 func (c *changer) sample(rows []row, n int) []row {
 	c.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 	return rows[:min(n, len(rows))]

@@ -16,9 +16,10 @@ type report struct {
 	mu          sync.Mutex
 	connections int
 	differences int
-	matrix      map[string]map[string]int // by dimension and value
+	matrix      map[string]map[string]int // connections by dimension and value
 	deviated    map[string]int            // connections by name of the deviation
-	// eligible is the number of connections that could take the backend's shortcut, and taken the number that did.
+	// eligible is the number of connections that could take the shortcut, and taken is the number of connections that
+	// took it.
 	eligible, taken int
 }
 

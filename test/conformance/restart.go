@@ -37,7 +37,7 @@ service changing
 `
 )
 
-// testRestart checks that unchanged Services do not suffer from changes of other Services, from full syncs, or from a
+// testRestart checks that connections to unchanged Services survive changes of other Services, full syncs, and a
 // restart, in which the next instance starts with the state that a killed instance left.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.fresh(t)
@@ -74,7 +74,7 @@ func testRestart(t *testing.T, s *suite) {
 	traffic.mustBeUnharmed(t, "five restarts")
 	traffic.stop()
 
-	// Established flows of a Service outlive the Service; only new flows fail when it is gone.
+	// Established flows survive the removal of their Service. Only new flows fail.
 	next.syncText(t, "")
 	for _, session := range traffic.sessions {
 		if got := session.Ask(patience); got.Answer != netlab.Served {
@@ -83,8 +83,8 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of connections that run while the backend works: established connections in constant use, and a
-// stream of new connections.
+// traffic consists of connections that run while the backend makes changes: established connections in constant use,
+// and a stream of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -94,7 +94,7 @@ type traffic struct {
 	failures []string
 }
 
-// watch starts traffic to the Services of steadySpec, and established flows to the changing one.
+// watch starts traffic to the Services of steadySpec, and opens flows to the Service that changes.
 func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	tr := &traffic{}
 	end := make(chan struct{})
@@ -131,7 +131,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
-				// One question adds a UDP flow to connection tracking.
+				// One request adds a UDP flow to connection tracking.
 				if got := session.Ask(patience); got.Answer != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
@@ -149,8 +149,8 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups checks that hooks of a host's control group, and no hooks of another host's, see the connections of
-// the suite. client-a must have no fewer than least sockets in its group.
+// mustBeInGroups checks that only the hooks of a host's own control group see the connections of the suite. At least
+// least sockets must be in the group of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {

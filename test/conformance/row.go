@@ -17,17 +17,17 @@ type row struct {
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// unbound means that the kernel chooses the address of the socket; from is the kernel's choice for to. If a
-	// backend translates connect itself, the kernel chooses for the endpoint instead.
+	// unbound means that the kernel chooses the address of the socket; from is the kernel's choice for the destination
+	// to. If a backend translates connect itself, the kernel chooses the address for the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
-	// If all is true, enough connections are made to reach every endpoint of the pool.
+	// If all is true, the suite makes enough connections to reach every endpoint of the pool.
 	all bool
 }
 
 // newRow returns a row for a source such as "pod-a" or, with another source address, "host@lb-1". An unbound socket of
-// the host ("host@") connects from the destination address if the host owns it, and else from node-1.
+// the host ("host@") connects from the destination address if the host owns it, and otherwise from node-1.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -78,8 +78,8 @@ func isNodeAddr(a netip.Addr) bool {
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
 // rowsOf returns rows from every source, and from an unbound socket of the host, to the destinations of the services.
-// The destinations are every frontend, NodePorts at addresses that accept them, at one that does not and on loopback,
-// an unused port of every ClusterIP, and an address that no Service has.
+// The destinations are every frontend, an unused port of every ClusterIP, and an address that no Service has. For
+// NodePorts, the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {

@@ -42,7 +42,7 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// ownSources adds the addresses that rows use as sources of the host to the host, for the duration of this test.
+// ownSources assigns to the host every address that rows use as the host's source, for the duration of this test.
 func (s *suite) ownSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

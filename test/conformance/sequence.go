@@ -6,8 +6,8 @@ import (
 )
 
 // sequence encodes random changes with three bytes each, so that a fuzzer can shorten and recombine the sequence. The
-// first byte selects the kind of change, and whether it is applied immediately or together with the next change. The
-// other bytes determine the details.
+// first byte selects the kind of change, and whether the change is applied immediately or together with the next
+// change. The other bytes determine the details.
 type sequence []byte
 
 const changeBytes = 3
@@ -22,8 +22,8 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// deck deals kinds of changes so that a few sequences contain all kinds. Changes of Services come twice as often as
-// changes of the node, because a backend may answer the latter with a full sync, which hides earlier changes.
+// deck deals kinds of changes so that a few sequences contain all kinds. Changes of Services occur twice as often as
+// changes of the node, because a backend may do a full sync after a change of the node, which hides earlier changes.
 type deck struct {
 	*rand.Rand
 	cards []byte
@@ -56,7 +56,7 @@ func (d *deck) shuffle() {
 }
 
 // newSequenceChanger returns a changer for sequences. Unusually many of the changer's Services share the low bits of
-// addresses, so that a backend that sorts by these bits has many Services in one place.
+// addresses, so that a backend that sorts by these bits has many Services with equal bits.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true

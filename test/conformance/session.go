@@ -50,7 +50,7 @@ func (s *suite) fresh(t *testing.T) *session {
 	return ses
 }
 
-// clean removes everything that the backend left, and all tracked connections.
+// clean removes the state that the backend left, and all tracked connections.
 func (s *suite) clean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
@@ -123,7 +123,7 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from p. The messages start with context.
+// mustAgree fails the test for every row whose result differs from p. The failure messages start with context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)
@@ -133,7 +133,7 @@ func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any
 	fail(t, differences)
 }
 
-// fail reports an error for each problem, up to ten of them.
+// fail reports an error for each of the first ten problems.
 func fail(t *testing.T, problems []string) {
 	t.Helper()
 	const shown = 10

@@ -49,14 +49,14 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
-// lab holds the parts of the lab that a plan depends on: the node's addresses, and the addresses of endpoints.
+// lab holds the addresses of the lab on which a plan depends: the node's addresses, and the addresses of endpoints.
 type lab struct {
 	hostAddrs []netip.Addr
-	// endpoints holds the endpoints by family and by the name that their server answers with ("pod-a", "far-a:9090").
+	// endpoints holds the endpoints by family and by the name that their server sends ("pod-a", "far-a:9090").
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 
-// compile returns the plan of s, after validating it. Like the planner, compile shares unchanged parts with prev.
+// compile validates s and returns its plan. Like the planner, compile shares unchanged parts with prev.
 func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)
 	if err != nil {

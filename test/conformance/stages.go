@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// stages combines a backend and the followers that plan.Decide takes into account into one Proxier. The stages run in
-// this order, as in the daemon.
+// stages combines a backend and the followers that plan.Decide takes into account into one Proxier. As in the daemon,
+// the backend runs first.
 type stages []proxiers.Proxier
 
 // all returns the backend and its followers.
@@ -38,7 +38,7 @@ func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	return s, nil
 }
 
-// cleanUp removes everything that the followers and the backend left.
+// cleanUp removes the state that the followers and the backend left.
 func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
 	for _, c := range slices.Backward(b.all()) {
 		if c.Cleanup == nil {
@@ -90,7 +90,7 @@ func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	return s.Sockets.Listen(at)
 }
 
-// closeAll closes the sockets that closed instances left open.
+// closeAll closes the sockets that outlived their instances.
 func (s *sockets) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

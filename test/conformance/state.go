@@ -36,7 +36,7 @@ func testIdempotence(t *testing.T, s *suite) {
 	}
 }
 
-// testPartialEqualsFull applies random changes, and after each change compares connections to current and to removed
+// testPartialEqualsFull applies random changes, and after each change checks connections to current and to removed
 // destinations. At the end, the test compares the state with that of a new instance on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
@@ -105,7 +105,7 @@ func testClose(t *testing.T, s *suite) {
 		t.Errorf("close changed the state: %s", firstDifference(before, after))
 	}
 	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
-	ses.proxier = s.start(t).proxier // the end of the test closes this instance
+	ses.proxier = s.start(t).proxier // the test closes this instance in its cleanup
 }
 
 func testNoSideEffects(t *testing.T, s *suite) {

@@ -49,7 +49,7 @@ type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort // as in lab
-	// listening holds the addresses at which the host itself answers, each with a function that stops the server.
+	// listening holds the addresses at which the host itself listens, each with a function that stops the server.
 	listening map[listener]func() error
 }
 
@@ -58,7 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the answer of the host's own servers, which listen where no Service is expected to take the packet.
+// selfName is the name that servers of the host itself send. These servers listen where no Service may take the
+// packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {
@@ -69,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() {
 		for _, stop := range w.listening {
-			_ = stop() // the lab ends anyway
+			_ = stop() // the lab is removed anyway
 		}
 	})
 	w.hosts = map[string]*netlab.Host{hostName: w.Node}
@@ -118,7 +119,7 @@ func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	return all
 }
 
-// listen makes the host itself answer at one of its addresses.
+// listen makes the host itself listen at one of its addresses.
 func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
 	if w.listening[l] == nil {
@@ -127,11 +128,11 @@ func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	return err
 }
 
-// leaveLoopback stops the host's TCP servers on loopback, because the next plan may need to listen there.
+// leaveLoopback stops the host's TCP servers on loopback, because the next plan may need to listen on loopback.
 func (w *world) leaveLoopback() {
 	for l, stop := range w.listening {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
-			_ = stop() // if stop fails, the next plan cannot listen there and fails
+			_ = stop() // if stop fails, the next plan fails to listen on loopback
 			delete(w.listening, l)
 		}
 	}
@@ -170,7 +171,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
 		n = uint64(which[0]-'a') + 2 // .1 is reserved for a gateway
 		if which == "b" && kind == "client" {
-			n = 130 // in the other half of the range
+			n = 130 // client-b is in the other half of the range
 		}
 	case err != nil:
 		return netip.Addr{}, fmt.Errorf("address %q: the part after the dash is neither a letter nor a number below 256", name)
@@ -184,7 +185,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// mustAddress is address for names in the suite itself; it panics on an error.
+// mustAddress is like address, but for names in the suite itself, and panics on an error.
 func mustAddress(name string, f plan.Family) netip.Addr {
 	a, err := address(name, f)
 	if err != nil {

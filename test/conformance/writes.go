@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// mostWritten is the percentage of all objects that a partial sync of one Service of fifty may write on average.
-// Deleted objects count like added objects, and Services share chains in iptables.
+// mostWritten is the percentage of all objects that a partial sync of one Service of fifty may write on average. The
+// percentage includes deleted objects, and in iptables Services share chains.
 const mostWritten = 8
 
 // testWrites counts the objects that partial syncs write to the kernel.
@@ -43,8 +43,9 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites changes one Service of fifty after another, each by a partial sync, and compares the number of written
-// objects with that of full syncs. partialWrites returns a problem, or "" if there is none.
+// partialWrites makes the given number of changes to fifty Services, each by a partial sync, and compares the number
+// of written objects with the number that full syncs would have written. partialWrites returns a problem, or "" if
+// there is none.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

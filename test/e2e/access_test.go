@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands of the README set up a host that serves the Services of a cluster. cluster.md explains these commands,
-// and has other commands for a token that does not expire.
+// The commands in the README set up a host that serves a cluster's Services. cluster.md explains these commands, and
+// shows other commands, which create a token that does not expire.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -83,16 +83,16 @@ func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	}
 }
 
-// asOperator runs commands on the host, in a directory with the new kubeconfig, whose server is the link. The
-// daemon's directory replaces /etc/edgeway, the group root replaces the package's group, and a shell function
-// replaces sudo.
+// asOperator runs commands on the host, in a directory that holds the new kubeconfig, whose server is the link. In the
+// commands, the daemon's directory replaces /etc/edgeway, the root group replaces the package's group, and a shell
+// function replaces sudo.
 func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
 	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
 	main, err := os.ReadFile(d.config)
 	d.must(err)
-	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the commands configure the kubeconfig
+	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set the key kubeconfig
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(main), own, "", 1)), 0o600))
 	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
@@ -142,7 +142,7 @@ func programs(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commands returns the blocks of commands in a section of a Markdown file.
+// commands returns the command blocks in a section of a Markdown file.
 func (l *lab) commands(file, heading string) (blocks []string) {
 	l.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", file))
@@ -162,8 +162,8 @@ func (l *lab) commands(file, heading string) (blocks []string) {
 	return blocks
 }
 
-// issueToken does the work of the token controller, which runs in every other cluster: it fills in the Secret of a
-// service account as soon as the Secret exists.
+// issueToken stands in for the token controller, which every other cluster runs. issueToken fills in a service
+// account's Secret as soon as the Secret exists.
 func issueToken(ctx context.Context, namespace, name string) error {
 	secrets := shared.admin.Core.Secrets(namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})

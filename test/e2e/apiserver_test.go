@@ -9,8 +9,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After the API server stops and starts again, connections still work, and a change that the daemon missed arrives,
-// even if the API server has dropped its history (410 Gone).
+// After the API server restarts, connections still work, and the daemon receives the change that it missed, even if
+// the API server has dropped its history (410 Gone).
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
@@ -67,8 +67,8 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 }
 
-// The connections to the API server go silent without being closed, as after a NAT gateway lost its state. Only the
-// daemon's own timeouts can detect such a fault.
+// The connections to the API server go silent without being closed, as when a NAT gateway loses its state. Only the
+// daemon's own timeouts can detect a silent connection.
 func TestStalledWatchIsDetected(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -111,8 +111,8 @@ func TestForbiddenIsLogged(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale verifies that the daemon's last contact with the API server is at least age ago, and that the status as
-// text and the answer of /healthz also report this.
+// saysStale returns an error unless edgeway status, as text and as JSON, and /healthz report that the API server has
+// been unreachable for at least age.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
 		s, err := d.status()
@@ -133,7 +133,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 	}
 }
 
-// hasStored verifies that the last-known state on disk contains a namespace.
+// hasStored verifies that the last-known state on disk contains the namespace.
 func (d *daemon) hasStored(namespace string) func() error {
 	return func() error {
 		return d.node.Command(d.t.Context(), "grep", "-rqa", namespace, d.stateDir()).Run()

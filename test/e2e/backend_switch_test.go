@@ -19,7 +19,7 @@ import (
 
 func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
 
-// load is a set of clients that repeat their requests, each as fast as it gets answers.
+// load is a set of clients. Each client repeats its request as soon as the previous request is done.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -54,7 +54,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests and the failures since the last call.
+// soFar returns the number of requests since the last call, and their failures.
 func (w *load) soFar() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *lab) traceOf() map[string]bool {
 	return traces
 }
 
-// onlyRulesOf verifies that the kernel has rules of one backend and of no other backend.
+// onlyRulesOf returns an error unless the backend is the only backend with rules in the kernel.
 func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
@@ -86,8 +86,8 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 	}
 }
 
-// switched requires the status to report that the backend is in force and that no other backend has left rules
-// behind.
+// switched returns an error unless the status reports that the backend is in force and that no rules of another
+// backend remain.
 func (d *daemon) switched(backend string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -103,7 +103,7 @@ func (d *daemon) switched(backend string) func() error {
 	}
 }
 
-// While the backend is switched, a new connection finds the rules of the old backend or of the new backend.
+// During a backend switch, every new connection matches the rules of the old backend or of the new backend.
 func TestBackendSwitchUnderLoad(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -142,7 +142,7 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 
 	for _, to := range []struct{ backend, actual string }{
 		{"iptables-nft", "iptables-nft"},
-		{"iptables", "iptables-nft"}, // the variant of this host's program iptables
+		{"iptables", "iptables-nft"}, // the variant of this host's iptables program
 		{"iptables-legacy", "iptables-legacy"},
 		{"iptables", "iptables-nft"},
 		{"nftables", "nftables"},
@@ -175,8 +175,8 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 	l.must(d.uncomplaining())
 }
 
-// The first sync of many Services has several steps. No step may remove the old rules of Services that a later step
-// programs.
+// The first sync of many Services has several steps. No step may remove the old backend's rules for a Service that a
+// later step programs.
 func TestBackendSwitchWithManyServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -198,7 +198,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
 		took := l.within(6*patience, d.switched(backend))
-		time.Sleep(dialTimeout) // a connection without an answer must time out
+		time.Sleep(dialTimeout) // a connection without a response must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
@@ -208,7 +208,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest of Services whose names sort before those of other tests' Services.
+// manyServices returns a manifest of Services whose names sort before the names of other tests' Services.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -229,7 +229,7 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining verifies that the log contains no warnings and no errors.
+// uncomplaining returns an error if the log contains a warning or an error.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {
@@ -243,8 +243,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// A daemon that starts removes the rules of another backend. The configuration may have changed while no daemon ran,
-// or a daemon may have ended during a switch.
+// When the daemon starts, it removes the rules of other backends. Rules of another backend exist if the configuration
+// changed while no daemon ran, or if a daemon exited during a switch.
 func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -260,7 +260,7 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status names rules of another backend that could not be removed, and the daemon removes them later.
+// The status names another backend's rules that could not be removed, and the daemon removes the rules later.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -272,7 +272,7 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	d.startReady()
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // like a program that hangs
+	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a program that hangs would
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
 	l.within(patience, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))

@@ -26,18 +26,18 @@ const (
 	// pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
-	// programmedWithin bounds the time to program all Services of a case, on a machine that is busy with other work.
+	// programmedWithin is the maximum time to program all Services of a case on a busy machine.
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a number of Services of one kind. No client connects to the endpoints in their slices.
+// bulk is a number of Services of one kind. No client connects to the endpoints of a bulk.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Several Services together are huge, although a limit for a single Service need not catch any of them. The API
-// server admits all these Services.
+// Several Services can be huge together although each Service is below the limit for a single Service. The API server
+// admits all Services of this test.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -47,7 +47,7 @@ func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// At these sizes, the daemon once sent no watchdog ping for a minute, and nft took 3.7 GB of memory.
+// With the Services of this test, an earlier daemon sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
 func TestNightlyBigServices(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},
@@ -61,7 +61,8 @@ func TestNightlyBigServices(t *testing.T) {
 	}
 }
 
-// surroundings holds memory limits in bytes, for each run of nft and for the daemon together with its programs.
+// surroundings holds memory limits in bytes: one for each run of nft, and one for the daemon and its programs
+// together.
 type surroundings struct{ programMemory, groupMemory int }
 
 func (c bulk) run(t *testing.T, around surroundings) {
@@ -79,7 +80,7 @@ func (c bulk) run(t *testing.T, around surroundings) {
 		return
 	}
 	meanwhile := n.soon("meanwhile")
-	for i := range c.services { // a Service on disk is in force, or a fault names it
+	for i := range c.services { // each Service on disk must be in force or named in a fault
 		l.within(programmedWithin, d.hasStored(c.endpoint(i, c.endpoints-1)))
 	}
 	synced := n.soon("afterwards")
@@ -112,7 +113,7 @@ func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.se
 // endpoint returns the address of endpoint j of Service i.
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create writes the objects. create returns the error of an API server that rejects them.
+// create writes the objects to the API server, and returns the server's error if it rejects an object.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -155,7 +156,7 @@ func (n *namespace) create(c bulk) error {
 	return err
 }
 
-// soon creates a Service, which must work within 5 s, and returns the time until then.
+// soon creates a Service and returns the time until it works. The test fails after 5 s.
 func (n *namespace) soon(name string) time.Duration {
 	n.t.Helper()
 	limit := n.promised(5 * time.Second)
@@ -165,7 +166,7 @@ func (n *namespace) soon(name string) time.Duration {
 	return time.Since(began)
 }
 
-// limit applies the memory limits to the next start of the daemon.
+// limit sets the memory limits of the daemon from its next start on.
 func (d *daemon) limit(around surroundings) {
 	d.t.Helper()
 	if around.programMemory > 0 {
@@ -176,7 +177,8 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup creates a control group of version 1 or 2 with the memory limit, and returns its list of processes.
+// memoryGroup creates a control group of version 1 or 2 with the memory limit, and returns the path of its process
+// list.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -198,7 +200,7 @@ func (d *daemon) memoryGroup(limit int) (procs string) {
 	return ""
 }
 
-// alive verifies that the daemon has not ended.
+// alive returns an error if the daemon has exited.
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:
@@ -208,7 +210,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// fullSyncs verifies that the log reports that many full syncs of the backend.
+// fullSyncs returns an error unless the log reports the given number of full syncs of the backend.
 func (d *daemon) fullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -235,7 +237,7 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith ends the daemon and returns the maximum memory that the daemon or any of its programs has used, in bytes.
+// endedWith stops the daemon and returns the peak memory of the daemon or of its largest program, in bytes.
 func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
@@ -243,14 +245,14 @@ func (d *daemon) endedWith() int64 {
 	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // an int32 on 32-bit ARM
 }
 
-// heart receives the watchdog pings in the role of a service manager.
+// heart receives the watchdog pings in place of a service manager.
 type heart struct {
 	mu      sync.Mutex
 	last    time.Time
 	silence time.Duration
 }
 
-// newHeart returns a heart that gets the pings of the daemon after the daemon's next start.
+// newHeart returns a heart that receives the daemon's pings from the daemon's next start on.
 func (l *lab) newHeart(d *daemon) *heart {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")

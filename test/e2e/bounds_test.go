@@ -36,7 +36,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// hugeSlice creates an EndpointSlice with the ports of hugePorts.
+// hugeSlice creates an EndpointSlice with as many ports as hugePorts.
 func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -53,8 +53,8 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.must(err)
 }
 
-// Services that would need a million elements in the kernel do not stop other Services, and the status names them.
-// The same applies to a Service that needs more memory than is left.
+// A Service that needs a million kernel elements, or more memory than is free, does not affect other Services, and the
+// status names the huge Service.
 func TestHugeServicesAreLeftOut(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -79,8 +79,7 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
 }
 
-// A Service cannot take over addresses that no Service may have. A broadcast still reaches the program that waits for
-// it.
+// A Service cannot use an address that is forbidden for Services. Programs still receive broadcasts.
 func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	l, d := running(t)
 	var dhcp net.PacketConn
@@ -110,7 +109,8 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// By default, Edgeway serves no external IP of a Service from the API server. The printed fix allows the address.
+// By default, Edgeway does not serve external IPs of Services from the API server. The fix that Edgeway prints allows
+// one address.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -155,8 +155,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which of these inputs the API server (v1.36) admits. Edgeway itself must reject the other inputs,
-// because manifests and other versions of the API server may contain them.
+// The test records which of its inputs the API server (v1.36) admits. Edgeway itself must reject the inputs that the
+// server rejects, because these inputs can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()
@@ -193,9 +193,10 @@ func TestAPIServerAdmission(t *testing.T) {
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
 		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
-		wantAdmitted("load-balancer address "+addr, err, true) // only controllers write the status
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write the status
 	}
-	// A dry run allocates no port, so it would not show whether the port is admitted.
+	// A dry run allocates no port, so the test must create the Service to learn whether the API server admits the
+	// port.
 	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
 	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
 		hugePorts(1000)(s)
@@ -219,8 +220,8 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// A NodePort outside nodeport_range is not served and makes the host degraded, with a fix that includes the port in
-// the range. A manifest may use any port.
+// Edgeway does not serve a NodePort outside nodeport_range and reports the host as degraded, with a fix that extends
+// the range to the port. A manifest may use any port.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -246,7 +247,7 @@ func TestNodePortRange(t *testing.T) {
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
-// sendBroadcast sends the address as text from the gateway.
+// sendBroadcast sends a datagram from the gateway to an address. The payload is the address as text.
 func (l *lab) sendBroadcast(to string) {
 	l.t.Helper()
 	l.must(l.net.Gateway.Do(func() error {
@@ -261,7 +262,7 @@ func (l *lab) sendBroadcast(to string) {
 	}))
 }
 
-// hears requires a datagram with the text.
+// hears returns an error unless the connection receives a datagram with the text.
 func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {

@@ -9,12 +9,12 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which unanswered packets count as dropped. On a busy machine, the programs that
-// answer wait for a processor. The timeout is less than a second, because the kernel then repeats a lost SYN and the
-// test would not notice the loss.
+// dialTimeout is the time after which packets without a response count as dropped. On a busy machine, the servers wait
+// for a processor. The timeout is less than a second, because the kernel then repeats a lost SYN and the test would
+// not notice the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of one attempt in a measurement of time, which a lost packet must not stretch.
+// impatience is the timeout of one connection attempt in tests that measure time, so a lost packet adds little time.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -22,8 +22,8 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// outcome verifies that each new connection from h to addr ends in the way that right accepts; see the functions
-// below.
+// outcome returns a function that opens a connection from h to addr, and returns an error unless right accepts the
+// connection's outcome.
 func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
@@ -34,7 +34,7 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 	}
 }
 
-// answersSoon is like answers, but suits measurements of time.
+// answersSoon is like answers, but uses the timeout impatience, for tests that measure time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
 	f.Wait = impatience
@@ -46,7 +46,7 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires the endpoint name to answer TCP connections, and answersUDP requires it to answer datagrams.
+// answers requires a response of the endpoint called name over TCP, and answersUDP requires a response over UDP.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
@@ -55,12 +55,12 @@ func answersUDP(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.UDP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
 
-// silent requires packets to be dropped.
+// silent requires that packets to the address are dropped.
 func silent(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Answer == netlab.Silent })
 }
 
-// refused requires the answer "port unreachable".
+// refused requires an ICMP "port unreachable" error.
 func refused(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Answer == netlab.Refused })
 }
@@ -70,7 +70,7 @@ func unanswered(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
 }
 
-// reset requires the packet to reach a host on which no program listens.
+// reset requires a TCP reset, as from a host on which no program listens.
 func reset(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Answer == netlab.Reset })
 }

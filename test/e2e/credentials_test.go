@@ -22,7 +22,8 @@ const pickedUp = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user. As common tools do, it renames a new file over the old one.
+// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser renames a new file over the old
+// one.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -47,7 +48,7 @@ func (l *lab) certificate(user string) *api.AuthInfo {
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
 
-// hasMetric verifies that a line of the metrics begins with the words.
+// hasMetric verifies that a line of the metrics begins with the given words.
 func (d *daemon) hasMetric(want string) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -72,7 +73,7 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition verifies that a healthy host has a condition with the words.
+// hasCondition verifies that the host is healthy and has a condition with the words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -88,8 +89,8 @@ func (d *daemon) hasCondition(name, words string) func() error {
 	}
 }
 
-// One process uses several kubeconfigs one after another. The answers of the API server show whose credentials the
-// process uses.
+// One process uses several kubeconfigs in succession. The API server's responses show which credentials the process
+// uses.
 func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -142,7 +143,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	refused("service account without rights", "system:serviceaccount:"+n.name)
 	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
 
-	// The API server gets another address, and its old address is gone.
+	// The API server moves to another address, and its old address stops working.
 	d.link.cut()
 	d.link = newLink(l)
 	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
@@ -175,7 +176,7 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	return &api.AuthInfo{Token: request.Status.Token}
 }
 
-// config check, the log and the status report an insecure kubeconfig, but the daemon still uses the file.
+// edgeway config check, the log and the status report an insecure kubeconfig, but the daemon still uses the file.
 func TestInsecureKubeconfigIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -23,7 +23,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// contextOfCleanup returns a context for cleanup after the test's own context has ended.
+// contextOfCleanup returns a context for cleanup after the test's own context has been canceled.
 func contextOfCleanup() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)
@@ -35,8 +35,8 @@ type daemon struct {
 	*lab
 	dir, config string
 	user        string   // the cluster's user in the kubeconfig
-	manager     *manager // nil if there is none
-	env         []string // in addition to the test's own
+	manager     *manager // nil if the daemon has no service manager
+	env         []string // environment variables in addition to the test's own
 	group       string   // the list of processes of a control group, or "" for the test's own group
 	hosts       string   // the file mounted over /etc/hosts, or "" for the machine's file
 	resolv      string   // the file mounted over /etc/resolv.conf if hosts is set, or "" for no name server
@@ -64,22 +64,22 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	return n, clusterIP, nodePort
 }
 
-// watchOnly restricts the daemon to one namespace, because the endpoints of other tests' Services are in no network
-// of this lab.
+// watchOnly restricts the daemon to one namespace, because the endpoints of other tests' Services are not on this
+// lab's networks.
 func (d *daemon) watchOnly(n *namespace) {
 	d.t.Helper()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
 	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// The name of the node, for which no Node object exists, and the daemon's addresses on the node's loopback interface.
+// The node's name, which no Node object has, and the daemon's addresses on the node's loopback interface.
 const (
 	nodeName    = "edge-1"
 	healthAddr  = "127.0.0.1:10256"
 	metricsAddr = "127.0.0.1:10249"
 )
 
-// newDaemon prepares a daemon that reaches the API server over a link. The method start starts the daemon.
+// newDaemon prepares a daemon that reaches the API server over a link. Call start to start the daemon.
 func (l *lab) newDaemon() *daemon {
 	l.t.Helper()
 	d := &daemon{lab: l, dir: l.t.TempDir(), user: cluster.Edgeway, link: newLink(l)}
@@ -156,7 +156,7 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// program returns a command that runs edgeway. on creates a command on the node.
+// program returns a command that runs edgeway with args. The function on creates a command on the node.
 func (d *daemon) program(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
@@ -173,7 +173,7 @@ func (d *daemon) startReady() {
 	d.within(patience, d.healthy)
 }
 
-// kill ends the daemon as a crash would.
+// kill kills the daemon, which simulates a crash.
 func (d *daemon) kill() {
 	if d.cmd != nil {
 		_ = d.cmd.Process.Kill()
@@ -187,7 +187,7 @@ func (d *daemon) signal(sig os.Signal) {
 	d.must(d.cmd.Process.Signal(sig))
 }
 
-// stop ends the daemon as systemd does, and requires exit code 0.
+// stop terminates the daemon as systemd does, and requires exit code 0.
 func (d *daemon) stop() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)
@@ -203,12 +203,12 @@ func (d *daemon) stop() {
 }
 
 // ticks returns the processor time that the daemon has used so far, in hundredths of a second. The time includes user
-// and kernel mode and, with 4 fields, also the time of the daemon's programs that have ended.
+// and kernel mode and, with 4 fields, also the time of the daemon's programs that have exited.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	d.must(err)
-	_, rest, _ := strings.Cut(string(raw), ") ")             // after the name
+	_, rest, _ := strings.Cut(string(raw), ") ")             // after the program's name
 	for _, f := range strings.Fields(rest)[11 : 11+fields] { // utime, stime, cutime, cstime: proc_pid_stat(5)
 		n, err := strconv.Atoi(f)
 		d.must(err)
@@ -269,7 +269,7 @@ func (d *daemon) healthIs(want int) func() error {
 
 func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
 
-// edgeway runs an edgeway command beside the daemon.
+// edgeway runs an edgeway command while the daemon runs.
 func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
 	cmd := d.program(d.t.Context(), d.node.Command, args...)
@@ -281,7 +281,7 @@ func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// status holds the parts of `edgeway status --json` that tests read.
+// status holds the fields of `edgeway status --json` that tests read.
 type status struct {
 	Time    time.Time
 	Healthy bool
@@ -316,7 +316,7 @@ func (s status) repairs() (n int) {
 
 type statusFault struct{ ID, Message, Fix string }
 
-// problems holds the problems of objects.
+// problems lists the problems with objects.
 type problems struct{ First []problem }
 
 func (p problems) String() string { return fmt.Sprint(p.First) }

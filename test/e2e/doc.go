@@ -1,4 +1,4 @@
-// Package e2e tests the program edgeway as a whole, from the outside. The real binary runs on the node of a
+// Package e2e tests the edgeway program as a whole, from the outside. The real binary runs on the node of a
 // test/netlab and reads a real kube-apiserver over a link that a test can cut and stall. The tests check the
 // connections of real clients, the binary's HTTP endpoints and its commands.
 //
@@ -6,5 +6,5 @@
 //	                                                       └─ client       outside
 //
 // Every test has its own network. All tests share the control plane, so each test gives its objects unique names and
-// removes them. The tests need root, and without root they fail instead of being skipped.
+// removes the objects at the end. The tests need root. Without root, the tests fail instead of being skipped.
 package e2e

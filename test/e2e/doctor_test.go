@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A problem of the host appears in the status, the metrics, the log and the readiness, but load balancers keep the
-// host. Without a daemon, the doctor takes the Services from the last-known state.
+// A problem with the host appears in the status, the metrics, the log and /readyz, but load balancers keep the host.
+// Without a daemon, the doctor reads the Services from the last-known state.
 func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -32,8 +32,7 @@ func TestHostProblemIsReported(t *testing.T) {
 	}
 }
 
-// degraded requires the reports of a degraded host for programs: /healthz keeps the host in load balancers, and
-// /readyz?verbose lists the problem.
+// degraded requires that /healthz keeps the host in load balancers and that /readyz?verbose lists the problem.
 func (d *daemon) degraded(check string) {
 	d.t.Helper()
 	out, _, _ := d.edgeway("status", "--json")

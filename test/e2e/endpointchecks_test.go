@@ -18,7 +18,7 @@ import (
 // fileAddr is the ClusterIP of the Service in checkedManifest.
 const fileAddr = "10.99.0.1"
 
-// checkedManifest contains a Service like those that namespace.service creates, with both endpoints.
+// checkedManifest contains a Service like the Services of namespace.service, with both endpoints.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -36,8 +36,8 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// The rules that simulate a dead endpoint. With programDies, the host resets connections, because the program has
-// ended. With hostDies, the host no longer answers.
+// Rules that simulate a dead endpoint. With programDies, the host resets connections, as if the server had exited.
+// With hostDies, the host no longer responds.
 const (
 	programDies = "tcp dport 8080 reject with tcp reset"
 	hostDies    = "drop"
@@ -64,14 +64,14 @@ func (l *lab) nft(h *netlab.Host, commands string) string {
 	return string(out)
 }
 
-// tries records connections that clients open all the time.
+// tries records the connections that clients open continuously.
 type tries struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu     sync.Mutex
 	list   []try
-	served map[string]time.Time // the time when each endpoint was last reached
+	served map[string]time.Time // the time of the last connection to each endpoint
 }
 
 type try struct {
@@ -109,8 +109,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since returns the number of connections that began after a time, the errors of those that failed, and the time when
-// the last failed connection began.
+// since describes the connections that began after from: their number, the errors of the failed connections, and the
+// time when the last failed connection began.
 func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches verifies that the new connections after a time have reached all the endpoints.
+// reaches verifies that the connections that began after from have reached all the endpoints.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()
@@ -140,7 +140,7 @@ func (r *tries) reaches(from time.Time, names ...string) func() error {
 	}
 }
 
-// sticky opens a UDP connection whose datagrams go to the endpoint name.
+// sticky opens a UDP connection whose datagrams reach the endpoint called name.
 func (l *lab) sticky(addr, name string) *netlab.Session {
 	l.t.Helper()
 	for range 100 {
@@ -157,8 +157,9 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// With the defaults, a dead endpoint is out of use in less than three seconds, however it died. From then on, no new
-// connection fails, not even during a reload. An endpoint that is alive again is used again.
+// With the default settings, Edgeway stops using a dead endpoint within three seconds, however the endpoint died.
+// After these three seconds, no new connection fails, not even during a reload. Edgeway uses the endpoint again after
+// the endpoint recovers.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {
@@ -237,7 +238,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.kill(l.ep2, programDies)
 	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
 	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
-	l.throughout(2*time.Second, reset(l.client, web)) // all endpoints stay in use, so clients get their resets
+	l.throughout(2*time.Second, reset(l.client, web)) // all endpoints stay in use and reset the connections
 	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }
 
@@ -254,7 +255,7 @@ func (d *daemon) shows(args []string, words ...string) func() error {
 	}
 }
 
-// Without the key for checks, the daemon opens no connection to any endpoint.
+// Without a configuration key for checks, the daemon opens no connection to any endpoint.
 func TestEndpointChecksAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -36,8 +36,8 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop 
 	return e, nil
 }
 
-// A host with two networks reaches the addresses of a load balancer through either network, each with a different
-// source address, and each Service accepts only one of these sources. explain predicts the actual outcome.
+// A host with two networks reaches each load-balancer address through one of the networks, which determines the source
+// address. Each Service accepts only one of the two sources. explain predicts the actual outcome.
 func TestExplainWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -86,7 +86,7 @@ func TestExplainWithTwoNetworks(t *testing.T) {
 	}
 }
 
-// explain names the cause that stops a connection, and the fix.
+// edgeway explain names the cause of a failing connection, and the fix.
 func TestExplainReportsCause(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -31,20 +31,20 @@ type faultProxy struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault *fault        // nil if there is none
+	fault *fault        // nil while there is no fault
 	turn  chan struct{} // closed when the fault begins or ends
 }
 
-// fault describes what goes wrong. The zero value is no fault.
+// fault describes how the proxy misbehaves. With the zero value, the proxy only passes on requests and responses.
 type fault struct {
-	// answer replaces the answer of the API server, and may call pass to get that answer. If answer is nil, the API
-	// server answers.
+	// answer writes the response instead of the API server, and may call pass to get the server's response. If answer
+	// is nil, the API server responds.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
-	// mute stops running answers in the middle, and sends only the headers of new answers.
+	// mute suspends responses in progress, and sends only the headers of new responses.
 	mute bool
-	// delay is the pause before each request and each piece of an answer.
+	// delay is the pause before each request and each piece of a response.
 	delay time.Duration
-	// drop drops all packets.
+	// If drop is true, the gateway drops all packets to and from the proxy.
 	drop bool
 }
 
@@ -75,26 +75,26 @@ func newFaultProxy(l *lab) *faultProxy {
 	p.server.StartTLS()
 	l.t.Cleanup(func() {
 		p.begin(nil)
-		_ = p.server.Config.Close() // Close of httptest would wait for hanging answers
+		_ = p.server.Config.Close() // httptest's Close would wait for hanging responses
 	})
 	return p
 }
 
-// kubeconfig changes the kubeconfig at path so that it uses the proxy.
+// kubeconfig changes the kubeconfig at path to use the proxy.
 func (p *faultProxy) kubeconfig(path string) {
 	p.t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
 	p.must(err)
 	for _, c := range config.Clusters {
 		c.Server = p.server.URL
-		c.TLSServerName = "example.com" // of httptest's certificate
+		c.TLSServerName = "example.com" // the name in httptest's certificate
 		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	}
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// begin replaces the previous fault with f, or ends it if f is nil. Running answers are cut off, except if the fault
-// is silence, a delay or dropped packets.
+// begin replaces the previous fault with f, or ends the fault if f is nil. begin cuts off responses in progress,
+// except if the fault is mute, delay or drop.
 func (p *faultProxy) begin(f *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +160,7 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass.ServeHTTP(&outgoing{w, p, ctx}, r.WithContext(ctx))
 }
 
-// outgoing is an answer that the proxy passes on.
+// outgoing is a response that the proxy passes on.
 type outgoing struct {
 	http.ResponseWriter
 	proxy *faultProxy

@@ -18,10 +18,10 @@ import (
 type faultRow struct {
 	name string
 	fault
-	fresh  bool          // the API server still reaches the daemon
+	fresh  bool          // the daemon still receives the API server's updates
 	limit  time.Duration // the additional time until the daemon sends its next request
 	reason string        // the reason that the daemon logs
-	most   int64         // the maximum number of requests, or 0 for five a second
+	most   int64         // the maximum number of requests, or 0 for five requests a second
 
 	d        *daemon
 	proxy    *faultProxy
@@ -33,13 +33,13 @@ type faultRow struct {
 	ticks             int
 	lasted            time.Duration
 	mended            time.Time
-	noticed, healed   time.Duration // zero if that did not happen
+	noticed, healed   time.Duration // zero until the event happens
 	staleness, oldest float64
 	warnings          map[string]int
 }
 
-// The limits of the table. A request that the API server does not answer ends after 30 s if the daemon already doubts
-// the server. An unanswered list ends after 75 s.
+// The time limits in the table. The daemon gives up an unanswered request after 30 s if it already doubts the API
+// server, and an unanswered list after 75 s.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second
@@ -93,7 +93,7 @@ func expiredWatches(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(w, r)
 }
 
-// cutOff passes on the first bytes of the API server's answer and then ends the answer.
+// cutOff passes on the first bytes of the API server's response and then ends the response.
 func cutOff(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(&shortened{w, 10}, r)
 }
@@ -185,7 +185,7 @@ func (r *faultRow) mend() {
 	r.proxy.begin(nil)
 }
 
-// told matches the health message about a source that does not answer, or that refuses its objects.
+// told matches the health message about an unreachable source, or about a source that sends no objects.
 var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has sent nothing)`)
 
 // watch observes the daemon during the fault.
@@ -223,7 +223,7 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// usable counts the log lines that say why the API server is not usable.
+// usable returns the number of log lines for each reason why the API server is not usable.
 func (r *faultRow) usable() map[string]int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// found holds the parts of a finding of `edgeway doctor --json` that tests read.
+// found holds the fields of a finding of `edgeway doctor --json` that tests read.
 type found struct{ ID, Severity, Object, Message, Fix string }
 
 // connected runs `edgeway doctor --connect` and returns the findings of a check that are not "ok".
@@ -27,7 +27,7 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only requires exactly one finding, a problem with all the words, and returns it.
+// only returns the finding if there is exactly one, and fails the test unless it is a problem with all the words.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
@@ -37,7 +37,7 @@ func (d *daemon) only(of []found, words ...string) found {
 }
 
 // The rules of a backend may be in tables that other programs also use. A backend rule that rejects or drops packets
-// is no fault of the host.
+// is not a problem with the host.
 func TestDoctorIgnoresBackendRules(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -64,8 +64,8 @@ func TestDoctorIgnoresBackendRules(t *testing.T) {
 	}
 }
 
-// --connect reports whether the host or the endpoint is at fault, and --trace names the rule. A trace leaves no table
-// behind.
+// edgeway doctor --connect reports whether the host or the endpoint is at fault, and --trace names the rule. A trace
+// leaves no nft table behind.
 func TestDoctorConnectsAndTraces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

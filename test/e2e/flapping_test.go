@@ -11,8 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Syncs of a Service whose endpoints change 50 times a second take at most half of the time. During these changes,
-// the daemon still serves the changes of other tenants. The last change of the Service is also served.
+// The daemon spends at most half of its time on a Service whose endpoints change 50 times a second. While the
+// endpoints change, the daemon still serves other tenants' changes. Afterwards, the daemon serves the Service's last
+// change.
 func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -59,8 +60,8 @@ func (n *namespace) flap(service string, changes int) error {
 	return nil
 }
 
-// partialSyncs returns the number of changes that the backend has programmed, or the total time of these changes in
-// seconds.
+// partialSyncs returns the number of partial syncs if part is "count", or their total duration in seconds if part is
+// "sum".
 func (d *daemon) partialSyncs(part string) float64 {
 	d.t.Helper()
 	name := "edgeway_sync_duration_seconds_" + part + `{kind="partial",stage="nftables"} `

@@ -17,7 +17,8 @@ import (
 )
 
 // The commands in fleet.md create the identity of a host. The daemon can then read the objects that it needs, and the
-// API server counts its requests against the priority level of hosts instead of the level of other controllers.
+// API server counts the daemon's requests against the priority level of hosts instead of the level of other
+// controllers.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -41,7 +42,7 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	}
 }
 
-// publishRootCA creates the ConfigMap that a controller creates in a real cluster.
+// publishRootCA creates the ConfigMap with the root CA, as a controller does in a real cluster.
 func (l *lab) publishRootCA() {
 	l.t.Helper()
 	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
@@ -65,7 +66,7 @@ func (l *lab) uid(resource string) string {
 	return string(object.UID)
 }
 
-// answerTo returns the header of the API server's answer to a user who lists Services.
+// answerTo lists Services as the user and returns the header of the API server's response.
 func (l *lab) answerTo(user *api.AuthInfo) http.Header {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Stranger)

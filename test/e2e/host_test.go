@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// When a firewall reloads, all rules disappear, and no event of the API server reports the loss.
+// A firewall that reloads flushes all rules, and no event of the API server reports the loss.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -21,7 +21,7 @@ func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 		t.Logf("a connection works again after %.0f ms", took.Seconds()*1000)
 	}
 	l.must(d.healthy())
-	l.within(patience, func() error { // a repair is counted a moment after it takes effect
+	l.within(patience, func() error { // the daemon counts a repair a moment after the repair takes effect
 		s, err := d.status()
 		if err == nil && s.repairs() != 3 {
 			err = fmt.Errorf("edgeway status counts %d repairs, want 3", s.repairs())
@@ -30,7 +30,7 @@ func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	})
 }
 
-// The DHCP lease of the node's address ends, and the node gets another address.
+// The DHCP lease of the node's address expires, and the node gets another address.
 func TestNodePortFollowsNodeAddress(t *testing.T) {
 	l, d := running(t)
 	_, clusterIP, nodePort := d.shop()
@@ -48,7 +48,7 @@ func TestNodePortFollowsNodeAddress(t *testing.T) {
 func TestServiceCIDRAddedAtRunTime(t *testing.T) {
 	l, _ := running(t)
 	l.net.Host("other", netip.MustParseAddr("10.200.0.5"))
-	const addr = "10.200.0.5:8080" // no program listens there, so the host sends a reset
+	const addr = "10.200.0.5:8080" // no program listens on this address, so the host sends a reset
 	l.within(patience, reset(l.client, addr))
 
 	cidrs := shared.admin.Networking.ServiceCIDRs()

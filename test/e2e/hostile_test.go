@@ -26,7 +26,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// memory returns the memory that the daemon uses now, or its maximum so far if high is true, in MiB.
+// memory returns the daemon's memory use in MiB: the peak if high is true, and the current use otherwise.
 func (d *daemon) memory(high bool) int {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -61,7 +61,8 @@ func (d *daemon) openToAll(listener string) {
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), listener, ":"+port, 1)), 0o600))
 }
 
-// storm opens connections from a host, sends the same beginning of a request on each, and leaves them open.
+// storm opens connections from a host, sends the same incomplete request on each connection, and leaves all of them
+// open.
 func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.Conn) {
 	l.t.Helper()
 	l.must(from.Do(func() error {
@@ -80,22 +81,21 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 	return conns
 }
 
-// A client that reaches the health port can neither exhaust the daemon's memory nor keep other clients from an
-// answer.
+// A client that reaches the health port can neither exhaust the daemon's memory nor keep other clients from getting a
+// response.
 func TestHealthPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(healthAddr, "/healthz")
 }
 
-// A client that reaches the metrics port can neither exhaust the daemon's memory nor keep other clients from an
-// answer.
+// A client that reaches the metrics port can neither exhaust the daemon's memory nor keep other clients from getting a
+// response.
 func TestMetricsPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack verifies that a listener of the daemon, opened to all addresses, survives attacks with requests for the
-// path.
+// attack verifies that a listener of the daemon on all addresses survives attacks with requests for the path.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -113,7 +113,7 @@ func (l *lab) attack(listener, path string) {
 		"nothing":                 "",
 	} {
 		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
-		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // /metrics serves few requests at a time
+		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // /metrics serves only a few requests at a time
 			code, body, err := d.get(listener, path)
 			took, failed := time.Since(start), code != http.StatusOK || err != nil
 			late := took > l.promised(time.Second)
@@ -128,7 +128,7 @@ func (l *lab) attack(listener, path string) {
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
 		}
-		l.within(2*time.Minute, func() error { // the longest timeout is a minute
+		l.within(2*time.Minute, func() error { // the daemon's longest timeout is a minute
 			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}
@@ -146,7 +146,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// Other hosts see the IDs of faults, but not their messages.
+// Other hosts see the IDs of faults, but not the messages.
 func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -179,8 +179,8 @@ func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	}
 }
 
-// An impostor on the path to the API server cannot use a certificate to write control characters to the terminal of
-// an operator who looks for the cause of the failure.
+// The certificate of an impostor cannot write control characters to the terminal of an operator who investigates the
+// failure.
 func TestCertificateTextIsEscaped(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -217,7 +217,7 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	}
 }
 
-// Hostile manifests cost little time and memory, and the Services of other manifests are served.
+// Hostile manifests cost little time and memory, and Edgeway serves the Services of other manifests.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

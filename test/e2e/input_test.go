@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A damaged last-known state is not used. The daemon renames the damaged files, logs a message, and waits for the API
-// server.
+// The daemon does not use a damaged last-known state. The daemon renames the damaged files, logs a message, and waits
+// for the API server.
 func TestDamagedStateOnDisk(t *testing.T) {
 	l, d := running(t)
 	n, _, nodePort := d.shop()
@@ -56,7 +56,7 @@ func (d *daemon) stateFiles() []string {
 	return files
 }
 
-// If the API server accepts objects that cannot all be served, every other Service still works.
+// If the API server accepts objects that Edgeway cannot serve, every other Service still works.
 func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -91,7 +91,7 @@ func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
 }
 
-// names verifies that a problem in `edgeway status` contains all the words.
+// names returns an error unless a problem in `edgeway status` contains all the words.
 func (d *daemon) names(words ...string) func() error {
 	return func() error {
 		s, err := d.status()

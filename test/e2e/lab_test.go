@@ -17,7 +17,7 @@ type lab struct {
 	node, client, ep1, ep2 *netlab.Host
 }
 
-// The addresses of the hosts, and the port on which both endpoints answer over TCP and UDP.
+// The addresses of the hosts, and the port on which both endpoints respond over TCP and UDP.
 const (
 	nodeAddr     = "192.0.2.10"
 	ep1Addr      = "10.244.1.11"
@@ -58,12 +58,12 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is the time in which a change must arrive if the test makes no claim about speed, because the machine may
+// patience is the time limit for changes in tests that do not measure speed. The limit is long because the machine may
 // be busy.
 const patience = time.Minute
 
-// promised stretches a limit that the documentation promises in proportion to the current load of the machine. On an
-// idle machine, the program starts in 25 ms.
+// promised extends a documented time limit if the machine is busy. The factor is the program's start time, divided by
+// the 25 ms that the start takes on an idle machine.
 func (l *lab) promised(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond
@@ -92,7 +92,7 @@ func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// throughout verifies that check returns nil for the whole span.
+// throughout calls check repeatedly for the whole span, and fails the test if check returns an error.
 func (l *lab) throughout(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {

@@ -53,12 +53,12 @@ func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l.must(os.WriteFile(dropIn, []byte("[control]\nsocket = \"/proc/nowhere.sock\"\n"), 0o600))
 	d.signal(syscall.SIGHUP)
 	l.within(patience, d.logged("level=ERROR", "/proc/nowhere.sock"))
-	l.must(os.Remove(dropIn)) // the commands read this file, too
+	l.must(os.Remove(dropIn)) // edgeway commands also read the drop-in
 	l.within(patience, d.says("healthy"))
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
-// An established connection survives the end of the daemon.
+// An established connection survives the daemon's exit.
 func TestEstablishedConnectionOutlivesDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -122,7 +122,8 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(unanswered(l.client, nodePort)())
 }
 
-// A stopped or hung daemon keeps its rules, because the rules still serve and the daemon would write them again.
+// edgeway cleanup keeps the rules of a stopped or hung daemon, because the rules still serve connections and the
+// daemon would write the rules again.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -141,7 +142,7 @@ func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l.within(patience, unanswered(l.client, nodePort))
 }
 
-// settled returns the traces when new interfaces have all their routes.
+// settled waits until new interfaces have all their routes, then returns the traces.
 func (l *lab) settled() string {
 	l.t.Helper()
 	var traces string
@@ -156,7 +157,7 @@ func (l *lab) settled() string {
 	return traces
 }
 
-// traces returns all state that a proxy can leave in the kernel.
+// traces returns, as text, all state that a proxy can leave in the kernel.
 func (l *lab) traces() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
@@ -198,7 +199,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 	}
 }
 
-// A second daemon with a different socket ends, because two daemons would repair each other's rules forever.
+// A second daemon with a different socket exits, because two daemons would repair each other's rules forever.
 func TestSecondDaemonExits(t *testing.T) {
 	l, first := running(t)
 	second := l.newDaemon()

@@ -15,15 +15,15 @@ import (
 	"edgeway/test/netlab"
 )
 
-// link carries the daemon's connections to the API server and breaks in the ways of real networks. A link that is cut
-// refuses connections. On a stalled link, open connections go silent forever, as after a NAT gateway lost its state,
-// but new connections work.
+// link carries the daemon's connections to the API server and can fail in the ways of a real network. A link that is
+// cut refuses connections. On a stalled link, open connections go silent forever, as when a NAT gateway loses its
+// state, but new connections work.
 type link struct {
 	listener net.Listener
 	target   string
 	// name is the host name of the link in the kubeconfig, or "" if the kubeconfig uses the link's address.
 	name string
-	// proxy makes the link begin at an HTTP proxy, which the kubeconfig names in addition to the server.
+	// If proxy is true, the link begins at an HTTP proxy, which the kubeconfig names in addition to the server.
 	proxy bool
 
 	mu    sync.Mutex
@@ -65,13 +65,13 @@ func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 	return k
 }
 
-// kubeconfig writes a kubeconfig to path with which a user reaches the API server over the link.
+// kubeconfig writes to path a kubeconfig that connects a user to the API server over the link.
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// lead copies a kubeconfig of the cluster to path and changes it to use the link.
+// lead writes to path a copy of a cluster's kubeconfig that uses the link.
 func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -96,7 +96,7 @@ func (k *link) lead(l *lab, kubeconfig, path string) {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// cut closes all connections and refuses new ones.
+// cut closes all connections and refuses new connections.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,7 +113,7 @@ func (k *link) mend() {
 	k.isCut = false
 }
 
-// stall makes all open connections go silent in both directions and returns their number.
+// stall makes all open connections go silent in both directions and returns the number of connections.
 func (k *link) stall() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// lists verifies that `edgeway services` prints a line for a Service with these columns, whose state contains the
-// words.
+// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains the words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {
 		out, errs, code := s.edgeway("services", "default")
@@ -34,8 +33,8 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// As soon as the daemon is ready, an operator sees each Service with its endpoints, and the reason if a Service has
-// none.
+// As soon as the daemon is ready, edgeway services lists each Service with its endpoints, or with the reason why the
+// Service has none.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -64,7 +63,7 @@ func TestServicesAreListed(t *testing.T) {
 	if out, errs, code := s.edgeway("status", "--wait"); code != 0 || !strings.Contains(out, ": healthy") {
 		t.Fatalf("status --wait ended with %d after %s:\n%s%s", code, time.Since(began), out, errs)
 	}
-	// A daemon is ready when it serves and lists the Services.
+	// A ready daemon serves and lists the Services.
 	s.must(s.open(0)())
 	s.must(s.lists([]string{"default/shop-0", "10.97.0.10", "80:30080/TCP", "1/1", "ok"})())
 	s.must(

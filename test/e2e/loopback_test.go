@@ -25,8 +25,8 @@ func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// loopback verifies that TCP connections of the node to itself get an answer from the endpoint, or a reset if
-// endpoint is "".
+// loopback returns an error unless the endpoint responds to TCP connections of the node to itself. If endpoint is "",
+// a reset is required instead.
 func (l *lab) loopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {
@@ -38,7 +38,7 @@ func (l *lab) loopback(addr, endpoint string) func() error {
 	}
 }
 
-// metric verifies that a line of /metrics has at least this value.
+// metric returns an error unless a line of /metrics has at least the given value.
 func (d *daemon) metric(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -57,8 +57,8 @@ func (d *daemon) metric(line string, least float64) func() error {
 	}
 }
 
-// A NodePort on loopback follows the changes of its Service, its endpoints, the configuration and the daemon. An
-// established connection survives while the daemon runs.
+// A NodePort on loopback follows changes of its Service, its endpoints and the configuration, and works again after a
+// restart of the daemon. An established connection survives while the daemon runs.
 func TestNodePortOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -115,14 +115,15 @@ func TestNodePortOnLoopback(t *testing.T) {
 	goesOn("after loopback was turned on again")
 
 	d.stop()
-	l.must(l.loopback(tcp, "")()) // no process keeps the socket open here
+	l.must(l.loopback(tcp, "")()) // while the daemon is stopped, no process keeps the socket open
 	d.startReady()
 	l.within(patience, l.loopback(tcp, "ep2"))
 	n.remove("shop")
 	l.within(patience, l.loopback(tcp, ""))
 }
 
-// A NodePort on loopback whose port another program uses is reported, and is served when the port becomes free.
+// Edgeway reports a NodePort on loopback whose port another program uses, and serves the NodePort once the port is
+// free.
 func TestNodePortInUseOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

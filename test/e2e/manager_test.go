@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// manager does the part of a service manager that keeps sockets. manager passes the sockets in the fd store of one
-// daemon to the next daemon. The tests in test/vm use systemd itself.
+// manager implements the fd store of a service manager: manager passes the sockets that one daemon stored to the next
+// daemon. The tests in test/vm use systemd itself.
 type manager struct {
 	conn *net.UnixConn
 	path string
@@ -94,7 +94,7 @@ func (m *manager) command(on *netlab.Host) func(context.Context, string, ...stri
 	}
 }
 
-// keeps verifies that the store contains a number of sockets.
+// keeps verifies that the store contains the given number of sockets.
 func (m *manager) keeps(want int) func() error {
 	return func() error {
 		m.mu.Lock()

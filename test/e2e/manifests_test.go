@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon whose only source is a directory of manifests. Each file in shopFiles has one Service.
+// shop is a daemon whose only source is a directory of manifests. Each of shopFiles contains one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -65,7 +65,7 @@ endpoints: [{addresses: [%[5]s]}]
 `, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
 }
 
-// open verifies that the Services answer.
+// open returns an error unless the Services respond.
 func (s *shop) open(services ...int) func() error {
 	return func() error {
 		for _, i := range services {
@@ -83,7 +83,7 @@ func (s *shop) closed(service int) func() error {
 	return unanswered(s.client, at(nodeAddr, 30080+service))
 }
 
-// stored verifies that the state on disk contains all Services.
+// stored returns an error unless the state on disk contains all Services.
 func (s *shop) stored() error {
 	for i := range shopFiles {
 		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
@@ -139,7 +139,7 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 	}
 }
 
-// content verifies that the daemon reports no fault of the manifests.
+// content returns an error if the daemon reports a problem with the manifests.
 func (s *shop) content() error {
 	st, err := s.status()
 	for _, c := range st.Faults {
@@ -150,11 +150,11 @@ func (s *shop) content() error {
 	return err
 }
 
-// damage is a change to the directory of manifests that an operator did not intend.
+// damage is an unintended change to the directory of manifests.
 type damage struct {
 	name     string
 	do, mend func(*shop)
-	synced   bool // all paths can be read
+	synced   bool // the daemon can read all paths
 	words    []string
 }
 
@@ -209,8 +209,8 @@ func damages() []damage {
 	}
 }
 
-// A host keeps all Services after its manifests were damaged before the start, whether the kernel still has the rules
-// or the host rebooted. The status and the log name the place of the damage and a fix.
+// A host keeps all Services if its manifests were damaged before the start, whether the kernel still has the rules or
+// the host rebooted. The status and the log name the damaged path and a fix.
 func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -244,15 +244,15 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// A Service whose manifest an operator removed while the daemon was down is removed at the start.
+	// When the daemon starts, it removes a Service whose manifest was removed while the daemon was down.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()
 	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
 }
 
-// Without a last-known state, as after an upgrade from a version without one, the daemon does not treat an unreadable
-// directory as an empty cluster. The rules in the kernel stay.
+// Without a last-known state, as after an upgrade from a version that stored none, the daemon does not treat an
+// unreadable directory as an empty cluster. The rules in the kernel stay.
 func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

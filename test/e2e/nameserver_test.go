@@ -28,8 +28,8 @@ const (
 // cutOffLimit is the maximum time for which a host may be cut off from its API server.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that resolves the API server's name with the resolver. The stub resolver, if it is used,
-// queries the name server.
+// byDNS returns a daemon that resolves the API server's name with the resolver. The stub resolver, if the daemon uses
+// the stub, queries the name server.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -51,7 +51,7 @@ func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	return d, names
 }
 
-// names starts a name server on a host.
+// The method names starts a name server on the host h.
 func (l *lab) names(h *netlab.Host, addr string, port int) *nameserver.Server {
 	l.t.Helper()
 	udp, tcp := l.listen(h, addr, port)
@@ -73,8 +73,8 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 	return udp, tcp
 }
 
-// attacker creates a tenant's endpoint. Its name server returns its own address for the API server's name, and its
-// port accepts connections but never answers.
+// attacker creates a tenant's endpoint with a name server. The name server resolves the API server's name to the
+// endpoint's address, whose port accepts connections but never responds.
 func (l *lab) attacker(port int) *nameserver.Server {
 	l.t.Helper()
 	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))
@@ -102,7 +102,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks verifies that a name server answers programs of the node with the address want.
+// asks queries a name server from the node, and returns an error unless the response is the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -142,9 +142,10 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service takes the address of the name server that a stub resolver on the host queries, and its endpoint
-// returns a false address for the API server's name. The host still reaches the API server, even after a restart from
-// a last-known state with that Service. After the Service is removed, the host uses the name server again.
+// A tenant's Service takes the address of the name server that a stub resolver on the host queries. The Service's
+// endpoint returns a false address for the API server's name. The host still reaches the API server, even after a
+// restart from a last-known state with the tenant's Service. After the Service is removed, the host uses the name
+// server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

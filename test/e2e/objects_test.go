@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces counts the namespaces, whose names contain the number.
+// namespaces counts the namespaces. The name of each namespace contains its number.
 var namespaces atomic.Int32
 
-// namespace is a namespace into which one test writes as the cluster's administrator.
+// namespace is a namespace in which one test creates objects as the cluster's administrator.
 type namespace struct {
 	*lab
 	name string
 }
 
-// namespace creates a namespace. Its Services are deleted at the end of the test, but the namespace stays, because no
-// controller runs.
+// namespace creates a namespace. The namespace's Services are deleted at the end of the test, but the namespace stays,
+// because no controller runs.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
@@ -40,7 +40,7 @@ func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *core
 	return made
 }
 
-// tryService is like service, but returns the error of an API server that is not ready for the Service.
+// tryService is like service, but returns the API server's error if the server is not ready for the Service.
 func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*corev1.Service, error) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -71,7 +71,7 @@ func (n *namespace) remove(name string) {
 	}
 }
 
-// endpoints writes the EndpointSlice of a Service. All its endpoints are ready and belong to no node.
+// endpoints writes the EndpointSlice of a Service. All endpoints in the slice are ready and belong to no node.
 func (n *namespace) endpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)

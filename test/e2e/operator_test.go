@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault verifies that the status reports a fault with the severity and the words, and returns this fault.
+// fault returns the fault with the ID, severity and words, and fails the test unless the status reports this fault.
 func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -32,7 +32,7 @@ func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	return f
 }
 
-// without verifies that the status reports no fault with the ID.
+// without fails the test if the status reports a fault with the ID.
 func (d *daemon) without(id string) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -72,7 +72,7 @@ func (l *lab) neighbor() string {
 	return to.String()
 }
 
-// answersHost verifies that the server answers connections of the node itself, whose source address the kernel
+// answersHost verifies that the server responds to connections of the node itself, whose source address the kernel
 // chooses.
 func (l *lab) answersHost(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
@@ -84,8 +84,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// The trace names a rule of this host that refuses connections or drops their answers, instead of blaming the
-// endpoint. After the fix of the trace, the doctor reports no problem.
+// The trace names a rule of this host that rejects connections or drops the responses, instead of blaming the
+// endpoint. After the operator applies the trace's fix, the doctor reports no problem.
 func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// workerAddr is the address of ep1 on a network that it shares with the host.
+// workerAddr is the address of ep1 on the network that ep1 and the host share.
 const workerAddr = "198.51.100.21"
 
 // onHost returns a function that runs commands on the host.
@@ -45,7 +45,8 @@ func setting(r *operatorRow, f found) {
 	r.set(f.Fix)
 }
 
-// shows returns a function that runs a fix whose output shows a fault of another host, and then corrects this fault.
+// shows returns a function that runs a fix and calls do. The fix's output must show the fault of another host, which
+// do corrects.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()
@@ -56,7 +57,7 @@ func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	}
 }
 
-// A network namespace cannot reproduce every host. The tests in test/vm/host have rows for ufw and firewalld.
+// A network namespace cannot reproduce every fault. The tests in test/vm/host cover ufw and firewalld.
 func operatorRows() []*operatorRow {
 	rows := append(routeRows(), ruleRows()...)
 	rows = append(rows, endpointRows()...)
@@ -111,7 +112,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes the answers of ep1 arrive on a different link from the one by which the host reaches ep1.
+// answersElsewhere makes ep1's responses arrive on a different link than the host uses to reach ep1.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
@@ -129,7 +130,7 @@ func (r *operatorRow) answersElsewhere() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// The API server has an address of the host itself, so the rules do not affect its connections.
+	// The API server has an address of the host itself, so the rules do not affect connections to the server.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)
 		r.configure("")
@@ -318,7 +319,7 @@ func apiServerRows() []*operatorRow {
 	}
 }
 
-// hourAgo returns the answer of the API server with a date one hour in the past.
+// hourAgo passes on the API server's response, but with a date one hour in the past.
 func hourAgo(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(dated{w}, r) }
 
 type dated struct{ http.ResponseWriter }

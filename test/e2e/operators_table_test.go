@@ -14,23 +14,22 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// operatorRow is a fault from an operator's point of view, on a host with only this fault.
+// operatorRow is a fault as an operator sees it, on a host with no other fault.
 type operatorRow struct {
 	name string
 	// prepare runs before the daemon starts, and breaks causes the fault.
 	prepare, breaks func(*operatorRow)
-	// id, severity and words describe the fault in the status. Without an id, the status cannot report the fault.
+	// id, severity and words describe the fault in the status. id is "" if the status cannot report the fault.
 	id, severity string
 	words        []string
 	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault in the
-	// doctor, or "" if that is id.
+	// doctor's output, or "" if the ID is the same as in the status.
 	doctor   []string
 	doctorID string
-	// host reports whether the connection is the host's own and goes to the ClusterIP. Otherwise, a client connects
-	// to the NodePort.
+	// If host is true, the host itself connects to the ClusterIP. Otherwise, a client connects to the NodePort.
 	host bool
-	// keeps reports whether the connection works in spite of the fault, because the fault is in the path to the API
-	// server or in the disk.
+	// If keeps is true, the connection works in spite of the fault, because the fault is in the path to the API server
+	// or in the disk.
 	keeps bool
 	// heals applies the fix of a fault. If heals is nil, the fix is a command for this host.
 	heals func(*operatorRow, found)
@@ -42,12 +41,12 @@ type operatorRow struct {
 	began               time.Time
 	wrong               []string
 	fix                 found
-	named, healed       time.Duration // 0 if that did not happen
+	named, healed       time.Duration // 0 until the event happens
 	inDoctor, explained string
 	proxy               *faultProxy
 }
 
-// The time in which the status must report a fault, and must be healthy again after the fix.
+// operatorLimit is the time within which the status must report a fault, and be healthy again after the fix.
 const operatorLimit = time.Minute
 
 // The status reports each fault of a host within a minute, and the doctor reports each fault immediately. explain
@@ -206,7 +205,7 @@ func (r *operatorRow) heal() {
 	r.run(r.fix)
 }
 
-// run runs a fix on the host as it is printed, and returns its output. A shell function adds the configuration file
+// run runs a fix on the host exactly as printed, and returns the output. A shell function adds the configuration file
 // of this test to the fix's edgeway commands.
 func (r *operatorRow) run(f found) string {
 	r.t.Helper()
@@ -215,7 +214,7 @@ func (r *operatorRow) run(f found) string {
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-// kubectl runs a fix where kubectl has an administrator's rights, and returns its output.
+// kubectl runs a fix with the rights of a cluster administrator, and returns the output.
 func (r *operatorRow) kubectl(f found) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()

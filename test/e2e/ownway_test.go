@@ -14,15 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server's address in these tests, and a ServiceCIDR around this address. No other address in the lab is in
-// the range.
+// The API server's address in these tests, and a ServiceCIDR that contains this address. The range contains no other
+// address of the lab.
 const (
 	apiAddr  = "198.51.100.60"
 	apiName  = "api.edgeway.test"
 	apiRange = "198.51.100.56/29"
 )
 
-// remote returns a daemon that reaches the API server, or a proxy to it, by the name of another host.
+// remote returns a daemon that connects to the API server, or to a proxy in front of the server, by host name.
 func (l *lab) remote(proxy bool) *daemon {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -45,7 +45,7 @@ func (d *daemon) resolves(addrs ...string) {
 }
 
 // thieves creates Services that take the API server's address and port in every way that the API allows. remove
-// deletes these Services.
+// deletes the Services.
 func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := shared.admin.Networking.ServiceCIDRs()
@@ -147,14 +147,14 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	}
 }
 
-// The API server's name moves to an address that a tenant's Service has. The daemon's connections go to the new API
-// server, and the tenant loses the address when the API server has proved its identity.
+// The API server's name starts to resolve to an address that a tenant's Service has. The daemon's connections go to
+// the new API server, and the tenant loses the address when the API server has proved its identity.
 func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.remote(false)
 	const moved = "198.51.100.61"
-	host := l.net.Host("moved", netip.MustParseAddr(moved)) // no program listens there
+	host := l.net.Host("moved", netip.MustParseAddr(moved)) // no program listens on this host
 	d.startReady()
 	n := l.namespace()
 	_, nodePort := n.web("shop")
@@ -177,7 +177,7 @@ func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	l.within(patience, d.says("thief: spec.externalIPs: "+moved+" "))
 }
 
-// marked verifies that all connections of the daemon to the API server have the mark.
+// marked returns an error unless all connections of the daemon to the API server have the mark.
 func (d *daemon) marked() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A tenant's Service loses an address when the address is allocated as the ClusterIP of another Service. The same
-// happens if the daemon starts without the API server.
+// A tenant's Service loses an address when the address is allocated as the ClusterIP of another Service. The tenant's
+// Service also loses the address if the daemon starts without the API server.
 func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -37,8 +37,8 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// A load-balancer address that is an address of the host takes no port from a program of the host, unless the
-// operator allows that. Such an address never takes the daemon's own ports.
+// A load-balancer address that is an address of the host takes no port from a program of the host, unless the operator
+// allows the address. A load-balancer address never takes the daemon's own ports.
 func TestLoadBalancerAddressOfHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -69,7 +69,7 @@ func TestServiceCIDRCoveringHostNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))
 	l.onNode("ip", "addr", "add", "10.201.0.1/24", "dev", "near")
-	const addr = "10.201.0.5:8080" // no program listens there, so the host sends a reset
+	const addr = "10.201.0.5:8080" // no program listens on this address, so the host sends a reset
 	l.within(patience, reset(l.node, addr))
 	cidrs := shared.admin.Networking.ServiceCIDRs()
 	_, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{

@@ -20,7 +20,7 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode returns a function that makes nft idle, hang, or work.
+// nftMode returns a function that makes nft do nothing, hang, or work.
 func (d *daemon) nftMode() (set func(mode string)) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "nft-mode")
@@ -34,7 +34,7 @@ func (d *daemon) nftMode() (set func(mode string)) {
 	return set
 }
 
-// sticky creates a Service with session affinity. Only nft can program the chains and maps of such a Service.
+// sticky creates a Service with session affinity. Only nft can program the chains and maps for session affinity.
 func (n *namespace) sticky(name string) (nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) {
@@ -64,7 +64,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	l.within(patience, answers(l.client, late, "ep1"))
 }
 
-// If nft hangs in a sync and in a reload, the daemon still answers requests and still ends in time.
+// If nft hangs in a sync and in a reload, the daemon still serves requests and still exits in time.
 func TestHungNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

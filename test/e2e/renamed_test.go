@@ -10,7 +10,7 @@ import (
 )
 
 // When a Service with 15,100 frontends changes its port names, the removals need more than one transaction, and
-// another change happens together with them (FAULTS A1). The daemon keeps running and serves the Service.
+// another change happens together with the removals (FAULTS A1). The daemon keeps running and serves the Service.
 func TestBigServiceChangesPortNames(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables", "ebpf"} {
 		t.Run(backend, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // island is a host with two links and no default route. The endpoint on each link has a route to this link only, so
-// it can answer only the host's address there.
+// the endpoint can respond only to the host's address on this link.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
@@ -26,7 +26,7 @@ const (
 )
 
 // islandManifest contains a dual-stack Service that far1 or far2 serves. The arguments of the format are the name of
-// the Service and the number of that host.
+// the Service and the number of its endpoint's host.
 const islandManifest = `---
 apiVersion: v1
 kind: Service
@@ -66,7 +66,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host that has a route to the node's address on their common link, and no other route.
+// beyond adds a host whose only route leads to the node's address on the link between the host and the node.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -109,7 +109,8 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// fromNode verifies that the server answers a connection of the host itself, whose source address the kernel chooses.
+// fromNode verifies that the server responds to a connection of the host itself, whose source address the kernel
+// chooses.
 func (i *island) fromNode(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -120,13 +121,13 @@ func (i *island) fromNode(addr, server string) func() error {
 	}
 }
 
-// tables returns the routes of both families.
+// tables returns the routing tables of both families.
 func (i *island) tables() string {
 	i.t.Helper()
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own verifies that the daemon's routes have these destinations, in the order of ip-route(8).
+// own returns an error unless the destinations of the daemon's routes are want, in the order of ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -142,8 +143,8 @@ func (i *island) own(want ...string) func() error {
 
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
-// A host without a default route reaches each kind of Service address, in both families, on both links, from the host
-// itself and from outside, with each backend. edgeway cleanup restores the routes of the host.
+// On a host without a default route, every kind of Service address works in both families, on both links and with each
+// backend, for the host itself and for clients outside. edgeway cleanup restores the routes of the host.
 func TestHostWithoutDefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -234,7 +235,7 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-// reload verifies that the daemon accepts its configuration.
+// reload reloads the daemon, which must accept its configuration.
 func (i *island) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {

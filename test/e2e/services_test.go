@@ -35,7 +35,7 @@ func TestServicesFollowAPI(t *testing.T) {
 		l.within(patience, answers(l.client, addr, "ep1"))
 	}
 	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
-	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // outside of the source ranges
+	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // ep2 is outside of the source ranges
 
 	n.endpoints("shop", ep2Addr)
 	l.within(patience, answers(l.client, nodePort, "ep2"))
@@ -94,7 +94,7 @@ func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	}
 }
 
-// A load balancer asks each host whether the host has local endpoints.
+// A load balancer queries each host to find out whether the host has local endpoints.
 func TestHealthCheckNodePort(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()

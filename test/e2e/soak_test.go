@@ -14,13 +14,13 @@ import (
 const (
 	soakChanges = 5 // changes per second
 	soakFault   = time.Minute
-	// soakWarm is the time before the first figures are taken.
+	// soakWarm is the time before the first measurement.
 	soakWarm = 2 * time.Minute
 )
 
-// Endpoints change five times a second, and for half of each minute the API server has a fault, which changes every
-// minute. No connection to an unchanged Service may fail, and the daemon's memory, goroutines and open files must not
-// grow over time. SOAK_DURATION, which scripts/soak sets, is the length of the test.
+// Endpoints change five times a second, and for half of each minute the API server has a fault, which differs from
+// minute to minute. No connection to an unchanged Service may fail, and the daemon's memory, goroutines and open files
+// must not grow over time. scripts/soak sets SOAK_DURATION, the length of the test.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures are the memory in bytes, the number of goroutines and the number of open files of the daemon's process.
+// figures holds the daemon's memory in bytes, its number of goroutines and its number of open files.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {
@@ -73,8 +73,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// connect connects to two addresses of an unchanged Service until stop is closed. Afterwards, connect sends the
-// failures.
+// connect connects to two addresses of an unchanged Service until stop is closed, and then sends the failures.
 func (s *soak) connect() <-chan []error {
 	clusterIP, nodePort := s.n.web("constant")
 	s.within(patience, answers(s.node, clusterIP, "ep1"))
@@ -101,7 +100,7 @@ func (s *soak) connect() <-chan []error {
 	return result
 }
 
-// minute changes endpoints for a minute. The second half of the minute has a fault.
+// minute changes endpoints for a minute. The API server has a fault during the second half of the minute.
 func (s *soak) minute(since time.Duration) {
 	s.t.Helper()
 	row := s.faults[int(since/soakFault)%len(s.faults)]
@@ -138,7 +137,7 @@ func (s *soak) figuresNow() (f figures) {
 	return f
 }
 
-// judge compares the second half of the figures with the first half.
+// judge compares the second half of the measurements with the first half.
 func (s *soak) judge() {
 	s.t.Helper()
 	half := len(s.figures) / 2

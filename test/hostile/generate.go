@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Choices holds bytes that select entries of lists. After the last byte, Number returns 0, so every prefix of the
+// Choices holds bytes that select entries of lists. When no byte is left, Number returns 0, so every prefix of the
 // bytes is valid input.
 type Choices struct{ rest []byte }
 
 // NewChoices returns choices that use the bytes b.
 func NewChoices(b []byte) *Choices { return &Choices{b} }
 
-// Left reports whether there are more bytes.
+// Left reports whether any bytes remain.
 func (c *Choices) Left() bool { return len(c.rest) > 0 }
 
 // Number returns a number below limit.
@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// some returns up to most values.
+// some returns a random number of values, at most most.
 func some[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))

@@ -1,5 +1,6 @@
-// Package hostile holds small examples of objects that a hostile or broken cluster may contain. All fuzz targets that
-// read objects use them as seeds, as does every test run. The package also creates objects from a fuzzer's bytes.
+// Package hostile holds small examples of objects that a hostile or broken cluster may contain. The examples are the
+// seeds of all fuzz targets that read objects, so every test run uses them. The package also creates objects from a
+// fuzzer's bytes.
 package hostile
 
 import (
@@ -82,7 +83,7 @@ func Many(ports, endpoints int) []byte {
 }
 
 // Control returns the first control character in text with the text around it, or "". Terminals also interpret the
-// bytes 0x80 to 0x9f, and characters that change the direction of the text hide what is written.
+// bytes 0x80 to 0x9f, and characters that change the direction of the text can hide words.
 func Control(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

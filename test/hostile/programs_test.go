@@ -20,10 +20,11 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs runs programs in its own network namespace. The thread and the namespace end with the fuzz target.
+// programs executes commands in a network namespace that lasts as long as the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the accepted texts: a process for each execution would be slow, and most texts are not new.
+	// seen holds the accepted texts, because starting a process for every text would be slow, and most texts are not
+	// new.
 	seen map[[sha256.Size]byte]bool
 }
 
@@ -71,7 +72,7 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// isNew reports whether a text was not accepted before. After 65,536 texts, isNew forgets all of them.
+// isNew reports whether a text was not accepted before. After 65,536 texts, isNew forgets all texts.
 func (p *programs) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.seen[sum] {
@@ -90,8 +91,8 @@ func objectsOf(stream, choices []byte) []any {
 }
 
 // FuzzNFTables turns objects into nft commands. The plans must be valid, and the commands of the first sync and of a
-// change must be plain text of bounded size. nft and the kernel must accept both: nft -c sends them to the kernel,
-// which rolls the transaction back.
+// change must be plain text of bounded size. Both nft and the kernel must accept the commands: nft -c sends them to
+// the kernel, which rolls the transaction back.
 func FuzzNFTables(f *testing.F) {
 	p := newPrograms(f)
 	check := func(script string) error {
@@ -117,9 +118,9 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is FuzzNFTables for both variants of iptables. The target writes to the kernel, because the programs do
-// not ask the kernel with --test. Each input is a full sync over the previous rules, then a change. Afterwards, the
-// contents of the tables must be plain text of bounded size.
+// FuzzIPTables is like FuzzNFTables, for both variants of iptables. The target writes to the kernel, because with
+// --test the programs do not consult the kernel. Each input is a full sync over the previous rules, then a change.
+// Afterwards, the contents of the tables must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}
@@ -134,7 +135,7 @@ func FuzzIPTables(f *testing.F) {
 			}
 			backends[c.Name] = backend
 		})
-		f.Cleanup(func() { _ = backends[c.Name].Close() }) // the namespace ends anyway
+		f.Cleanup(func() { _ = backends[c.Name].Close() }) // the namespace disappears anyway
 	}
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, stream, choices []byte, flags byte) {

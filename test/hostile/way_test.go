@@ -117,7 +117,7 @@ func decode(stream []byte) (objects []any) {
 	return objects
 }
 
-// put converts an object as if it came from the API server, and passes it to the tracker.
+// put converts an object as if it came from the API server, and passes the object to the tracker.
 func put(c *convert.Converter, sink source.Sink, object any) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -151,7 +151,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		next, problems := p.Plan(snap, host, prev)
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
-			// The API server is responsible for validating an object's name, so the problem prints the name unchanged.
+			// Validating an object's name is the job of the API server, so the problem prints the name unchanged.
 			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
@@ -197,8 +197,9 @@ func forbidden(a netip.Addr) bool {
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// taken reports whether something other than a Service owns the address. The API server's own Service may use the API
-// server's address as its ClusterIP. Only a load balancer's address may be an address of the host.
+// taken reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the host.
+// The API server's own Service may use the API server's address as its ClusterIP. Only a load balancer's address may
+// be an address of the host.
 func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"
@@ -207,7 +208,7 @@ func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 
-// elements counts the parts of a plan that determine the size of a rendering: frontends with endpoints and ranges.
+// elements counts the elements of a plan that determine the size of its rules or commands.
 func elements(p *plan.Plan) int {
 	n := len(p.HealthChecks) + len(p.Node.HostAddrs) + len(p.Node.PodSources) + len(p.Node.ServiceCIDRs)
 	for _, svc := range p.Services {

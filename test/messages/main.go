@@ -1,5 +1,5 @@
-// Command messages prints the texts of the product as one page, so that a reviewer can read them in one go: log
-// messages, faults, errors, help. It takes every string literal of at least two words as a text.
+// Command messages prints the texts of the product as one page, so that a reviewer can read all texts together: log
+// messages, faults, errors, help. Every string literal of at least two words counts as a text.
 package main
 
 import (
@@ -37,7 +37,7 @@ func run(folders ...string) error {
 	return nil
 }
 
-// printTexts prints one line for each text of a file: its line, a tab and the text.
+// printTexts prints one line for each text of a file: the line number, a tab and the text.
 func printTexts(path string) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
@@ -50,7 +50,7 @@ func printTexts(path string) error {
 		case *ast.ImportSpec:
 			return false
 		case *ast.Field:
-			return n.Tag == nil // a tag is no text
+			return n.Tag == nil // a struct tag is not a text
 		case ast.Expr:
 			text, ok := literal(n)
 			if ok && len(strings.Fields(text)) > 1 {

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server answers questions for the addresses of names, over UDP and TCP. A UDP answer of more than 512 bytes is
+// Server answers DNS queries for the addresses of names, over UDP and TCP. A UDP response of more than 512 bytes is
 // truncated.
 type Server struct {
-	// Questions is the number of questions received.
+	// Questions is the number of queries received.
 	Questions atomic.Int64
 
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.names[strings.TrimSuffix(name, ".")+"."] = addrs
 }
 
-// Serve answers until both sockets are closed.
+// Serve answers queries until both sockets are closed.
 func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		reply, err := s.answer(query)
@@ -46,7 +46,7 @@ func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	})
 }
 
-// Forward forwards questions to a name server over connections that dial opens, and returns that server's answers.
+// Forward forwards queries to a name server over connections that dial opens, and returns that server's responses.
 func Forward(udp net.PacketConn, tcp net.Listener, dial func(network string) (net.Conn, error)) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		conn, err := dial("tcp")

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// apiServer simulates kube-apiserver as far as a source uses it: objects with versions, lists, watches, and a history
-// of limited length.
+// apiServer simulates the features of kube-apiserver that a source uses: objects with versions, lists, watches, and a
+// history of limited length.
 type apiServer struct {
 	net  *network
 	cert tls.Certificate
@@ -25,7 +25,7 @@ type apiServer struct {
 	objects  map[string]map[string][]byte // by resource and namespace/name
 	version  int
 	history  []event
-	oldest   int           // watches must begin at this version or later
+	oldest   int           // the oldest version from which a watch may begin
 	changed  chan struct{} // closed and renewed at every change
 	cut      chan struct{} // closed and renewed when all watches end
 	token    string
@@ -43,15 +43,15 @@ type event struct {
 
 // misbehaviour describes how the API server misbehaves. The zero value is a healthy server.
 type misbehaviour struct {
-	status     int           // answers all requests with this status
+	status     int           // sends this status in response to all requests
 	retryAfter int           // Retry-After in seconds, sent with status
-	body       string        // answers all requests with status 200 and this body
-	truncate   int           // cuts answers, also the starts of watches, after this number of bytes
-	delay      time.Duration // delay before each answer
-	hang       bool          // never answers
+	body       string        // sends status 200 and this body in response to all requests
+	truncate   int           // cuts responses, including the starts of watches, after this number of bytes
+	delay      time.Duration // delay before each response
+	hang       bool          // never responds
 	lag        bool          // watches send no new events
 	gone       bool          // all versions are too old for a watch
-	noStream   bool          // refuses to stream lists
+	noStream   bool          // rejects streamed lists
 	noBookmark bool
 	everyOther bool   // affects only every second request
 	only       string // the affected resource, or "" for all resources
@@ -130,7 +130,7 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, the watches end, so that they meet the fault.
+// setFault sets the server's misbehaviour. If cut is true, all watches end, so that new watches encounter the fault.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +149,7 @@ func (a *apiServer) setFault(f misbehaviour, cut bool) {
 // compact clears the history.
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
-// renumber turns the server into another server that has the same objects with lower versions.
+// renumber simulates a replacement server that has the same objects with lower versions.
 func (a *apiServer) renumber() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +161,7 @@ func (a *apiServer) renumber() {
 		}
 	}
 	a.compact()
-	a.oldest = 0 // this server cannot tell that a version is from the other server
+	a.oldest = 0 // the new server cannot detect a version of the old server
 }
 
 func (a *apiServer) setToken(token string) {
@@ -246,7 +246,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
-			if from%2 == 0 { // kube-apiserver uses both answers
+			if from%2 == 0 { // kube-apiserver sends both responses
 				fail(w, http.StatusGone, "Expired", "too old resource version")
 				return
 			}
@@ -312,7 +312,7 @@ func fail(w http.ResponseWriter, code int, reason, message string) {
 	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// truncated cuts an answer off, like a faulty proxy in between.
+// truncated cuts a response off, as a faulty proxy would.
 type truncated struct {
 	http.ResponseWriter
 	left int

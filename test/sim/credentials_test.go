@@ -28,7 +28,7 @@ type credentials struct {
 	server, impostor tls.Certificate
 }
 
-// newCredentials creates certificates that are valid at the time of a bubble, which begins in 2000.
+// newCredentials creates certificates that are valid in a bubble, whose clock starts in 2000.
 func newCredentials(t *testing.T) *credentials {
 	t.Helper()
 	issue := func() (ca []byte, leaf tls.Certificate) {

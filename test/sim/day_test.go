@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestDailyLogLines limits the log lines of a day, among which an operator must find a failure at three in the morning.
+// TestDailyLogLines limits the number of log lines in a day, so that an operator can find a failure at three in the
+// morning.
 func TestDailyLogLines(t *testing.T) {
 	span := 24 * time.Hour
 	if testing.Short() {
@@ -15,7 +16,7 @@ func TestDailyLogLines(t *testing.T) {
 	}
 	made := newCredentials(t)
 	for name, c := range map[string]struct {
-		seed      uint64 // also labels the goroutines of the core
+		seed      uint64 // the seed also labels the goroutines of the core
 		permanent bool
 		every     time.Duration
 		most      int

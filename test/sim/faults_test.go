@@ -60,7 +60,7 @@ func (s *simulation) apiFault() episode {
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
 		return episode{"API server moves to " + addr, 5 * time.Minute, func() {
 			s.api.stop()
-			if !s.named && addr != s.addr { // at another URL, the server may be a different one
+			if !s.named && addr != s.addr { // another URL may belong to a different server
 				s.api.renumber()
 			}
 			s.api.start(addr)
@@ -130,7 +130,7 @@ func (s *simulation) refusal() episode {
 	}, func() { s.kernel.set(kernelFault{}) })
 }
 
-// endSearch counts a search as ended one second after the end of its fault, because the search may still be running.
+// endSearch counts a search as done one second after the end of its fault, because the search may still be running.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
 // leaveOut returns a fault that excludes ServicePorts until they change, or until the next full sync, which comes

@@ -92,7 +92,7 @@ func (h *host) wrote(path string, op fsnotify.Op) {
 	for _, w := range h.watchers {
 		select {
 		case w.events <- fsnotify.Event{Name: path, Op: op}:
-		default: // the queue is full, as the kernel's can be; the poll finds the change
+		default: // the queue is full, as inotify's can be; the poll finds the change
 		}
 	}
 }

@@ -25,7 +25,7 @@ type kernel struct {
 	drift    func(reason string) // set by the running process, nil while none runs
 	applies  int
 	good     time.Time // start of the last successful Apply, or zero if its rules were lost
-	// gone is called for each ServicePort that an Apply removes, and empty for each one that loses all of its
+	// gone is called for each ServicePort that an Apply removes, and empty for each ServicePort that loses all of its
 	// endpoints.
 	gone, empty func(*kernel, portKey)
 }
@@ -42,12 +42,12 @@ func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.famil
 type kernelFault struct {
 	fails  bool
 	half   bool                   // with fails, Apply makes half of the change
-	stalls bool                   // Apply waits until the context ends
+	stalls bool                   // Apply waits until the context is done
 	slow   time.Duration          // additional time for each Apply
 	refuse map[string]bool        // refused Services, by namespace/name
 	names  bool                   // the error names a refused Service
 	loses  bool                   // Apply loses a rule before it returns
-	panics func(name string) bool // whether to panic for a Service, or for "" without one
+	panics func(name string) bool // reports whether Apply panics for a Service, or for "" without a Service
 }
 
 var errKernel = errors.New("simulated failure of the kernel")
@@ -172,7 +172,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The plan that the kernel holds is not newer.
+// latest returns the start of the last successful Apply. The plan in the kernel is no newer than this time.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,7 +193,7 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if it does not. ServicePorts for which skip
+// differs describes how the kernel differs from a plan, or returns "" if they agree. ServicePorts for which skip
 // returns true may be missing or older.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()

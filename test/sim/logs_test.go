@@ -12,7 +12,7 @@ import (
 // logs counts the daemon's log lines, and keeps the latest lines.
 type logs struct {
 	mu    sync.Mutex
-	count map[string]int // by message
+	count map[string]int // number of lines by message
 	lines []string
 	start time.Time
 	attrs string

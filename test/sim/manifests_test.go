@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// filesNamespace is the namespace of Services in manifests, whose names thus differ from those in the API server.
+// filesNamespace is the namespace of Services in manifests. No Service in the API server is in this namespace.
 const filesNamespace = "files"
 
 // manifests is a folder with two files. services holds the intended Services, even while the folder is damaged.
@@ -40,7 +40,7 @@ func (m *manifests) text(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file, or writes into it as some editors do.
+// write replaces a file, or overwrites the file in place as some editors do.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {

@@ -20,8 +20,8 @@ type names struct {
 
 // lie describes how the name server misbehaves. The zero value is an honest name server.
 type lie struct {
-	addrs  []netip.Addr // the addresses in the answer
-	beside bool         // the answer also has the true address
+	addrs  []netip.Addr // the addresses in the response
+	beside bool         // the response also has the true address
 	hangs  bool
 	none   bool // the name does not exist
 }

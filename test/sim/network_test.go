@@ -70,7 +70,7 @@ func (a address) String() string { return string(a) }
 // dialTimeout is the timeout of the net.Dialer in the source kube.
 const dialTimeout = 10 * time.Second
 
-// dial waits while the network is silent, because no SYN is answered then.
+// dial waits while the network is silent, because then no host responds to a SYN.
 func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(addr), Err: err}

@@ -25,11 +25,11 @@ import (
 const (
 	// promised is the time after the end of all faults within which the kernel must have the latest state. The daemon
 	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list that follows
-	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply ends after 61
-	// s, and the next Apply follows within 30 s.
+	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
+	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
 	// grace is the longest time for which the daemon may report that it is healthy although the kernel lacks the plan
-	// (health.Grace), plus the time of one look.
+	// (health.Grace), plus the time of one check.
 	grace = health.Grace + 2*time.Second
 	// honest is the longest time for which the kernel may differ from the sources without a reported fault. In the
 	// worst case, a watch goes silent, and so does the list that follows.
@@ -41,7 +41,7 @@ const (
 	maxLines, maxRequests = 1000, 2400
 )
 
-// expected returns the plan of all objects, made from scratch.
+// expected returns the plan of all objects, built from scratch.
 func (s *simulation) expected() *plan.Plan {
 	if s.wanted != nil {
 		return s.wanted
@@ -144,19 +144,19 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel serves the
-// previous version of a refused ServicePort, or none.
+// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel holds the
+// previous version of a refused ServicePort, or no version.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// excusedOrBlamed reports whether excused is true or a part panicked for the Service recently. A stalled sync may
+// excusedOrBlamed reports whether excused is true or a component panicked for the Service recently. A stalled sync may
 // delay the effect of the panic.
 func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until everything is in the state that is required without faults.
+// calm waits until the kernel and the daemon are in the state that is required without faults.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string
@@ -173,7 +173,7 @@ func (s *simulation) calm() {
 	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
 }
 
-// wrong describes how the daemon differs from its required state without faults, or returns "" if there is none.
+// wrong describes how the state differs from the state that is required without faults, or returns "" if they agree.
 func (s *simulation) wrong() string {
 	for _, k := range s.stages() {
 		if d := k.differs(s.expected(), s.excused); d != "" {
@@ -208,7 +208,7 @@ func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was remov
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
 // lost records a violation. While the kernel refuses ServicePorts that it had accepted, without naming them, the
-// pipeline searches for them by bisection. Other ServicePorts may be missing during the search, but no longer.
+// pipeline searches for them by bisection. Other ServicePorts may be missing only during the search.
 func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is the maximum duration of a search by bisection: some dozens of Applies of up to 5 s each. If the daemon
-// started during a search, the time counts from that start.
+// searchTime is the maximum duration of a search by bisection: a few dozen calls of Apply, which take up to 5 s each.
+// If the daemon started during a search, the time counts from that start.
 const searchTime = promised
 
 // checkSearched checks that ServicePorts that were removed during a search have come back.

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// panics makes parts of the daemon panic: the sources when they convert an object, and the planner.
+// panics makes components of the daemon panic: the sources when they convert an object, and the planner.
 type panics struct {
 	mu            sync.Mutex
 	convert, plan map[string]bool // names of Services
@@ -70,7 +70,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame returns a fault in which a part panics for some objects until their next version.
+// blame returns a fault in which a component panics for some objects until their next version.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()
@@ -105,8 +105,8 @@ func (s *simulation) touch(svc *service) {
 	s.put(svc)
 }
 
-// checkNamed checks that the problems name each object that made a part panic. The problem may appear late, because a
-// stage may stall for a minute.
+// checkNamed checks that the problems name each object that made a component panic. The problem may appear late,
+// because a stage may stall for a minute.
 func (s *simulation) checkNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
 	defer s.panics.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 	}
 }
 
-// checkEnd detects that the daemon has ended without a request. The daemon must end at the third panic of a part
-// within ten minutes, and for no other reason; systemd then starts it again.
+// checkEnd detects that the daemon has exited without a request. The daemon must exit at a component's third panic
+// within ten minutes, and for no other reason. checkEnd then starts the daemon again, as systemd does.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {

@@ -76,7 +76,7 @@ func (s *simulation) end() {
 	}
 }
 
-// reload replaces the core in the same process, as SIGHUP does. Connections of the old core must end soon.
+// reload replaces the core in the same process, as SIGHUP does. The connections of the old core must close soon.
 func (s *simulation) reload() {
 	old := s.process
 	inForce := old.core.Pipeline().State().InForce
@@ -85,7 +85,8 @@ func (s *simulation) reload() {
 	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
 }
 
-// kill ends the process and its connections. A process that crashes does not write its last-known state at the end.
+// kill kills the process and closes its connections. A process that crashes does not write its last-known state at the
+// end.
 func (s *simulation) kill(crash bool) {
 	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
 	if crash {
@@ -102,8 +103,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless it must stay down or cannot start: only an operator can repair an unreadable
-// kubeconfig.
+// revive starts the daemon, unless the daemon must stay down or cannot start: only an operator can repair an
+// unreadable kubeconfig.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
@@ -121,17 +122,17 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// leftover is a core that has ended, and the time by which its goroutines must be gone.
+// leftover is a stopped core, and the time by which its goroutines must be gone.
 type leftover struct {
 	generation string
 	until      time.Time
 }
 
-// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the time of a dial
-// that no request waits for any more.
+// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the timeout of a
+// dial that no request needs any more.
 const idleTimeout = 115 * time.Second
 
-// checkLeft fails if goroutines of ended cores remain.
+// checkLeft fails if goroutines of stopped cores remain.
 func (s *simulation) checkLeft() {
 	due := func(l leftover) bool { return time.Now().After(l.until) }
 	if !slices.ContainsFunc(s.left, due) {

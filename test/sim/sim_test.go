@@ -8,8 +8,8 @@
 //
 // The daemon draws its waiting times from Go's random generator, which has no seed, and Go's scheduler orders
 // simultaneous events. Runs of the same seed therefore have the same events at slightly different times. Of four seeds
-// that failed, three failed again in 10 of 10 runs and one in 2 of 10 runs. If a seed passes, repeat it with
-// -count=20.
+// that failed, three failed again in 10 of 10 runs, and the fourth in 2 of 10 runs. If a seed passes, repeat the seed
+// with -count=20.
 //
 // The simulation does not cover jumps of the wall clock, because synctest has one clock, which cannot be set. Other
 // clocks do differ: creation times of objects are up to 83 days ahead or behind. The simulation also omits the doctor,
@@ -43,8 +43,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers: they delay all reflectors of the process together, by the clock of
-// the bubble with the latest error. A panic shows the seed, which is a label of the goroutine.
+// TestMain removes apimachinery's error handlers, which delay all reflectors of the process by the clock of the bubble
+// that had the latest error. A panic shows the seed, which is a label of the goroutine.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
@@ -125,7 +125,7 @@ type simulation struct {
 	next           int        // index of the next Service
 	addr, token    string     // of the API server, as in the kubeconfig
 	plannerOptions planner.Options
-	wanted         *plan.Plan // cache of expected
+	wanted         *plan.Plan // cached result of expected
 	generations    int
 	left           []leftover
 
@@ -140,9 +140,9 @@ type simulation struct {
 	refused      map[string]time.Time  // times until which Services may be left out
 	blamed       map[string]time.Time  // times until which Services may be left out after a panic
 	panicUntil   time.Time             // time until which the health may report a panic
-	third        time.Time             // time of a part's third panic
+	third        time.Time             // time of a component's third panic
 	searching    atomic.Int32          // number of faults for which a stage refuses some Services
-	searched     map[portKey]time.Time // ServicePorts that a search left out, with the time
+	searched     map[portKey]time.Time // ServicePorts that a search left out, and since when
 	slowest      time.Duration
 	fullSync     time.Duration // the mean time between periodic full syncs
 	failed       bool

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// step is an event at a fixed time.
+// step is an event with its time.
 type step struct {
 	at   time.Duration // since the start of the chaos
 	name string

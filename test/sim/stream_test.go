@@ -13,7 +13,7 @@ type stream struct {
 	moved *sync.Cond
 	data  []byte
 	held  bool  // data is held back
-	lost  bool  // data is never delivered again
+	lost  bool  // data is no longer delivered
 	ended bool  // the writer has closed the stream
 	err   error // returned to the reader immediately
 	late  bool  // the reader's deadline has passed

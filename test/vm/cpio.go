@@ -21,8 +21,8 @@ const (
 	typeChar = 0o020000
 )
 
-// archive writes an initramfs in the format cpio "newc" (the kernel's buffer-format.rst). The kernel unpacks several
-// archives one after another, so files of later archives replace those of earlier ones.
+// archive writes an initramfs in the cpio "newc" format (the kernel's buffer-format.rst). The kernel unpacks several
+// archives one after another, so files of later archives replace files of earlier archives.
 type archive struct {
 	w       *bufio.Writer
 	written int64
@@ -99,7 +99,7 @@ func (a *archive) symlink(name, to string) error {
 	return a.add(entry{name: name, mode: typeLink | 0o777, size: int64(len(to)), content: strings.NewReader(to)})
 }
 
-// dir adds a directory and its parents, unless the archive has them already.
+// dir adds a directory and its parents, unless the archive already has them.
 func (a *archive) dir(name string) error {
 	if a.dirs[name] {
 		return nil

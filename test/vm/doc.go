@@ -1,10 +1,9 @@
 // Package vm runs a job in a virtual machine with a Debian kernel and its user space under QEMU. The machine can have
 // features that the kernel or the init system of the test machine lacks.
 //
-// Each of three Debian suites (see Suite) has a machine, which boots in one of two flavors. In the minimal flavor, a
-// shell script is the init and only the job runs, which suits compiled test binaries. The systemd flavor suits
-// packages and units. The machine has no disk and no network except its loopback interface, and all its changes are
-// lost when it ends.
+// A test selects the machine by a Debian suite (see Suite) and by a flavor. In the minimal flavor, a shell script is
+// the init and only the job runs, which suits compiled test binaries. The systemd flavor suits packages and units. The
+// machine has no disk and no network except its loopback interface, and loses all its changes when it powers off.
 //
 // A job is a command and the files that it needs. A test starts a job with package vmtest, which also handles hosts
 // that cannot run virtual machines. Package jobs has examples:
@@ -19,8 +18,8 @@
 //		Command: []string{"./job", "-test.v"},
 //	})
 //
-// The files are in place when the machine boots, so a unit in multi-user.target.wants starts as on any host. The
-// command starts in the directory /vm/job, as root, when basic.target has been reached. To wait for other units, a
+// The files are in place when the machine boots, so a unit in multi-user.target.wants starts as on any host. When
+// systemd has reached basic.target, the command starts as root in the directory /vm/job. To wait for other units, a
 // command can run "systemctl is-system-running --wait". The files that the command writes into /vm/out are copied to
 // Job.Out. scripts/vm runs a job from the command line.
 //

@@ -24,8 +24,8 @@ var packages = []string{
 	"iperf3", "socat", "curl", "ca-certificates",
 }
 
-// leftOut lists the files that are not in the image, because the machine would only load them into memory. Without
-// the first of them, the installation need not build an initrd.
+// leftOut lists files that the image omits because they would only take up the machine's memory. Without the first
+// file, the installation need not build an initrd.
 var leftOut = []string{
 	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
 	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
@@ -43,7 +43,7 @@ const (
 	sumsFile   = "SHA256SUMS"
 )
 
-// recipe returns everything on which an image depends, except for the state of the archive.
+// recipe returns everything on which an image depends, except for the state of the Debian archive.
 func recipe(s Suite, more []string) []string {
 	include := strings.Join(slices.Concat(packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
@@ -59,14 +59,15 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cache folder: %w", err)
 	}
-	// The number stands for the code below. Increase the number when the same packages result in another image.
+	// The number is the version of the code below. Increase the number when the same packages result in a different
+	// image.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
 // Prepare builds the image of a suite, with more packages, unless the cache has an intact image. If several processes
-// call Prepare at the same time, one of them builds and the others wait. To build an image with current packages,
-// remove the old image.
+// call Prepare at the same time, one process builds the image and the others wait. To build an image with current
+// packages, remove the old image.
 func Prepare(ctx context.Context, s Suite, more ...string) error {
 	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
 	return err
@@ -85,7 +86,7 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	if err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
-	defer func() { _ = lock.Close() }() // this also releases the lock
+	defer func() { _ = lock.Close() }() // closing the file also releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
@@ -125,7 +126,7 @@ func seal(dir string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(text), 0o644)
 }
 
-// verify returns an error if an image differs from the one that was built.
+// verify returns an error if an image has changed since it was built.
 func verify(dir string) error {
 	want, err := os.ReadFile(filepath.Join(dir, sumsFile))
 	if err != nil {
@@ -167,7 +168,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 		return err
 	}
 	err = convert(pipe, dir)
-	_, _ = io.Copy(io.Discard, pipe) // mmdebstrap must be able to end and to clean up
+	_, _ = io.Copy(io.Discard, pipe) // mmdebstrap must be able to exit and to clean up
 	if failed := cmd.Wait(); failed != nil {
 		return fmt.Errorf("mmdebstrap: %w\n%s", failed, log.String())
 	}
@@ -197,7 +198,7 @@ func convert(r io.Reader, dir string) error {
 		case strings.HasPrefix(h.Name, "./boot/vmlinuz-"):
 			kernels++
 			err = save(t, filepath.Join(dir, kernelFile))
-		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // not needed
+		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine does not need these files
 		default:
 			err = a.tarEntry(h, t)
 		}

@@ -17,7 +17,7 @@ import (
 type Job struct {
 	// Suite selects the kernel and the user space. The default is Bookworm.
 	Suite Suite
-	// Packages are additional Debian packages. A machine with additional packages boots from an image of its own.
+	// Packages are additional Debian packages. A machine with additional packages has its own image.
 	Packages []string
 	// Systemd makes systemd the init, instead of a script that runs only the job.
 	Systemd bool
@@ -25,32 +25,32 @@ type Job struct {
 	// boots. The paths are absolute or relative to /vm/job. Root owns the files, and missing directories get mode
 	// 0755.
 	Files map[string]string
-	// Links maps paths in the machine to the targets of symbolic links, which are created in the same way.
+	// Links maps paths in the machine to the targets of symbolic links, which are in place when the machine boots.
 	Links map[string]string
 	// Command starts in /vm/job, with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
-	// Timeout bounds the command. The default is DefaultTimeout. Timeout is meant for jobs that hang, because a busy
-	// host is slow.
+	// Timeout limits the run time of the command. The default is DefaultTimeout. Use Timeout only to end jobs that
+	// hang, because a busy host is slow.
 	Timeout time.Duration
 	// MemoryMB is the memory of the machine. The default is 2048.
 	MemoryMB int
 	// CPU is QEMU's model of the processor, with flags. The default is DefaultCPU.
 	CPU string
-	// SMP is the number of processors of the machine. The default is one, because a second processor costs the
-	// emulation a quarter more, and other machines can use the host's processors.
+	// SMP is the number of processors of the machine. The default is one, because emulating a second processor costs a
+	// quarter more, and other machines can use the host's processors.
 	SMP int
-	// Counted makes the machine's clock count instructions, of which MIPS million are a second. Measured times then
-	// do not depend on other work of the host. Counted is for one processor, and not for programs that wait for
-	// another clock.
+	// Counted makes the machine's clock count instructions: a second has MIPS million instructions. Measured times
+	// then do not depend on other work of the host. Counted supports only one processor, and does not suit programs
+	// that wait for another clock.
 	Counted bool
-	// MIPS is 250 by default. MIPS may be 1000, for programs whose own timeouts assume a faster processor, or 500,
-	// 125 and so on.
+	// MIPS is 250 by default, and must be 1000 divided by a power of two. The value 1000 suits programs whose own
+	// timeouts assume a faster processor.
 	MIPS int
 	// Output receives the standard output and the standard error of the command while it runs.
 	Output io.Writer
-	// Notes receives the messages of the runner: a boot that is tried again, and the processor time of a machine. The
-	// default is standard error.
+	// Notes receives the messages of the runner: repeated boots, and the processor time of each machine. The default
+	// is standard error.
 	Notes io.Writer
 	// Out is a directory that receives the files in /vm/out, or "" for none.
 	Out string
@@ -77,7 +77,7 @@ var runScript string
 //go:embed guest/vm-job.service
 var jobUnit string
 
-// masked lists units that only take time.
+// masked lists units that the tests do not need and that take time.
 var masked = []string{
 	"serial-getty@ttyS0.service", "getty@tty1.service", "systemd-udev-settle.service", "systemd-hwdb-update.service",
 	"systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
@@ -115,7 +115,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// inside returns the archive's name for a path in the machine.
+// inside returns the name in the archive for a path in the machine.
 func inside(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)
@@ -128,8 +128,7 @@ func addUnits(a *archive) error {
 	err := errors.Join(
 		a.text(units+"vm-job.service", jobUnit, 0o644),
 		a.symlink(units+"multi-user.target.wants/vm-job.service", "/etc/systemd/system/vm-job.service"),
-		// With an empty machine-id, the boot would count as the first one, in which systemd enables and disables
-		// units.
+		// With an empty machine-id, the boot would count as a first boot, in which systemd enables and disables units.
 		a.text("etc/machine-id", "ed6e0000000000000000000000000001\n", 0o444),
 		a.text("etc/hostname", "vm\n", 0o644),
 		a.symlink("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),

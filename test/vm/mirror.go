@@ -45,8 +45,8 @@ func mirrorOf(targets string) string {
 	return ""
 }
 
-// aptSettings returns this host's settings of apt for downloads (proxies, certificates, archives that are older than
-// they should be) as options of mmdebstrap.
+// aptSettings returns this host's apt settings for downloads (proxies, certificates, the acceptance of archives that
+// are older than they should be) as options of mmdebstrap.
 func aptSettings(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n", "Acquire").Output()
 	if err != nil {

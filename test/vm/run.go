@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// bootTime is the time within which a machine must start its job. An idle host needs 10 s, and a busy host much
-	// longer.
+	// bootTime is the time within which a machine must start its job. An idle host needs 10 s for a boot, and a busy
+	// host needs much longer.
 	bootTime = 10 * time.Minute
-	// boots is the number of attempts to boot a machine that dies before its init. Under QEMU 7.2 the kernel
-	// sometimes crashes early, and Linux 7.2 does so even with the flags of DefaultCPU. A job that was started is
-	// never repeated.
+	// boots is the number of attempts to boot a machine that dies before its init starts. Under QEMU 7.2 the kernel
+	// sometimes crashes early, and Linux 7.2 sometimes crashes even with the flags of DefaultCPU. A job that was
+	// started is never repeated.
 	boots = 3
-	// poll is the time between two looks at the machine's files.
+	// poll is the interval at which the runner reads the machine's files.
 	poll = 50 * time.Millisecond
 )
 
-// errBoot reports that a machine ended, or was killed, before it started its job.
+// errBoot reports that a machine powered off, or was killed, before it started its job.
 var errBoot = errors.New("the machine did not boot")
 
-// Run runs a job and returns the exit code of its command. Run returns an error if the job is killed because of its
-// timeout, or if the machine ends without an exit code.
+// Run runs a job and returns the exit code of its command. Run returns an error if it kills the job at the timeout, or
+// if the machine powers off without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
 	j.setDefaults()
 	img, err := prepare(ctx, j.Suite, j.Packages)
@@ -59,7 +59,7 @@ func (j *Job) setDefaults() {
 	}
 }
 
-// run boots the machine again until the job has started.
+// run boots the machine, up to boots times, until the job has started.
 func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	for n := 1; ; n++ {
 		exit, err = j.boot(ctx, img)
@@ -70,11 +70,11 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. Its directory has a file for each of its ports.
+// machine is a running virtual machine. The directory of a machine has a file for each port.
 type machine struct {
 	job   *Job
 	dir   string
-	ended chan struct{} // closed when QEMU has ended
+	ended chan struct{} // closed when QEMU has exited
 	kill  func()
 }
 
@@ -102,7 +102,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	defer m.kill()
 	failed := make(chan error, 1)
 	go func() {
-		// The kernel kills QEMU when the thread that started QEMU ends, so the thread must stay.
+		// The kernel kills QEMU when the thread that started QEMU exits, so the thread must stay.
 		runtime.LockOSThread()
 		defer close(m.ended)
 		failed <- m.qemu(ctx, img.kernel, initrd)
@@ -119,7 +119,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	return exit, nil
 }
 
-// qemu runs the emulator until the emulator ends, and returns an error that describes the end.
+// qemu runs the emulator until the emulator exits, and returns an error that describes the exit.
 func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) error {
 	flavour := "minimal"
 	if m.job.Systemd {
@@ -134,9 +134,9 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
-		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program reads the time, which leaves the emulated
-		// code. With random addresses, the emulator translates a program again at each start, which takes four times
-		// as long (QEMU 7.2).
+		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program asks for the time, and each read
+		// interrupts the emulated code. With random addresses, the emulator translates a program again at each start,
+		// which takes four times as long (QEMU 7.2).
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
@@ -166,7 +166,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 
 var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)\n`)
 
-// watch copies the output until the machine ends and returns the exit code of the command.
+// watch copies the output until the machine powers off, then returns the command's exit code.
 func (m *machine) watch(ctx context.Context) (int, error) {
 	start, passed := time.Now(), int64(0)
 	for ended, started := false, false; ; {
@@ -215,7 +215,7 @@ func (m *machine) pass(passed *int64) error {
 	return err
 }
 
-// read returns a file of the machine, or nothing if QEMU has not created the file.
+// read returns the content of a file of the machine, or nil if QEMU has not created the file.
 func (m *machine) read(name string) []byte {
 	b, _ := os.ReadFile(filepath.Join(m.dir, name))
 	return b

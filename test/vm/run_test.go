@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// fakeQEMU replaces QEMU. fakeQEMU adds a line to the file $BOOTS at each start, and a test appends commands that
-// write to the machine's files $EVENTS and $OUTPUT.
+// fakeQEMU replaces QEMU, and adds a line to the file $BOOTS at each start. A test appends commands that write to the
+// machine's files $EVENTS and $OUTPUT.
 const fakeQEMU = `#!/bin/bash
 echo >>"$BOOTS"
 n=$(wc -l <"$BOOTS")
@@ -22,7 +22,7 @@ for arg; do
 done
 `
 
-// withFakeQEMU puts the fake QEMU before the real one in PATH. The file boots has a line for each start.
+// withFakeQEMU puts the fake QEMU first in PATH. The file boots has a line for each start.
 func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func TestAJobChoosesItsProcessors(t *testing.T) {
 	}
 }
 
-// TestOnlyABootThatDiedIsRepeated tests the ways in which a machine may end.
+// TestOnlyABootThatDiedIsRepeated tests which exits of QEMU make the runner boot again.
 func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 	for _, c := range []struct {
 		name, does string

@@ -2,5 +2,5 @@
 
 package vm
 
-// clockParameter returns "" if the emulator simulates its time stamp counter.
+// clockParameter returns "", because the emulator simulates the time stamp counter on this architecture.
 func clockParameter() string { return "" }

@@ -35,8 +35,7 @@ func TestSuiteNames(t *testing.T) {
 	}
 }
 
-// TestBrokenImagesAreNoticed builds the image of a small system and damages it in the ways in which a full disk or a
-// killed build does.
+// TestBrokenImagesAreNoticed builds the image of a small system and damages it as a full disk or a killed build would.
 func TestBrokenImagesAreNoticed(t *testing.T) {
 	good := func(t *testing.T) string {
 		dir := t.TempDir()
@@ -81,7 +80,7 @@ func TestSystemsWithoutOneKernel(t *testing.T) {
 	}
 }
 
-// system returns the tar file of a system with the files.
+// system returns the tar file of a system with the given files.
 func system(t *testing.T, files ...string) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer

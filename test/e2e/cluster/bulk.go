@@ -17,9 +17,9 @@ import (
 )
 
 // Load writes the Services and EndpointSlices of l to etcd as the API server would have stored them, with the
-// IPAddress object of each ClusterIP. The API server serves these objects like its own. Through the API server
+// IPAddress object of each ClusterIP. The API server serves loaded objects like its own. Through the API server
 // (v1.36), creating a Service takes time in proportion to the number of Services, because the server counts all
-// allocated addresses for a metric: 30,000 Services would take half an hour instead of some seconds.
+// allocated addresses for a metric. It would take half an hour instead of some seconds to create 30,000 Services.
 func (c *Cluster) Load(ctx context.Context, l Load) error {
 	const perTxn = 100
 	group, ctx := errgroup.WithContext(ctx)

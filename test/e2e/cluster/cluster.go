@@ -14,8 +14,8 @@ import (
 // Options specify where and how a control plane runs. The zero value runs a control plane on the loopback interface
 // of this process's network namespace.
 type Options struct {
-	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this
-	// process. The loopback interface of this namespace must be up.
+	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this process.
+	// The loopback interface of the network namespace must be up.
 	Netns string
 	// Addr is the address in kubeconfig files, by default 127.0.0.1. The API server listens only on Addr, so the
 	// namespace must have this address.
@@ -35,13 +35,13 @@ func ServiceCIDRs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
 }
 
-// Cluster is a running control plane. Its methods must not be called concurrently, except for methods that return
-// clients and paths.
+// Cluster is a running control plane. The methods of a Cluster must not be called concurrently, except for methods
+// that return clients and paths.
 type Cluster struct {
 	opts    Options
 	dir     string
 	creds   *credentials
-	users   map[string]string // name to token
+	users   map[string]string // tokens by user name
 	admin   *Client
 	apiPort int
 	etcd    *process
@@ -50,7 +50,7 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until it serves requests and the users have their rights. Stop ends the
+// Start runs a control plane and waits until it serves requests and the users have their rights. Stop stops the
 // control plane.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
@@ -106,7 +106,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.grant(ctx)
 }
 
-// Stop ends the control plane and removes all its files. Calling Stop twice is not an error.
+// Stop stops the control plane and removes all its files. Calling Stop twice is not an error.
 func (c *Cluster) Stop() {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -123,7 +123,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer
 	if !c.opts.Fairness {
-		// Most benchmarks and tests are the only client of the API server, so they need no limits.
+		// Most benchmarks and tests are the only client of the API server and need no limits.
 		options = append([]string{
 			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
 		}, options...)
@@ -145,9 +145,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// The plugin ServiceAccount needs accounts that a controller-manager creates, and nothing here runs pods.
+		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component here runs pods.
 		"--disable-admission-plugins=ServiceAccount",
-		// This option keeps the API server from writing its own endpoint, which a namespace cannot reach.
+		// With this option, the API server does not write its own endpoint, which a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
 		"--shutdown-delay-duration=0s",
 	}, options...)...)

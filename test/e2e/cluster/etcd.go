@@ -31,7 +31,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		"--watch-progress-notify-interval=5s", // as in kubeadm: bookmarks for unchanged resources need it
+		"--watch-progress-notify-interval=5s", // as in kubeadm; bookmarks for unchanged resources need this option
 		"--log-level=warn",
 	)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Cluster) StopEtcd() {
 	c.etcd = nil
 }
 
-// Compact makes etcd forget all versions except the newest. An API server that is started afterwards answers a watch
+// Compact makes etcd forget all versions except the newest. An API server that starts after Compact rejects a watch
 // from an older version with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
@@ -61,8 +61,8 @@ func (c *Cluster) Compact(ctx context.Context) error {
 	return c.etcdCall(ctx, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true}, nil)
 }
 
-// Snapshot stops the control plane, copies etcd's data to dir, which must not exist, and starts the control plane
-// again. Options.Restore accepts the directory.
+// Snapshot stops the control plane, copies etcd's data to dir and starts the control plane again. The directory dir
+// must not exist before the call. Options.Restore accepts dir.
 func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -75,7 +75,7 @@ func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	return c.StartAPIServer(ctx)
 }
 
-// etcdRevision returns the number of the newest version as a decimal string, which is an int64 in proto3's JSON.
+// etcdRevision returns the newest revision as a decimal string, because proto3's JSON encodes an int64 as a string.
 func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
 	var reply struct {
 		Header struct{ Revision string }

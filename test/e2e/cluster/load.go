@@ -29,8 +29,8 @@ const parallel = 32
 
 // Load is a set of Services in the namespace default, each with one EndpointSlice. Of twenty Services, 16 have the
 // type ClusterIP, 3 NodePort and 1 LoadBalancer. When no NodePort is left, all further Services have the type
-// ClusterIP. All objects use IPv4 and TCP. Their content follows from the number of the Service, which is less than
-// 500,000, so a test need not read the objects back.
+// ClusterIP. All objects use IPv4 and TCP. The number of a Service, which is less than 500,000, determines the content
+// of its objects, so a test need not read the objects back.
 type Load struct {
 	First, Services int // numbers of the Services: First ≤ i < First+Services
 	Endpoints       int // for each Service
@@ -39,11 +39,11 @@ type Load struct {
 // ServiceName returns the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
-// LabelTenth is a label of each Service and of its slice. Its value is the last digit of the Service's number, so a
-// selector matches a tenth of the Services.
+// LabelTenth is a label of each Service and of its slice. The label's value is the last digit of the Service's number,
+// so a selector matches a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber returns the number of the Service with the name. ok is false if ServiceName did not make the name.
+// ServiceNumber returns the number of the Service called name. ok is false if name is not a result of ServiceName.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)
@@ -117,7 +117,7 @@ func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.Endpoi
 	return group.Wait()
 }
 
-// Slice returns the EndpointSlice of Service i with that many endpoints, which are all ready.
+// Slice returns the EndpointSlice of Service i with the given number of endpoints, all of which are ready.
 func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

@@ -42,7 +42,7 @@ func InNetns(name string, f func() error) error {
 		return fmt.Errorf("entry into network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// A thread that cannot return to its namespace stays locked and ends with its goroutine.
+		// A thread that cannot return to its namespace stays locked and exits with its goroutine.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

@@ -39,7 +39,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// Pdeathsig fires when the thread that forked ends, so this goroutine keeps its thread.
+		// Pdeathsig fires when the thread that forked exits, so this goroutine keeps its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)
@@ -55,7 +55,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// kill ends the program immediately and waits for its end. p is nil if the program was never started.
+// kill kills the program and waits until it has exited. p is nil if the program was never started.
 func (p *process) kill() {
 	if p == nil {
 		return
@@ -64,8 +64,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// waitFor calls ready every 50 ms until ready returns nil. waitFor returns an error if the program ends first, and
-// the last error of ready if ctx ends first.
+// waitFor calls ready every 50 ms until ready returns nil. waitFor returns an error if the program exits first, and
+// the last error of ready if ctx is done first.
 func (p *process) waitFor(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -84,7 +84,7 @@ func (p *process) waitFor(ctx context.Context, ready func(context.Context) error
 	}
 }
 
-// tail returns the end of the program's output.
+// tail returns the last lines of the program's output.
 func (p *process) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

@@ -59,8 +59,8 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig returns the path of a user's kubeconfig file. Edgeway watches the directory of this file. The logs of
-// the control plane are elsewhere, so the directory is as quiet as /etc/edgeway.
+// Kubeconfig returns the path of a user's kubeconfig file. Edgeway watches the directory of the kubeconfig. The
+// control plane writes its logs elsewhere, so files in the directory change as rarely as in /etc/edgeway.
 func (c *Cluster) Kubeconfig(user string) string {
 	return filepath.Join(c.dir, "users", user+".kubeconfig")
 }
@@ -74,8 +74,8 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config returns the client configuration of a user. A client with this configuration dials from inside the cluster's
-// namespace, speaks protobuf and is not rate limited.
+// Config returns the client configuration of a user. A client with the returned configuration dials from inside the
+// cluster's namespace, speaks protobuf and is not rate limited.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host:            c.Server(),
@@ -112,8 +112,8 @@ func (c *Cluster) Client(user string) (*Client, error) {
 	return &Client{Core: core, Discovery: discovery, Networking: networking}, nil
 }
 
-// ready returns nil if the API server serves requests, the default namespace exists and ClusterIPs can be allocated,
-// as the Service default/kubernetes shows.
+// ready returns nil if the API server serves requests, the default namespace exists and the Service default/kubernetes
+// exists, which shows that ClusterIPs can be allocated.
 func (c *Cluster) ready(ctx context.Context) error {
 	if err := c.admin.Core.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return err

@@ -19,7 +19,7 @@ output, and its exit code is that of this program (125: there was no machine, or
 
 `
 
-// failed is the exit code if there is no exit code of the command.
+// failed is the exit code of cmd if the command has no exit code.
 const failed = 125
 
 func main() { os.Exit(run()) }

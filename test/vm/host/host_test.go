@@ -12,9 +12,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestHost installs, runs, upgrades and removes the package with systemd 257. Other machines, with systemd 252, boot
-// with the state of an earlier daemon while the API server is unreachable, and start with the state of an earlier
-// version.
+// TestHost installs, runs, upgrades and removes the package with systemd 257. With systemd 252, one machine boots with
+// the state of an earlier daemon while the API server is unreachable, and another machine starts with the state of an
+// earlier version.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -30,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines holds the jobs of a host: the life of a package, a boot, and an upgrade.
+// machines holds three jobs: the life of a package, a boot, and an upgrade.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {
@@ -46,10 +46,10 @@ func newMachines(t *testing.T) machines {
 }
 
 // upgradedHost returns a job with the files of a host that an earlier version (commit 6e0ca90) served: its last-known
-// state, its rules, and a configuration that sets every key that was removed since. The files are in testdata,
-// because building a package from that commit would need its history and its toolchain for as long as this test
-// exists. EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the
-// earlier version itself.
+// state, its rules, and a configuration that sets every key that was removed since. The files are in testdata, because
+// building a package from that commit would need the commit's history and toolchain for as long as this test exists.
+// EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the earlier version
+// itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
@@ -107,7 +107,7 @@ func buildPackage(t *testing.T, version string) string {
 }
 
 // runInside runs one test of package inside in a machine with systemd, in parallel with other machines, and reports
-// each of its cases as a subtest.
+// each case as a subtest.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()

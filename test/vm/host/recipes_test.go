@@ -8,7 +8,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// besides lists the packages of the programs for which the guides have recipes.
+// besides lists the packages for which the guides have recipes.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
 // TestNightlyRecipes follows the guides' recipes with the programs of each suite, and installs the package on a host
@@ -23,7 +23,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}}
 	beside := job
 	beside.Packages = besides
-	// A case starts firewalld.
+	// The firewalld test starts firewalld itself.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	for _, suite := range []vm.Suite{vm.Bookworm, vm.Trixie} {
 		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside) })

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// result is the output of a test program with -test.v for one case, which is a subtest.
+// result is the output of a test program, run with -test.v, for one case. A case is a subtest.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string
 }
 
-// report reports the case as a test.
+// report reports the result as a subtest of t.
 func (r *result) report(t *testing.T) {
 	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
-	// A skipped case is a failure, because the machine has everything that the cases need.
+	// A skipped case is a failure, because the machine has all programs that the cases need.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)
 	}
@@ -26,8 +26,8 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse returns the cases in order. A case that did not end, as after a panic, gets neither PASS nor FAIL as its
-// verdict.
+// parse returns the cases in order. The verdict of a case that did not finish, as after a panic, is neither PASS nor
+// FAIL.
 func parse(output string) []*result {
 	var all []*result
 	byName := map[string]*result{}

@@ -22,8 +22,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the address of the API server. In the virtual machine, this address is on a link without any host that
-// answers.
+// apiAddr is the address of the API server. In the virtual machine, apiAddr is on a link on which no host responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
 // state is the state that a daemon leaves on a host for the next boot.
@@ -48,7 +47,7 @@ func lastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The user edgeway in the machine has to read the file, too.
+	// The user edgeway in the machine also has to read the file.
 	if err := os.WriteFile(s.kubeconfig, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}

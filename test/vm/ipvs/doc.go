@@ -1,3 +1,3 @@
-// Package ipvs contains the tests of the daemon with the backend ipvs. The tests run in a virtual machine, because
-// not every kernel has IPVS. test/vm/jobs starts the machine with these tests and the program edgeway.
+// Package ipvs contains the tests of the daemon with the ipvs backend. The tests run in a virtual machine, because not
+// every kernel has IPVS. test/vm/jobs starts the machine with the tests and the edgeway program.
 package ipvs

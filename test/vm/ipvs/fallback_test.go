@@ -43,8 +43,8 @@ func (s *site) hold() (all []held) {
 	return all
 }
 
-// TestSwitch begins on a host whose kernel has not loaded IPVS, so another backend serves and the status reports
-// that. The test then switches from backend to backend. New connections are answered during the switches, and open
+// TestSwitch begins on a host whose kernel has not loaded IPVS, so another backend serves and the status reports the
+// fallback. The test then switches from backend to backend. New connections succeed during the switches, and open
 // connections survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
@@ -72,7 +72,7 @@ func TestSwitch(t *testing.T) {
 	defer clients.end()
 	check := func(to string, took time.Duration, most int) {
 		t.Helper()
-		time.Sleep(time.Second) // a connection without an answer must time out
+		time.Sleep(time.Second) // a connection without a response must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {
@@ -85,9 +85,9 @@ func TestSwitch(t *testing.T) {
 		}
 		open = append(open, s.hold()...) // connections of each backend must survive all later switches
 	}
-	// When ipvs replaces iptables, its nft table takes over immediately, but the routing rule for this table follows
-	// some milliseconds later. In the other order, the other ports of the addresses would reach programs of the host.
-	// Packets in between are dropped. TCP sends them again, but a UDP client of this test does not.
+	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule some milliseconds
+	// later. In the other order, connections to other ports of the addresses would reach programs of the host. The
+	// kernel drops packets in between. TCP sends a dropped packet again, but this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.within(patience, s.reload)
@@ -114,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only verifies that the kernel has no state of any other backend.
+// only fails the test if the kernel has state of any other backend.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

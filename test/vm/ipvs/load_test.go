@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// load is a set of clients that repeat their requests, each as fast as it gets answers.
+// load is a set of clients. Each client repeats its request as soon as the previous request is done.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -40,7 +40,7 @@ func (l *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests and the failures since the last call.
+// soFar returns the number of requests since the last call, and their failures.
 func (l *load) soFar() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,11 +32,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is the time in which a change must arrive if the test makes no claim about speed, because the machine is
+// patience is the time limit for changes in tests that do not measure speed. The limit is long because the machine is
 // emulated and the host may be busy.
 const patience = 5 * time.Minute
 
-// site is a node with the daemon, a client outside, and pods that answer with their names.
+// site is a node with the daemon, a client outside, and pods that respond with their names.
 type site struct {
 	*testing.T
 	lab          *netlab.Lab
@@ -45,10 +45,10 @@ type site struct {
 	visitor      *netlab.Host // a pod that is not an endpoint
 	dir          string
 	cmd          *exec.Cmd
-	log          bytes.Buffer // read it only after the daemon has ended
+	log          bytes.Buffer // read the log only after the daemon has exited
 }
 
-// endpointPort is the port on which pods answer over TCP and UDP.
+// endpointPort is the port on which pods respond over TCP and UDP.
 const endpointPort = 8080
 
 func newSite(t *testing.T) *site {
@@ -104,12 +104,12 @@ backend = %q
 %s`, s.file("manifests"), s.file("lastknown"), s.file("control.sock"), backend, more), 0o600))
 }
 
-// service is a Service with a TCP port and a UDP port. Its endpoints are the pods with the numbers in pods.
+// service is a Service with a TCP port and a UDP port. The Service's endpoints are the pods with the numbers in pods.
 type service struct {
 	name, clusterIP string
 	nodePort        int
 	annotations     map[string]string
-	more            string // fields of the spec, each after a comma
+	more            string // fields of the spec, each preceded by a comma
 	pods            []int
 }
 
@@ -138,7 +138,7 @@ addressType: IPv4
 ports: [{name: a, port: %[8]d}, {name: b, port: %[8]d, protocol: UDP}]
 endpoints: [%[9]s]
 `, svc.name, annotations, kind, svc.clusterIP, tcp, udp, svc.more, endpointPort, strings.Join(endpoints, ", "))
-	// The file appears in one step, because the daemon may read it at any time.
+	// The manifest appears in one step, because the daemon may read the directory at any time.
 	s.must(os.WriteFile(s.file("new"), []byte(text), 0o600))
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }
@@ -189,7 +189,7 @@ func (s *site) edgeway(args ...string) (out string, code int) {
 	return string(raw), cmd.ProcessState.ExitCode()
 }
 
-// status holds the parts of `edgeway status --json` that tests read.
+// status holds the fields of `edgeway status --json` that tests read.
 type status struct {
 	Summary string
 	Backend struct {
@@ -253,7 +253,7 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// answers verifies that a connection is served.
+// answers returns an error unless a connection succeeds.
 func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {
@@ -270,7 +270,7 @@ func loaded() bool {
 	return err == nil
 }
 
-// writeKubeconfig writes a kubeconfig with an API server that does not answer.
+// writeKubeconfig writes a kubeconfig with an API server that does not respond.
 func writeKubeconfig(s *site, address string) error {
 	return os.WriteFile(s.file("kubeconfig"), fmt.Appendf(nil, `apiVersion: v1
 kind: Config

@@ -14,10 +14,10 @@ import (
 // nodeAddr is the address of the node on the link to the gateway.
 const nodeAddr = "192.0.2.10"
 
-// shop is a Service that no fault of a test concerns.
+// shop is a Service that must work in spite of every fault in these tests.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
-// open verifies that the shop answers all clients.
+// open returns an error unless the shop responds to all clients.
 func (s *site) open() error {
 	return errors.Join(
 		answers(s.client, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
@@ -47,8 +47,8 @@ func (s *site) servers() []string {
 	return lines
 }
 
-// Virtual servers of other programs stay unchanged. If another program has a virtual server where Edgeway needs one,
-// the status names that server until it is removed.
+// Edgeway does not change virtual servers of other programs. If another program has a virtual server at an address
+// that Edgeway needs, the status names the server until it is removed.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -73,7 +73,7 @@ func TestForeignServer(t *testing.T) {
 		return err
 	}
 	s.within(patience, named)
-	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other port
+	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other program does not use this port
 	untouched := func() {
 		t.Helper()
 		for _, line := range foreign {
@@ -85,7 +85,7 @@ func TestForeignServer(t *testing.T) {
 	untouched()
 	s.onNode("ipvsadm", "-D", "-t", "10.96.0.20:10080")
 	foreign = slices.DeleteFunc(foreign, func(line string) bool { return strings.Contains(line, "10.96.0.20") })
-	taken.pods = []int{1} // a changed Service is tried again
+	taken.pods = []int{1} // the daemon tries a changed Service again
 	s.write(taken)
 	s.within(patience, answers(s.client, at(taken.clusterIP, 80), plan.TCP))
 	s.end()
@@ -148,8 +148,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.open())
 }
 
-// An interface with all addresses of Services, such as kube-proxy leaves behind, can be added and removed without any
-// failing connection.
+// No connection fails when an interface with all addresses of Services, such as kube-proxy leaves behind, is added or
+// removed.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),
@@ -184,7 +184,7 @@ func TestServersCleared(t *testing.T) {
 	want := s.servers()
 	var longest time.Duration
 	for i := range 5 {
-		// The removals happen at different moments of a second.
+		// The removals happen at different points within a second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
 		longest = max(longest, s.within(patience, answers(s.client, at(shop.clusterIP, 80), plan.TCP)))

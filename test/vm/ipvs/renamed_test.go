@@ -33,7 +33,7 @@ endpoints: [{addresses: [%s]}]
 }
 
 // TestRenamedPorts changes the port names of a Service with 15,100 frontends. The removals need more than one
-// transaction, and another change happens together with them. The daemon keeps running and serves the Service.
+// transaction, and another change happens together with the removals. The daemon keeps running and serves the Service.
 func TestRenamedPorts(t *testing.T) {
 	s := running(t)
 	ports := []string{"{name: p0, port: 1000}"}

@@ -26,7 +26,7 @@ func dialer(from netip.AddrPort) *net.Dialer {
 	}
 }
 
-// ask returns the name of the server at the other end of an open connection.
+// ask requests the server's name over an open connection.
 func ask(conn net.Conn) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return "", err
@@ -39,8 +39,8 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// once opens a connection, asks once, and resets the connection, which frees the port immediately. IPVS does not see
-// the reset and remembers the connection.
+// once opens a connection, requests the server's name and resets the connection, which frees the port immediately.
+// IPVS does not see the reset and remembers the connection.
 func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())
@@ -104,7 +104,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// endpoints verifies that the virtual server of the shop's TCP port has that many endpoints.
+// endpoints returns an error unless the virtual server of the shop's TCP port has the given number of endpoints.
 func (s *site) endpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

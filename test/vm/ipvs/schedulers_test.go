@@ -13,20 +13,20 @@ import (
 
 // scheduling counts the connections to a Service, by the number of the pod.
 type scheduling struct {
-	// got counts all connections, and open counts those that are open at the end.
+	// got counts all connections, and open counts the connections that are open at the end.
 	got, open [3]int
 	// of holds the counts for each source address.
 	of map[netip.Addr][3]int
 }
 
-// scheduled is a scheduler with the weights of the pods and the behavior that it promises.
+// scheduled is a test case: a scheduler, the weights of the pods and the expected distribution of connections.
 type scheduled struct {
 	name     string
 	weights  [3]int
 	promises func(scheduling) string // returns "" if the promise is kept
 }
 
-// even verifies that the parts are in proportion to the weights, except for a few connections.
+// even requires that the counts are proportional to the weights, with a tolerance of a few connections.
 func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
 	return func(s scheduling) string {
 		have := parts(s)
@@ -43,7 +43,7 @@ func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) f
 func got(s scheduling) [3]int  { return s.got }
 func open(s scheduling) [3]int { return s.open }
 
-// hashed verifies that each source address has one endpoint, but that not all addresses have the same endpoint.
+// hashed requires that each source address has one endpoint, and that not all addresses have the same endpoint.
 func hashed(s scheduling) string {
 	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
 		return "all go to one endpoint"
@@ -66,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly verifies that one endpoint has at least this share.
+// mostly requires that one endpoint gets at least the given share of the connections.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -76,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each verifies that every endpoint has at least this share.
+// each requires that every endpoint gets at least the given share of the connections.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -87,7 +87,7 @@ func each(percent int) func(scheduling) string {
 }
 
 // connections is the number of connections to each scheduler. Two of three connections stay open. After half of the
-// connections, those to pod-0 end.
+// connections, the connections to pod-0 are closed.
 const connections = 600
 
 func schedulers() []scheduled {
@@ -105,13 +105,13 @@ func schedulers() []scheduled {
 		{"sh", equal, hashed},
 		{"mh", equal, hashed},
 		{"fo", falling, exactly("connections", got, [3]int{connections, 0, 0})},
-		// The heaviest endpoint is chosen until its open connections exceed its weight, and then the next one.
+		// ovf chooses the heaviest endpoint until its open connections exceed its weight, and then the next endpoint.
 		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
 		{"twos", equal, each(10)},
 	}
 }
 
-// TestSchedulers tests that each scheduler of the kernel chooses endpoints as it promises, by the weights in an
+// TestSchedulers tests that each scheduler of the kernel chooses endpoints as documented, by the weights in an
 // annotation.
 func TestSchedulers(t *testing.T) {
 	s := running(t)
@@ -149,7 +149,7 @@ func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// server verifies that the kernel has a virtual server with all pods.
+// server returns an error unless the kernel has a virtual server with all pods.
 func (s *site) server(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
@@ -205,7 +205,7 @@ func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, 
 	return r, nil
 }
 
-// connect opens a connection of the client and returns the number of the pod that answers.
+// connect opens a connection of the client and returns the number of the pod that responds.
 func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod int, err error) {
 	err = s.client.Do(func() error {
 		conn, err = dialer(netip.AddrPortFrom(from, 0)).Dial("tcp", to.String())
@@ -222,7 +222,7 @@ func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod i
 	return conn, pod, err
 }
 
-// finish closes a connection as most programs do, and waits until the other end has also closed it.
+// finish closes a connection as most programs do, and waits until the peer has also closed it.
 func finish(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyIPVSBench compares the backend ipvs with kube-proxy's mode ipvs, in one machine with the API server. The
+// TestNightlyIPVSBench compares the ipvs backend with kube-proxy's ipvs mode, in one machine with the API server. The
 // clock counts instructions, so other work of this host has no effect.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)

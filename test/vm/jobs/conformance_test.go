@@ -24,26 +24,26 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved lists the tests that every run makes on the oldest kernel: the backend that this host's kernel may lack, and
-// the default backend. The other backends write through the same programs of the distribution inside and outside of
-// the machine. The longest test comes first, so that it does not finish last.
+// proved lists the tests that every run makes on the oldest kernel, for the default backend and for the backend that
+// this host's kernel may not support. The other backends use the same programs of the distribution inside and outside
+// of the machine. The longest test starts first, so that it does not finish last.
 var proved = []proof{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
 }
 
-// leftOut matches the parts that need no special feature of a kernel. Tests without emulation check the rules that
-// follow from a plan, with the matrix of all pairs of routes, faults and random walks. These tests also check that
-// the suite finds planted bugs. Some damages are left out because the kernel reports them with the same kind of
-// message as a damage that is tested.
+// leftOut matches the tests that need no special feature of a kernel. Tests without emulation check the rules for a
+// plan with the matrix of all pairs of routes, faults and random walks. Tests without emulation also check that the
+// suite finds planted bugs. Some kinds of damage are left out because the kernel reports them with the same kind of
+// message as another kind of damage, which is tested.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
-// ofTable matches the damages to the nft table that are detected in the same way as with the backend nftables.
+// ofTable matches damage to the nft table that the backend detects in the same way as the nftables backend.
 const ofTable = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
 
-// ofHost matches the tests of a backend's writes, which do not depend on the kernel and are counted without
-// emulation.
+// ofHost matches the tests that count a backend's writes, which do not depend on the kernel. Tests without emulation
+// count the same writes.
 const ofHost = "|/writes"
 
 // TestConformance tests backends on another kernel.
@@ -66,13 +66,13 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// proof is a run of the suite for one backend, with random walks of that many sequences.
+// proof is a run of the suite for one backend. sequences is the number of sequences in random walks.
 type proof struct {
 	suite         vm.Suite
 	backend, test string
 	sequences     int
 	leftOut       string
-	// module is the kernel module that must be loaded for the backend, or "" if there is none.
+	// module is the kernel module that must be loaded for the backend, or "" if the backend needs no module.
 	module string
 	// cpu is the processor of the machine, or "" for the default.
 	cpu string

@@ -1,4 +1,4 @@
-// Package jobs contains the tests that run in virtual machines. "scripts/test vm" runs them, and "scripts/test
-// nightly" runs those with Nightly in their names. Package vm describes how to write such a test. Tests call
+// Package jobs contains the tests that run in virtual machines. "scripts/test vm" runs these tests, and "scripts/test
+// nightly" runs the tests with Nightly in their names. Package vm describes how to write a test. Tests call
 // t.Parallel, because the machines run in parallel.
 package jobs

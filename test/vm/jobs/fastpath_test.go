@@ -7,7 +7,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestFastPath tests the fast path on a kernel with a flowtable, which not every host has.
+// TestFastPath tests the fast path on a kernel with a flowtable, which not every host's kernel has.
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
 // TestNightlyFastPath tests the fast path on every kernel and with each kind of device.
@@ -25,7 +25,7 @@ func TestNightlyFastPathSpeed(t *testing.T) {
 	})
 }
 
-// fastPathTests matches the tests that need a flowtable, and no others.
+// fastPathTests matches exactly the tests that need a flowtable.
 const fastPathTests = "^Test(Takes|Beside|Backends|Foreign|LifeCycle|Pace|DeviceRace|DevicesThatCome)"
 
 func fastPath(t *testing.T, tests string, suites ...vm.Suite) {

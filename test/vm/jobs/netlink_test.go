@@ -17,8 +17,8 @@ var netlinkTests = []struct{ pkg, run string }{
 	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|FirstSyncNames|ElementsName|Restart|NoSeal)"},
 }
 
-// TestNightlyNetlink tests transactions over netlink on every kernel, beside those of other programs, in sequences of
-// random changes. The suite of the backend uses the same transactions in every run.
+// TestNightlyNetlink tests netlink transactions on every kernel, in random sequences and in parallel with transactions
+// of other programs. The backend's own test suite uses the same transactions in every run.
 func TestNightlyNetlink(t *testing.T) {
 	files, command := map[string]string{}, "set -e"
 	for _, p := range netlinkTests {

@@ -17,8 +17,8 @@ import (
 // tools are the programs that package vm starts.
 var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
 
-// Need ends the test if this host cannot run virtual machines, or should not (-short). Need skips the test with a
-// reason, or fails the test in continuous integration (CI=true).
+// Need ends the test if this host cannot run virtual machines, or must not because of -short. Need skips the test with
+// a reason, or fails the test in continuous integration (CI=true).
 func Need(t testing.TB) {
 	t.Helper()
 	skip := t.Skipf

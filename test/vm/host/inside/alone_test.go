@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestIPTablesAlone tests a host without the program nft.
+// TestIPTablesAlone tests a host without nft.
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
 		{name: "apt can do without nftables", run: withoutNFTables, vital: true},
@@ -15,7 +15,7 @@ func TestIPTablesAlone(t *testing.T) {
 	})
 }
 
-// withoutNFTables offers apt an archive with nftables. apt installs nftables, which is recommended, unless
+// withoutNFTables offers apt an archive with nftables. apt installs nftables as a recommended package unless
 // --no-install-recommends is set.
 func withoutNFTables(h *host) {
 	offer(h, "nftables")
@@ -39,7 +39,7 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer adds an archive to apt that offers an installed package. The archive contains only the description of the
+// offer adds to apt an archive that offers an installed package. The archive contains only the description of the
 // package, which is enough for a simulation.
 func offer(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"

@@ -18,8 +18,8 @@ func servicesFromLastKnown(h *host) {
 	h.tellsAge()
 }
 
-// tellsAge verifies that the status text of the unit and edgeway status report the age of the state and that the API
-// server is unreachable.
+// tellsAge verifies that the unit's status text and edgeway status report the age of the state and the unreachable API
+// server.
 func (h *host) tellsAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server not reached yet`)
@@ -34,8 +34,8 @@ func (h *host) tellsAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential makes the kubeconfig readable only for root and passes it as a credential, as cluster.md
-// describes.
+// kubeconfigAsCredential makes the kubeconfig readable only for root and passes the file as a credential, as
+// cluster.md describes.
 func kubeconfigAsCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The addresses of the Service default/web, and the time to wait for an answer.
+// The addresses of the Service default/web, and the time to wait for a response.
 const (
 	clusterIP   = "10.96.0.10:80"
 	clusterIP6  = "[fd00:96::10]:80"
@@ -25,7 +25,7 @@ const (
 	askPatience = 2 * time.Minute
 )
 
-// ask connects from the machine itself and returns the name of the endpoint that answers.
+// ask connects from the machine itself and returns the name of the endpoint that responds.
 func ask(addr string) (string, error) {
 	conn, err := dial(addr, askPatience)
 	if err != nil {
@@ -35,12 +35,12 @@ func ask(addr string) (string, error) {
 	return askOn(conn, askPatience)
 }
 
-// ownAddr6 is an address of the machine that is a source address only on request.
+// ownAddr6 is an address of the machine that the kernel uses as a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service, and uses the source address ownAddr6 for an IPv6 ClusterIP: Linux 6.1 (but not 6.12)
-// passes the answer to a wrong socket if the machine has used the same port for a connection to the endpoint itself,
-// as the relay for loopback does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6: Linux 6.1 (but not 6.12) passes a
+// response to the wrong socket if the machine has used the same port for a connection to the endpoint itself, as the
+// loopback relay does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -62,7 +62,7 @@ func askOn(conn net.Conn, wait time.Duration) (string, error) {
 	return name, nil
 }
 
-// answers verifies that each address is served for the machine itself, without a retry.
+// answers fails the test unless the machine itself reaches each address at the first attempt.
 func (h *host) answers(addrs ...string) {
 	h.Helper()
 	for _, addr := range addrs {
@@ -72,7 +72,7 @@ func (h *host) answers(addrs ...string) {
 	}
 }
 
-// answersOutside verifies that an address is served for the client outside.
+// answersOutside fails the test unless the client outside reaches the address.
 func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
@@ -82,20 +82,20 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that opens connections to one address, one after another. traffic leaves most of the processor
-// time to other programs, because the machine has only one slow processor.
+// traffic is a client that opens connections to one address, one after another. The client leaves most of the
+// processor time to other programs, because the machine has only one slow processor.
 type traffic struct {
 	addr string
-	wait time.Duration // for a connection, and for an answer
+	wait time.Duration // for a connection, and for a response
 	stop chan struct{}
 	done sync.WaitGroup
-	// first is closed when the first answer arrives.
+	// first is closed when the first response arrives.
 	first chan struct{}
 
-	// The number of connections by outcome. cut counts connections that were accepted but ended without an answer.
+	// The number of connections by outcome. cut counts connections that were accepted but closed without a response.
 	served, refused, cut, failed int
-	longest                      time.Duration // the longest time until an answer
-	outage                       time.Duration // the longest time from a failure to the next answer
+	longest                      time.Duration // the longest time until a response
+	outage                       time.Duration // the longest time from a failure to the next response
 	faults                       []string
 }
 
@@ -104,9 +104,9 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 	return h.impatientTraffic(addr, pause, askPatience)
 }
 
-// impatientTraffic starts a client that gives up a connection after wait. A connection that is open when the rules
-// disappear loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP sends
-// again.
+// impatientTraffic starts a client that abandons a connection after wait. A connection that is open when the rules
+// disappear loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP
+// retransmits.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {
@@ -115,7 +115,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // the address was never served again
+				if !down.IsZero() { // the address never worked again
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return
@@ -164,7 +164,7 @@ func (c *traffic) once(start time.Time) error {
 	return nil
 }
 
-// flows waits until each client has had an answer.
+// flows waits until each client has received a response.
 func (h *host) flows(clients ...*traffic) {
 	h.Helper()
 	deadline := time.After(patience)
@@ -189,7 +189,7 @@ func (h *host) end(c *traffic) {
 	}
 }
 
-// undisturbed ends a client and verifies that none of its connections failed.
+// undisturbed stops a client and fails the test if any of the client's connections failed.
 func (h *host) undisturbed(c *traffic) {
 	h.Helper()
 	h.end(c)

@@ -62,7 +62,7 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig uses the units of cluster.md, with which systemd copies the file whenever it changes,
+// replacedRootsKubeconfig tests the units of cluster.md that make systemd copy the file whenever the file changes,
 // without a restart or a reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// nameServer is a name server that knows one name. nameServer records the names that clients query.
+// nameServer is a name server that resolves only one name. nameServer records the names that clients query.
 type nameServer struct {
 	name string
 	addr netip.Addr
@@ -66,7 +66,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 	return s
 }
 
-// stream answers queries over TCP, where each message follows its length.
+// stream serves queries over TCP, where the length precedes each message.
 func (s *nameServer) stream(conn net.Conn) {
 	defer conn.Close()
 	for {
@@ -88,7 +88,7 @@ func (s *nameServer) stream(conn net.Conn) {
 	}
 }
 
-// answer returns the IPv4 address of the known name. Other names do not exist.
+// answer returns the response to a query: the IPv4 address of the server's only name, or "no such name".
 func (s *nameServer) answer(message []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)

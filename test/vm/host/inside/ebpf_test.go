@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pins is the directory in which the unit edgeway-bpf pins its BPF objects.
+// pins is the directory in which the edgeway-bpf unit pins its BPF objects.
 const pins = "/run/edgeway_bpf/v2"
 
 const (
@@ -15,7 +15,7 @@ const (
 	tcFolder = "/etc/systemd/system/edgeway-bpf.service.d"
 )
 
-// ebpf tests the backend ebpf, which needs a drop-in. With the drop-in, a separate unit loads the programs before the
+// ebpf tests the ebpf backend, which needs a drop-in. With the drop-in, a separate unit loads the programs before the
 // daemon starts.
 func ebpf(h *host) {
 	h.run("mkdir", "-p", fencesDir)
@@ -30,7 +30,7 @@ func ebpf(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.switches("ebpf", func() { h.run("systemctl", "restart", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
-	h.exposed(1.7) // systemd counts the system call bpf as 0.2
+	h.exposed(1.7) // systemd adds 0.2 to the score for the bpf system call
 	h.taken()
 	h.unnoticed(func() { h.run("systemctl", "restart", "edgeway") })
 	h.taken()
@@ -79,7 +79,7 @@ func (h *host) tcProgram() {
 	h.taken()
 }
 
-// taken verifies that connections of this host take the shortcut.
+// taken fails the test unless connections of this host take the shortcut.
 func (h *host) taken() {
 	h.Helper()
 	if _, err := os.Stat(pins); err != nil {

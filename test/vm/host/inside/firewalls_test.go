@@ -23,11 +23,11 @@ const (
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
-// found holds the parts of a finding of "edgeway doctor --json" that a test reads.
+// found holds the fields of a finding of "edgeway doctor --json" that a test reads.
 type found struct{ ID, Severity, Message, Fix string }
 
-// dropped verifies that connections from outside fail, and that the doctor and the status name the owner of the rules
-// that drop them. dropped returns the fixes of the doctor.
+// dropped fails the test unless connections from outside fail, and the doctor and the status name the owner of the
+// rules that drop packets. dropped returns the doctor's fixes.
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -63,7 +63,7 @@ func (h *host) dropped(whose string) (fix []string) {
 	return fix
 }
 
-// works verifies that all connections are served and that the doctor reports no problem.
+// works fails the test unless all connections succeed and the doctor reports no problem.
 func (h *host) works() {
 	h.Helper()
 	h.served()
@@ -72,8 +72,8 @@ func (h *host) works() {
 	}
 }
 
-// served verifies that all connections are served and that the status is healthy. The doctor may still warn about
-// forwarded connections to a ClusterIP, for which clients seldom have a route.
+// served fails the test unless all connections succeed and the status is healthy. The doctor may still warn about
+// forwarded connections to a ClusterIP, to which clients seldom have a route.
 func (h *host) served() {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -91,13 +91,13 @@ func (h *host) served() {
 	})
 }
 
-// outside connects from the network of the host's address.
+// outside connects to addr from the network of the host's address.
 func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables tests the backend iptables, whose rules precede the rules of other programs and need no recipe.
+// withIPTables tests the iptables backend, whose rules precede the rules of other programs and need no recipe.
 func (h *host) withIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
@@ -168,7 +168,7 @@ func besideDocker(h *host) {
 		h.run("sh", "-c", command)
 	}
 	h.works()
-	h.run("sh", "-c", noRules) // a boot does the same
+	h.run("sh", "-c", noRules) // a boot also clears the rules
 	h.run("systemctl", "restart", "docker")
 	h.dropped("Docker's policy drop of chain FORWARD")
 	h.withIPTables()
@@ -185,8 +185,8 @@ func besideDocker(h *host) {
 	h.works()
 }
 
-// besideFirewalld tests firewalld, which accepts translated connections unless StrictForwardPorts is set. Only
-// firewalld 2.3.0 and newer has this setting.
+// besideFirewalld tests a host with firewalld, which accepts translated connections unless StrictForwardPorts is set.
+// The setting exists since firewalld 2.3.0.
 func besideFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })

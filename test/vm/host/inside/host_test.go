@@ -15,7 +15,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// network is the network around the machine: a client outside, and two endpoints that answer on port 8080 of both
+// network is the network around the machine: a client outside, and two endpoints that respond on port 8080 in both
 // families.
 type network struct {
 	client, ep1, ep2 *netlab.Host
@@ -51,7 +51,7 @@ type host struct {
 	*network
 }
 
-// patience is the time that an event without a promised time may take, because the machine is slow.
+// patience is the time limit for events without a documented limit. The machine is slow.
 const patience = 10 * time.Minute
 
 // run runs a program that must succeed and returns its output.
@@ -67,7 +67,7 @@ func (h *host) run(name string, args ...string) string {
 // try runs a program and returns its output and its exit code.
 func (h *host) try(name string, args ...string) (out string, code int) {
 	h.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // cleanups use it, too
+	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // cleanups also use try
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0")
 	start := time.Now()
 	raw, err := cmd.CombinedOutput()

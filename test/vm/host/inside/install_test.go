@@ -45,9 +45,9 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot tests a kubeconfig that only root can read. config check, which root runs, reports that the
-// service's user cannot read the file, and the fix. systemd does not restart the service, because only the fix would
-// help.
+// kubeconfigOfRoot tests a kubeconfig that only root can read. As root, edgeway config check reports that the
+// service's user cannot read the file, and prints the fix. systemd does not restart the service, because a restart
+// would not help.
 func kubeconfigOfRoot(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
@@ -101,7 +101,7 @@ func enableAndStart(h *host) {
 	h.run("edgeway", "status")
 }
 
-// privileged verifies that a process has the user edgeway and exactly these capabilities.
+// privileged fails the test unless a process runs as the user edgeway with exactly the given capabilities.
 func (h *host) privileged(pid, caps string) {
 	h.Helper()
 	status, err := os.ReadFile("/proc/" + pid + "/status")
@@ -129,8 +129,8 @@ func (h *host) privileged(pid, caps string) {
 	}
 }
 
-// quiet verifies that there are no warnings so far, that systemd accepts the units, and that systemd keeps the two
-// listeners.
+// quiet fails the test if the daemon has logged a warning, if systemd rejects a unit, or if systemd does not keep the
+// two listeners.
 func quiet(h *host) {
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {
 		h.Errorf("warnings of a daemon that has all it needs:\n%s", out)
@@ -161,7 +161,8 @@ func groupMayAsk(h *host) {
 	}
 }
 
-// stopLeavesServices tests that Services work while the daemon is stopped, because the kernel serves them.
+// stopLeavesServices tests that Services work while the daemon is stopped, because the kernel forwards their
+// connections.
 func stopLeavesServices(h *host) {
 	open := h.hold(clusterIP)
 	h.run("systemctl", "stop", "edgeway")
@@ -186,7 +187,7 @@ func startReturnsWhenServicesWork(h *host) {
 	}
 }
 
-// exposure tests the score of the sandbox in "systemd-analyze security". The units of comparable programs have 9.0 to
+// exposure tests the score of the sandbox in "systemd-analyze security". The units of comparable programs score 9.0 to
 // 9.6.
 func exposure(h *host) { h.exposed(1.5) }
 

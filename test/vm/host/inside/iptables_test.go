@@ -22,7 +22,7 @@ const (
 	netAdminAndRaw = "0000000000003000"
 )
 
-// iptablesNFT tests the backend iptables-nft, for which the sandbox of the package is sufficient.
+// iptablesNFT tests the iptables-nft backend, for which the sandbox of the package is sufficient.
 func iptablesNFT(h *host) {
 	h.switches("iptables-nft", func() { h.run("systemctl", "reload", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
@@ -33,7 +33,7 @@ func iptablesNFT(h *host) {
 	h.cleansUp()
 }
 
-// iptablesLegacy tests the backend iptables-legacy, which needs a drop-in.
+// iptablesLegacy tests the iptables-legacy backend, which needs a drop-in.
 func iptablesLegacy(h *host) {
 	h.run("mkdir", "-p", legacyDir)
 	h.run("ln", "-s", "/usr/share/edgeway/iptables-legacy.conf", legacyDir)
@@ -77,7 +77,7 @@ func iptablesWithoutRights(h *host) {
 	}
 }
 
-// switches changes the backend by a reload or a restart and verifies that no client notices the change.
+// switches changes the backend with a reload or a restart, and verifies that no client notices the change.
 func (h *host) switches(backend string, by func()) {
 	h.Helper()
 	h.Cleanup(func() { h.remove(backendFile) })
@@ -96,7 +96,7 @@ func (h *host) switches(backend string, by func()) {
 	h.contains(h.run("edgeway", "status"), "backend    "+backend+": in sync")
 }
 
-// onlyRulesOf waits until the kernel has rules of one backend and of no other backend.
+// onlyRulesOf waits until the backend is the only backend with rules in the kernel.
 func (h *host) onlyRulesOf(backend string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -121,7 +121,7 @@ func (h *host) rules() map[string]bool {
 	return rules
 }
 
-// repaired verifies that the daemon notices and repairs a loss of rules.
+// repaired calls lose, and verifies that the daemon notices and restores the lost rules.
 func (h *host) repaired(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// journal tests that a fault in the journal has a message ID that the catalog explains, and fields for searches.
+// journal tests that the journal entry of a fault has fields for searches and a message ID that the catalog explains.
 func journal(h *host) {
 	const file = "/etc/edgeway/manifests/faulty.yaml"
 	h.write(file, strings.Replace(Manifest("faulty", "10.96.0.40", "fd00:96::40", 30086),

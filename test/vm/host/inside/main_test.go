@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// scenario is one case. All scenarios share the machine and run in order.
+// scenario is one test case. All scenarios share the machine and run in order.
 type scenario struct {
 	name string
 	run  func(*host)
@@ -28,7 +28,7 @@ type scenario struct {
 	vital bool
 }
 
-// TestPackage tests the life of the package on a host.
+// TestPackage tests the package on a host, from the installation to the removal.
 func TestPackage(t *testing.T) {
 	before := takeInventory(t)
 	play(t, []scenario{

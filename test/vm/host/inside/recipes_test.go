@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRecipes follows the recipes of the guides on a host with the programs of the recipes.
+// TestRecipes follows the guides' recipes on a host on which the programs of the recipes are installed.
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
@@ -83,7 +83,8 @@ func (h *host) follow(guide, program string) {
 	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
-// besideResolved resolves names of the cluster and other names, which have different name servers.
+// besideResolved tests that systemd-resolved resolves cluster names and other names, which have different name
+// servers.
 func besideResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"
 	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))

@@ -16,7 +16,7 @@ func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	return h.try("apt-get", append(options, args...)...)
 }
 
-// take installs a version from the repository.
+// take installs the given version from the repository.
 func (h *host) take(version string) {
 	h.Helper()
 	out, code := h.aptOf(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades", "edgeway="+version)
@@ -36,7 +36,7 @@ func installFromRepository(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 }
 
-// changedRepository verifies that apt refuses a repository whose index was modified.
+// changedRepository verifies that apt rejects a repository whose index was modified.
 func changedRepository(h *host) {
 	const changed = "/var/tmp/changed"
 	h.run("cp", "-r", repository, changed)
@@ -62,7 +62,7 @@ func upgradeAndBack(h *host) {
 	}
 }
 
-// stateOfLaterVersion changes the format version in the first line of each state file. The daemon waits for its API
+// stateOfLaterVersion changes the format version in the first line of each state file. The daemon waits for the API
 // server, logs the reason once, and keeps the files.
 func stateOfLaterVersion(h *host) {
 	const dir = "/var/lib/edgeway"

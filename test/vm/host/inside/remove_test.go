@@ -24,7 +24,7 @@ type inventory struct {
 // ours matches the lines of the package's user and groups in inventory.users.
 var ours = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
-// others are directories that change in any case: the records of systemd, dpkg and apt, logs, and the job's files.
+// others lists directories that change in any case: the records of systemd, dpkg and apt, logs, and the job's files.
 var others = []string{
 	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
@@ -84,8 +84,8 @@ func removeKeeps(h *host) {
 	h.answers(clusterIP)
 }
 
-// purgeLeavesNothing purges a running package. The package's user stays, because a later user could get its ID and
-// its files.
+// purgeLeavesNothing purges a running package. The package's user stays, because a new user could get the same ID and
+// then own the old user's files.
 func purgeLeavesNothing(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
 	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // other scenarios had drop-ins here

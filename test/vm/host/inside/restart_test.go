@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// unnoticed verifies that no client notices that the daemon stops or restarts:
-//   - All new connections to a ClusterIP are served, because the kernel does that.
-//   - No new connection to a NodePort on loopback is refused, because systemd holds the listener.
+// unnoticed calls disturb, which stops or restarts the daemon, and verifies that clients do not notice:
+//   - All new connections to a ClusterIP succeed, because the kernel handles them without the daemon.
+//   - No new connection to a NodePort on loopback is refused, because systemd keeps the listener open.
 //   - An established connection to a ClusterIP survives.
 func (h *host) unnoticed(disturb func()) {
 	h.Helper()
@@ -23,7 +23,7 @@ func (h *host) unnoticed(disturb func()) {
 	h.undisturbed(cluster)
 	for _, c := range []*traffic{loop4, loop6} {
 		h.end(c)
-		// A connection that the daemon relays ends with the daemon.
+		// A connection that the daemon relays ends when the daemon exits.
 		if c.refused+c.failed > 0 {
 			h.Errorf("%s: %d connections refused, %d failed, want none", c.addr, c.refused, c.failed)
 		}
@@ -77,7 +77,7 @@ func killed(h *host) {
 	})
 }
 
-// restarted waits until another process than before is ready.
+// restarted waits until a new process is ready. before is the ID of the old process.
 func (h *host) restarted(before string) {
 	h.Helper()
 	took := h.within(2*patience, func() error {
@@ -99,7 +99,7 @@ func upgrade(h *host) {
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
 }
 
-// watchdog stops the daemon's process and verifies that systemd notices this and starts another process.
+// watchdog suspends the daemon's process and verifies that systemd notices and starts a new process.
 func watchdog(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=20s\nTimeoutAbortSec=10s\n")
@@ -139,7 +139,7 @@ func firewallRestart(h *host) {
 }
 
 // flushed restarts nftables.service. flushed returns the longest time without Services, and the duration of the
-// restart, which shows how fast the machine is.
+// restart, which is a measure of the machine's speed.
 func (h *host) flushed() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
@@ -157,14 +157,14 @@ func (h *host) flushed() (outage, restart time.Duration) {
 		return err
 	})
 	h.end(c)
-	// A connection may have waited for the repair instead of failing. The number of repairs shows that the rules were
-	// gone.
+	// A connection may have waited for the repair instead of failing. The number of repairs in the status shows that
+	// the rules were gone.
 	outage = max(c.outage, c.longest)
 	h.Logf("no answer for %d ms", outage.Milliseconds())
 	return outage, restart
 }
 
-// repairs returns the number of repairs in edgeway status, or "" if there are none.
+// repairs returns the number of repairs in edgeway status, or "" if there were no repairs.
 func (h *host) repairs() string {
 	for line := range strings.Lines(h.run("edgeway", "status")) {
 		if strings.HasPrefix(line, "drift") {

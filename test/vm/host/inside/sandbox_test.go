@@ -11,7 +11,7 @@ import (
 
 const fencesDir = "/etc/systemd/system/edgeway.service.d"
 
-// sandbox tests what the unit promises in addition to the score of "systemd-analyze security".
+// sandbox tests the restrictions that the score of "systemd-analyze security" does not cover.
 func sandbox(h *host) {
 	pid := h.show("edgeway", "MainPID")
 	h.run("cp", "/usr/bin/true", "/var/lib/edgeway/program")

@@ -4,8 +4,8 @@ import (
 	"net"
 )
 
-// socketBeforeDaemon tests that a client waits for the daemon if it connects to a port that systemd holds from early
-// boot.
+// socketBeforeDaemon tests that a client waits for the daemon if the client connects to a port on which systemd
+// listens from early boot on.
 func socketBeforeDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "enable", "--now", "edgeway-nodeport@30080.socket")
@@ -47,8 +47,8 @@ func socketOfNoNodePort(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// portTaken tests that a NodePort on loopback whose port another program uses is served when that program closes the
-// port.
+// portTaken tests a NodePort on loopback whose port another program uses. The daemon must serve the NodePort when that
+// program closes the port.
 func portTaken(h *host) {
 	const addr = "127.0.0.1:30085"
 	other, err := net.Listen("tcp", addr)
@@ -56,7 +56,7 @@ func portTaken(h *host) {
 		h.Fatal(err)
 	}
 	defer other.Close()
-	h.run("systemctl", "stop", "edgeway") // systemd starts no socket unit of a running service
+	h.run("systemctl", "stop", "edgeway") // systemd starts no socket unit while its service runs
 	if out, code := h.try("systemctl", "start", "edgeway-nodeport@30085.socket"); code == 0 {
 		h.Errorf("socket unit started: %s", out)
 	}
@@ -69,7 +69,7 @@ func portTaken(h *host) {
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
 	h.eventually("cannot bind a NodePort on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
-	h.run("systemctl", "restart", "edgeway") // now the port is taken from the start
+	h.run("systemctl", "restart", "edgeway") // the other program now has the port before the daemon starts
 	h.answers("10.96.0.30:80", loopback)
 	other.Close()
 	took := h.within(2*patience, func() error {

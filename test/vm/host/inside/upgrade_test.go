@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// before is the directory with the state of an earlier version. beforePackage is the package of that version, which
-// is optional.
+// before is the directory with the state of an earlier version. beforePackage is the optional package of the earlier
+// version.
 const (
 	before        = jobDir + "/before"
 	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
@@ -30,7 +30,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the place of each
+// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the line of each
 // removed key.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
@@ -82,8 +82,8 @@ func externalIPsNeedConsent(h *host) {
 	h.answers("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host that the earlier version served. Without the package of the earlier
-// version, only its rules serve.
+// upgradeFromBefore starts this version on a host that the earlier version served. If the package of the earlier
+// version is missing, the host has only that version's rules.
 func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
@@ -98,7 +98,7 @@ func upgradeFromBefore(h *host) {
 		h.undisturbed(cluster)
 		open.stillServed(h)
 	} else {
-		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know this file and would ask
+		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know this file and would prompt
 		h.apt("edgeway_0.9.0-1_amd64.deb")
 		h.run("systemctl", "start", "edgeway")
 		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")
