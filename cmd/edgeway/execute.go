@@ -49,7 +49,7 @@ type coded struct {
 func (c coded) Unwrap() error { return c.error }
 
 // errQuiet sets an exit code without a message, because the command has already printed the problem.
-var errQuiet = errors.New("said already")
+var errQuiet = errors.New("already reported")
 
 // exitCode returns the exit code for err. If the command has not started, cobra returned err because the command line
 // is invalid.

@@ -286,8 +286,8 @@ func checksSection(t *TCPChecks) section {
 		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within " +
 			"half of this time, and within 5s. Edgeway makes at most 1000 checks a second: with many endpoints, it " +
 			"checks each endpoint less often.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
-		{"failures", "The failed checks in a row after which an endpoint gets no new connections. Two answers in a " +
-			"row bring it back.", integer(&t.Failures, 1, 100)},
+		{"failures", "The number of consecutive failed checks after which an endpoint gets no new connections. " +
+			"Two consecutive answers end that.", integer(&t.Failures, 1, 100)},
 	}}
 }
 

@@ -47,7 +47,7 @@ type RouteLookup struct {
 func NewRouteLookup() (*RouteLookup, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
 	return &RouteLookup{handle, map[int]*netlink.LinkAttrs{}}, nil
 }
@@ -64,7 +64,7 @@ func (w *RouteLookup) To(to netip.Addr) (NextHop, error) {
 		return NextHop{}, fmt.Errorf("no route to %s: %w", to, err)
 	}
 	if len(found) == 0 {
-		return NextHop{}, fmt.Errorf("no route to %s: the kernel gives none", to)
+		return NextHop{}, fmt.Errorf("no route to %s: the kernel returned none", to)
 	}
 	r := found[0]
 	link, err := w.link(r.LinkIndex)

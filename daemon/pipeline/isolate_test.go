@@ -344,8 +344,7 @@ func TestRefusedPreviousVersionIsRemoved(t *testing.T) {
 	})
 }
 
-// The pipeline detects a refusal that no ServicePort causes after a few syncs, without a search by halves at each
-// retry.
+// The pipeline detects after a few syncs that no ServicePort causes a refusal, without a search at each retry.
 func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -129,7 +129,7 @@ func (l *socketLinks) damaged() string {
 		info, err := k.Info()
 		switch {
 		case err != nil:
-			return fmt.Sprintf("the link of %s cannot be asked: %v", name, err)
+			return fmt.Sprintf("cannot query the link of %s: %v", name, err)
 		case attachedTo(k) != group:
 			return "the program " + name + " was detached"
 		case info.Program != k.program:

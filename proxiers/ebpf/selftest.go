@@ -81,7 +81,7 @@ func selfTest(f plan.Family) (err error) {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(remote); a != want {
-		return fmt.Errorf("self-test over %s: the address that a socket wanted was not told to it, but %s", f, a)
+		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested one", f, a)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (t *tables) present(families []plan.Family) error {
 	for _, f := range families {
 		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)
 		if err := errors.Join(t.members.Lookup(&m, &v), t.addresses.Lookup(&a, &v)); err != nil {
-			return fmt.Errorf("an element of the maps is gone: %w", err)
+			return fmt.Errorf("a map element is missing: %w", err)
 		}
 	}
 	return nil

@@ -25,8 +25,7 @@ const (
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
-// shortcuts manages the programs and their maps. If the programs fail, nftables serves all connections, and shortcuts
-// reports the error and retries.
+// shortcuts manages the programs and their maps. If the programs fail, nftables serves all connections until a retry.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family

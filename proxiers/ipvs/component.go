@@ -26,7 +26,7 @@ func Component() proxiers.Component {
 		Traits: proxiers.Traits{
 			DropIn: "ipvs.conf",
 			// A connection that is in the flowtable while IPVS translates it hangs or is reset (Linux 6.1, 6.12, 7.2).
-			NoFastPath: "IPVS translates connections itself, and they break when their packets leave its way",
+			NoFastPath: "IPVS translates connections itself, and connections break when packets bypass IPVS",
 		},
 	}
 }

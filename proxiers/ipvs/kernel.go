@@ -41,7 +41,7 @@ func openKernel() (*kernel, error) {
 	logrus.SetOutput(io.Discard)
 	h, err := ipvs.New("")
 	if err != nil {
-		return nil, fmt.Errorf("socket of IPVS: %w", err)
+		return nil, fmt.Errorf("IPVS socket: %w", err)
 	}
 	return &kernel{h}, nil
 }

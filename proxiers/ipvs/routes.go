@@ -34,7 +34,7 @@ type routes struct {
 func openRoutes(families []plan.Family) (*routes, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
 	return &routes{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
 }

@@ -30,7 +30,7 @@ type kernel struct{ *netlink.Handle }
 func openKernel() (*kernel, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
 	return &kernel{h}, nil
 }

@@ -123,7 +123,7 @@ func (b *serviceBuilder) clusterIPs() {
 		}
 		family := plan.FamilyOf(a)
 		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
-			b.Addf(name, "%s is not of the family that spec.ipFamilies has at this place", a)
+			b.Addf(name, "%s is not of the IP family at this index of spec.ipFamilies", a)
 			continue
 		}
 		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {

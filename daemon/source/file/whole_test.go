@@ -309,8 +309,7 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks all attempts to open the folder until release is called, like a network file system whose server is
-// down.
+// hang blocks all attempts to open the folder until release is called, like a network file system without its server.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -325,8 +324,7 @@ func (f *folder) hang() (release func()) {
 	return release
 }
 
-// While a reading hangs, the source reports a fault and serves the known objects, and the daemon can still be
-// stopped.
+// While a reading hangs, the source reports a fault and serves the known objects, and the daemon can still stop.
 func TestHungFileSystem(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)

@@ -48,7 +48,7 @@ type Links struct {
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("socket of rtnetlink: %w", err)
+		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
 	l := &Links{kernel: kernel, contain: env.Contain}
 	l.ctx, l.end = context.WithCancel(context.Background())
