@@ -264,8 +264,9 @@ func fastPathSection(f *FastPath) section {
 func conntrackSection(c *Conntrack) section {
 	return section{"conntrack", "Connection tracking, which the whole host shares.", []key{
 		{
-			"max_per_core", "Edgeway raises nf_conntrack_max to this number times the number of CPUs, at least to " +
-				"131072 and at most to 1048576. It never lowers it. 0: Edgeway does not change it.",
+			"max_per_core", "Edgeway raises nf_conntrack_max to this number times the number of CPUs, but to at " +
+				"least 131072 and at most 1048576. Edgeway never lowers the limit. With 0, Edgeway does not " +
+				"change the limit.",
 			integer(&c.MaxPerCore, 0, 1<<20),
 		},
 	}}
