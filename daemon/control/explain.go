@@ -30,7 +30,7 @@ type Explanation struct {
 	// known.
 	Fix string `json:"fix,omitempty"`
 	// NextHop is the kernel's route from this host to the destination, or "" if another host sends the packet.
-	NextHop string `json:"next_hop,omitempty"`
+	NextHop string `json:"nextHop,omitempty"`
 	// Service and Frontend are "" if no Service has the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
@@ -62,7 +62,7 @@ type ExplainedEndpoint struct {
 	// SNAT reports whether this host's address replaces the client's address in the connection to the endpoint.
 	SNAT bool `json:"snat"`
 	// NextHop is the kernel's route to the endpoint, or "no route to …".
-	NextHop         string `json:"next_hop"`
+	NextHop         string `json:"nextHop"`
 	proxiers.Chosen        // weight and connections at the virtual server
 }
 
