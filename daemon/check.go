@@ -47,8 +47,8 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 		c.service = u.Username == ServiceUser
 	}
 	for _, name := range config.Overlooked(path) {
-		c.add(fault.New("drop-ins", fault.Warning, "rename it", "%s: not read, because its name "+
-			"does not end with .toml", name))
+		c.add(fault.New("drop-ins", fault.Warning, "rename it",
+			"%s: not read, because its name does not end with .toml", name))
 	}
 	for _, r := range cfg.Removed {
 		c.add(fault.New("removed-key", fault.Problem, "remove this line from the file", "%s", r))
@@ -191,9 +191,10 @@ func (c *configCheck) checkKubeconfig() {
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
 		c.add(fault.New(kubeconfigID, fault.Warning, "the path exists only while the service runs",
-			"cannot check it: %v", err))
+			"cannot check the kubeconfig: %v", err))
 	case errors.Is(err, fs.ErrPermission) && !c.service && os.Geteuid() != 0:
-		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root", "cannot check it: %v", err))
+		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root",
+			"cannot check the kubeconfig: %v", err))
 	default:
 		c.add(fault.New(kubeconfigID, fault.Problem, kube.Advice(err), "%v", err))
 	}

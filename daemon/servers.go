@@ -86,7 +86,7 @@ func (c *Core) answering(part string, h http.Handler) http.Handler {
 			return nil
 		})
 		if p, ok := errors.AsType[*contain.Panic](err); ok {
-			if p.Value != http.ErrAbortHandler { //nolint:errorlint // nolint:errorlint // recover returned this value
+			if p.Value != http.ErrAbortHandler { //nolint:errorlint // recover returned this value
 				c.parts.Record(part, err)
 			}
 			panic(http.ErrAbortHandler) // net/http then closes the connection

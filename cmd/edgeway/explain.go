@@ -28,7 +28,7 @@ address needs no port if its Services have only one. If a Service has several ad
 a client uses. The protocol is tcp (the default), udp or sctp.
 
 If the rules forward a TCP connection, the command checks that something answers. It connects to the destination and, if
-the source is not this host, to the endpoints. It closes the connections at once.`,
+the source is not this host, to the endpoints. It closes the connections immediately.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),
 	}

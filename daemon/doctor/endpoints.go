@@ -122,7 +122,6 @@ func (h *Host) lost(n network, r nodeinfo.NextHop, why string) fault.Fault {
 		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
 	}
 	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host that has them, "+
-		"or of "+
-		"the router to it, on a network of this host%s", ip, short(n.to), instead),
+		"or of the router to it, on a network of this host%s", ip, short(n.to), instead),
 		"no packet can be sent to %s (%s)", what, why).For(fault.Scope{To: n.to})
 }

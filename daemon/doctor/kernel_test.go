@@ -43,9 +43,9 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// mends fails the test unless the check reports the problems, and no longer reports them after the suggested fixes
+// fixes fails the test unless the check reports the problems, and no longer reports them after the suggested fixes
 // have run.
-func (l *lab) mends(check string, words ...string) {
+func (l *lab) fixes(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
 	look := func() []fault.Fault {
@@ -82,15 +82,15 @@ func TestPrintedFixesWork(t *testing.T) {
 	)
 	l.Plan.Node.NodePortAddrs = append(l.Plan.Node.NodePortAddrs, addr("fd00:2::10"))
 	l.sh("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
-	l.mends("ip-forward", "net.ipv4.ip_forward is 0")
+	l.fixes("ip-forward", "net.ipv4.ip_forward is 0")
 	l.sh("ip -6 route add default via fe80::1 dev v0 proto ra && sysctl -qw net.ipv6.conf.v0.accept_ra=1")
-	l.mends("ipv6-forward", "net.ipv6.conf.all.forwarding is 0")
+	l.fixes("ipv6-forward", "net.ipv6.conf.all.forwarding is 0")
 	if n, err := l.number("/proc/sys/net/ipv6/conf/v0/accept_ra"); n != 2 || err != nil {
 		t.Errorf("accept_ra is %d after the host has become a router, want 2 (%v)", n, err)
 	}
 	l.sh("ip -6 route del default")
-	l.mends("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
-	l.mends("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
+	l.fixes("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
+	l.fixes("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
 	for _, vip := range []string{"10.96.0.10", "fd00:96::10"} {
 		if w, err := l.NextHop(addr(vip)); err != nil || w.Source.IsLoopback() || w.Source.Is4() != addr(vip).Is4() {
 			t.Errorf("the way to %s afterwards: %s from %s, %v", vip, w, w.Source, err)
@@ -105,7 +105,7 @@ func TestFixReplacesRejectingRoutes(t *testing.T) {
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))
 	for _, kind := range []string{"blackhole", "unreachable", "prohibit"} {
 		l.sh("ip route replace " + kind + " 10.96.0.0/12 && ip -6 route replace " + kind + " fd00:96::/108")
-		l.mends("route-services", "10.96.0.0/12 (a route of type "+kind, "fd00:96::/108 (a route of type "+kind)
+		l.fixes("route-services", "10.96.0.0/12 (a route of type "+kind, "fd00:96::/108 (a route of type "+kind)
 	}
 }
 

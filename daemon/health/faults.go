@@ -22,7 +22,8 @@ func (c *Checker) pipelineFaults() (out []fault.Fault) {
 	out = append(out, followers(&state)...)
 	if leaving(&state) {
 		out = append(out, fault.New("node-leaving", fault.Warning, "",
-			"Node %s is being removed from the cluster: /healthz tells load balancers not to use this host", state.Snapshot.Node.Name))
+			"Node %s is being removed from the cluster: /healthz tells load balancers not to use this "+
+				"host", state.Snapshot.Node.Name))
 	}
 	return out
 }

@@ -147,7 +147,7 @@ func (m *Metrics) makeInherited() {
 }
 
 func (m *Metrics) makeOwn() {
-	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Duration of a stage's apply of a plan.",
+	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage takes to apply a plan.",
 		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
 	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage.", "stage")
 	m.stageErrors.WithLabelValues(m.opts.Backend)

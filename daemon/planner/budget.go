@@ -188,7 +188,7 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 // tooBig returns the reason why the Planner leaves out a Service because of the Service's size, or "" if the Planner
 // does not.
 func (p *Planner) tooBig(name tracker.Name) string {
-	const what = "the products of its endpoints, addresses and ports take %s of memory, "
+	const what = "the combinations of its endpoints, addresses and ports take %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
 	case !p.budget.leavesOut(name):
 		return ""

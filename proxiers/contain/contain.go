@@ -202,7 +202,8 @@ func (p *Parts) Faults() (out []fault.Fault) {
 	for part, times := range p.panics {
 		if times = since(times, after); len(times) > 0 {
 			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # has the stack",
-				"a bug in Edgeway stopped this part %d times within ten minutes, and it was started again: %s", len(times), p.last[part])
+				"a bug in Edgeway stopped this part %d times within ten minutes, and it was started "+
+					"again: %s", len(times), p.last[part])
 			f.Since = times[0]
 			out = append(out, f.Of(part))
 		}

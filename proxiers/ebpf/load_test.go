@@ -89,8 +89,8 @@ func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) e
 	return err
 }
 
-// mended applies the fix that the doctor recommends for kernels that deliver responses to the wrong socket.
-func (w *world) mended() {
+// applyFix applies the fix that the doctor recommends for kernels that deliver responses to the wrong socket.
+func (w *world) applyFix() {
 	w.Helper()
 	if !mixesUp() {
 		return
@@ -111,7 +111,7 @@ func (w *world) setEarlyDemux(value string) {
 // between.
 func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
-	w.mended()
+	w.applyFix()
 	w.apply(w.service(1, w.endpoints...))
 	least, rounds := w.leastConnections(4000), 40
 	l := w.traffic()

@@ -207,7 +207,7 @@ func (p *packets) attach(index int, name string) {
 		p.at[index] = a
 		delete(p.refused, index)
 		if before != nil {
-			p.logger.Warn("BPF program attached to a network device again",
+			p.logger.Warn("another program removed the BPF program, attached again",
 				"device", name)
 		}
 	}

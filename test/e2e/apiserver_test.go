@@ -19,7 +19,7 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	n.endpoints("shop", ep2Addr)
 	shared.cluster.StopAPIServer()
 	began := time.Now()
-	d.link.mend()
+	d.link.restore()
 	l.must(shared.cluster.Compact(t.Context()))
 	l.throughout(2*time.Second, func() error {
 		if err := answers(l.client, nodePort, "ep1")(); err != nil {
@@ -63,7 +63,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	}
 
 	n.endpoints("shop", ep2Addr)
-	d.link.mend()
+	d.link.restore()
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 }
 
@@ -93,7 +93,7 @@ func TestReadiness(t *testing.T) {
 	l.within(patience, d.healthIs(503))
 	l.throughout(time.Second, d.healthIs(503))
 	l.must(unanswered(l.node, clusterIP)())
-	d.link.mend()
+	d.link.restore()
 	l.within(patience, d.healthy)
 	// A healthy daemon already serves the Services, so the connection must work immediately.
 	l.must(answers(l.node, clusterIP, "ep1")())

@@ -126,7 +126,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
 	l.within(2*pickedUp, func() error { // client-go must read the file before a request fails
 		d.link.cut()
-		d.link.mend()
+		d.link.restore()
 		time.Sleep(3 * time.Second)
 		return d.says("source-kube", "(401)")()
 	})

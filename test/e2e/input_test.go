@@ -41,7 +41,7 @@ func TestDamagedStateOnDisk(t *testing.T) {
 		t.Errorf("the damaged files were not kept for a person to look at: %v", err)
 	}
 	l.must(unanswered(l.client, nodePort)())
-	d.link.mend()
+	d.link.restore()
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	l.within(patience, d.healthy)
 }

@@ -106,8 +106,8 @@ func (k *link) cut() {
 	}
 }
 
-// mend makes a link that was cut accept connections again.
-func (k *link) mend() {
+// restore makes a link that was cut accept connections again.
+func (k *link) restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.isCut = false

@@ -125,7 +125,7 @@ func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
 	d.link.cut()
-	d.link.mend()
+	d.link.restore()
 	n.endpoints("shop", addr)
 	took := n.within(limit, answers(n.client, nodePort, ep))
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())

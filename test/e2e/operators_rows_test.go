@@ -218,13 +218,13 @@ func apiServerRows() []*operatorRow {
 				r.on(r.net.Gateway, "nft", "table ip away { chain c { type filter hook input priority 0; tcp dport "+
 					fmt.Sprint(r.link.port())+" reject with tcp reset; }; }")
 				r.link.cut()
-				r.link.mend()
+				r.link.restore()
 			},
 			heals: shows("dev eth0", func(r *operatorRow) { r.on(r.net.Gateway, "nft", "delete table ip away") }),
 		},
 		{
 			name: "token expired", id: "credential-expiry", severity: warning,
-			words: []string{"The token has expired"}, keeps: true, doctorID: "api-server",
+			words: []string{"The token expired at"}, keeps: true, doctorID: "api-server",
 			breaks: func(r *operatorRow) {
 				r.access()
 				part := base64.RawURLEncoding.EncodeToString

@@ -123,7 +123,7 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 			d.link.cut()
 			d.signal(syscall.SIGHUP)
 			l.within(patience, d.logged("configuration reloaded"))
-			d.link.mend()
+			d.link.restore()
 			n.follows(nodePort)
 			l.must(d.marked())
 

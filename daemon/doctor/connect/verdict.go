@@ -183,7 +183,8 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
 	case got == refused || got == unreachable:
-		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall at the endpoint or on the path refuses it", to, hop),
+		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall at the endpoint or on the "+
+				"path refuses it", to, hop),
 			"ip route get " + to.String()
 	case hop.Default:
 		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and gets no answer: "+

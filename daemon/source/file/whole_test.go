@@ -68,9 +68,9 @@ func (f *folder) asNobody() {
 
 // accident describes an accident to manifests that must not remove any Service.
 type accident struct {
-	do     func(f *folder)
-	nobody bool   // the daemon's user cannot read everything
-	says   string // the expected fault, without the folder's name
+	do       func(f *folder)
+	asNobody bool   // read as the user nobody, who cannot read all files
+	says     string // the expected fault, without the folder's name
 }
 
 // accidents returns the accidents for a folder in which a.yaml holds the Services a and b, and z.yaml holds z.
@@ -118,7 +118,7 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 				f.write("z.yaml", called("z"))
 				f.expect(all)
 				read := f.read
-				if c.nobody {
+				if c.asNobody {
 					read = f.asNobody
 				}
 				c.do(f)

@@ -28,7 +28,7 @@ func TestExpiryWarningTime(t *testing.T) {
 		{10 * day, 23 * time.Hour, "expires at"},
 		{time.Hour, 12 * time.Minute, ""}, // the time at which the kubelet replaces the credential
 		{time.Hour, 5 * time.Minute, "expires at"},
-		{time.Hour, -time.Second, "has expired: valid until 2029-12-31T23:59:59Z"},
+		{time.Hour, -time.Second, "expired at 2029-12-31T23:59:59Z"},
 		{0, 6 * day, "expires at"}, // the lifetime is unknown
 		{0, 8 * day, ""},
 	} {

@@ -52,7 +52,7 @@ func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) 
 		}
 		severity, verb := fault.Warning, "expires at"
 		if now.After(e.Until) {
-			severity, verb = fault.Problem, "has expired: valid until"
+			severity, verb = fault.Problem, "expired at"
 		}
 		out = append(out, fault.New(expiryID, severity, fmt.Sprintf(renewals[name], kubeconfig), "%s %s %s",
 			credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)).Of(kubeconfigObject(kubeconfig)))

@@ -36,7 +36,7 @@ func replaceToken(h *host, expired time.Time) {
 // usesToken verifies that the daemon uses the token that expired at the given time.
 func (h *host) usesToken(expired time.Time) {
 	h.Helper()
-	h.eventually("The token has expired: valid until "+expired.UTC().Format(time.RFC3339), "edgeway", "status")
+	h.eventually("The token expired at "+expired.UTC().Format(time.RFC3339), "edgeway", "status")
 }
 
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
