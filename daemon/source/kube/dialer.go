@@ -272,7 +272,7 @@ func byFamily(found []netip.Addr) []netip.Addr {
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:
-		d.log.Warn("name does not reach API server, using previous address",
+		d.log.Warn("server name unusable, using a previous address",
 			"name", host, "address", conn.RemoteAddr(), "error", why)
 	case why == nil && before:
 		d.log.Info("name resolves to the API server again", "name", host)
