@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -120,15 +122,20 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 	}
 }
 
+// panicCount finds the number of panics in the message of contain.Parts.Faults.
+var panicCount = regexp.MustCompile(`(\d+) times within`)
+
 // checkEnd detects that the daemon has exited without a request. The daemon must exit at a component's third panic
 // within ten minutes, and for no other reason. checkEnd then starts the daemon again, as systemd does.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {
-		var times int
-		if _, err := fmt.Sscanf(f.Message, "%d times", &times); err != nil {
+		count := panicCount.FindStringSubmatch(f.Message)
+		if count == nil {
 			s.failf("no number of panics: %s", f)
+			continue
 		}
+		times, _ := strconv.Atoi(count[1])
 		most = max(most, times)
 	}
 	select {
