@@ -88,7 +88,7 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 		held, o.Known = before.Held, func() ([]source.Object, bool) { return saved, true }
 	}
 	if status = file.Read(o, sink); !status.Synced && o.Known == nil {
-		err = fmt.Errorf("source %s: %s", fileLayer, status.Err)
+		err = fmt.Errorf("source %s: %s", fileLayer, status.Fault.Message)
 	}
 	return held, status, err
 }
@@ -141,11 +141,11 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 
 // unread returns a problem if manifests could not be read.
 func (s *sources) unread() []fault.Fault {
-	if s.file == nil || s.file.Status().Err == "" {
+	if s.file == nil || s.file.Status().Fault.Message == "" {
 		return nil
 	}
 	return []fault.Fault{
-		fault.New(source.ObjectFault, fault.Warning, "", "%s", s.file.Status().Err).Of("source.file.paths"),
+		fault.New(source.ObjectFault, fault.Warning, "", "%s", s.file.Status().Fault.Message).Of("source.file.paths"),
 	}
 }
 
@@ -153,8 +153,8 @@ func (s *sources) unread() []fault.Fault {
 func (s *sources) faults() error {
 	var errs []error
 	for _, src := range s.list() {
-		if st := src.Status(); st.Err != "" {
-			errs = append(errs, fmt.Errorf("source %s: %s", src.Name(), st.Err))
+		if st := src.Status(); st.Fault.Message != "" {
+			errs = append(errs, fmt.Errorf("source %s: %s", src.Name(), st.Fault.Message))
 		}
 	}
 	return errors.Join(errs...)

@@ -74,7 +74,7 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Err, manifests+": no such file or directory") {
+	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Fault.Message, manifests+": no such file or directory") {
 		t.Errorf("without a daemon: Services %v, holdings %v, status %+v", snap.Services, before, files)
 	}
 	for range 2 { // the loaded state is saved again
@@ -101,10 +101,10 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	}
 	s, stop = begin(t, cfg)
 	defer stop()
-	for deadline := time.Now().Add(30 * time.Second); s.file.Status().Err == "" && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); s.file.Status().Fault.Message == "" && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if _, ok := s.tracker.Snapshot(); ok || s.file.Status().Err == "" {
+	if _, ok := s.tracker.Snapshot(); ok || s.file.Status().Fault.Message == "" {
 		t.Errorf("without a last-known state: the gate is open: %v; status %+v", ok, s.file.Status())
 	}
 }

@@ -99,7 +99,7 @@ func FuzzAnswer(f *testing.F) {
 	add("200 OK", Status{
 		Version: escape, Config: escape, Node: &plan.Node{Name: escape}, Zone: escape, Shortcut: []string{escape},
 		Report:  health.Report{Faults: []fault.Fault{{ID: escape, Message: escape}}, Time: time.Unix(-1<<30, 0)},
-		Sources: []StatusSource{{Name: escape, Status: source.Status{Err: escape}}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
+		Sources: []StatusSource{{Name: escape, Status: source.Status{Fault: fault.Fault{Message: escape}}}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
 		Started: time.Unix(1<<35, 0),
 	})
 	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, NextHop: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})

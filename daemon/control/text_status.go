@@ -126,24 +126,11 @@ func details(p *text.Screen, st *pipeline.StageState) string {
 
 func (s Status) sources(p *text.Screen) {
 	for _, src := range s.Sources {
-		state := "has not listed all objects yet"
-		switch {
-		case src.Partial:
-			state = "not read completely"
-		case src.Refused:
-			state = "answers, but does not send its objects"
-		case src.Err != "":
-			state = "unreachable"
-		case src.Synced:
-			state = "synced"
+		contact := "no contact yet"
+		if !src.LastContact.IsZero() {
+			contact = fmt.Sprintf("last contact %s ago", s.age(src.LastContact))
 		}
-		switch {
-		case !src.LastContact.IsZero():
-			state += fmt.Sprintf("; last contact %s ago", s.age(src.LastContact))
-		case !src.Partial && !src.Refused:
-			state += "; no contact yet"
-		}
-		p.Row("sources", "%s: %s", src.Name, state)
+		p.Row("sources", "%s: %s; %s", src.Name, src.State(), contact)
 	}
 	switch saved := s.LastKnown.SavedAt; {
 	case s.LastKnown.Serving:

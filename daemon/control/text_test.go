@@ -132,7 +132,7 @@ func TestStatusText(t *testing.T) {
 			node.NodePortAddrs = append(node.NodePortAddrs, netip.MustParseAddr(fmt.Sprintf("2001:db8:1234:5678:9abc:def0:1234:567%d", i)))
 		}
 		state.Plan.Node = &node
-		bad := statusOf(state, fixedSource{"kube", source.Status{Err: "dial tcp [2001:db8:1234:5678:9abc:def0:1234:5678]:6443: connect: connection refused"}})
+		bad := statusOf(state, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "dial tcp [2001:db8:1234:5678:9abc:def0:1234:5678]:6443: connect: connection refused"}}})
 		bad.LastKnown = LastKnown{Serving: true, SavedAt: ago(100 * time.Minute)}
 		bad.Ignored, bad.Checks = []string{"no-endpoint", "route-services"}, &StatusChecks{Endpoints: 70, Dead: 2}
 		bad.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"eth0", "veth1"}, Services: []proxiers.OffloadedService{
@@ -158,7 +158,7 @@ func TestDetailsNeedVerbose(t *testing.T) {
 func TestStatusOfPartiallyReadSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := printed(statusOf(testState(),
-			fixedSource{"file", source.Status{Err: "/m: gone", Partial: true}},
+			fixedSource{"file", source.Status{Fault: fault.Fault{Message: "/m: gone"}, Partial: true}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: time.Now()}}), 0, false)
 		for _, want := range []string{"healthy, but not ready\n", "source-file: ", ": /m: gone\n"} {
 			if !strings.Contains(out, want) {
@@ -170,8 +170,8 @@ func TestStatusOfPartiallyReadSource(t *testing.T) {
 
 // A source whose server returns an error is not reported as unreachable.
 func TestStatusOfSourceThatRefuses(t *testing.T) {
-	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Err: "forbidden (403)", Refused: true, Fix: "kubectl apply"}}), 0, false)
-	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: answers"} {
+	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"}, Refused: true}}), 0, false)
+	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: rejecting requests; no contact yet"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the text does not say %q:\n%s", want, out)
 		}

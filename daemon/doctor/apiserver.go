@@ -15,16 +15,18 @@ func apiServer(ctx context.Context, h *Host) []fault.Fault {
 		return nil
 	}
 	c, err := h.Contact(ctx)
+	why := c.Fault
+	if err != nil {
+		why = fault.New(kube.FaultID, fault.Warning, "edgeway config check", "%v", err)
+	}
 	var out []fault.Fault
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		out = append(out, warning(AsRoot, "cannot query the API server: %v", err))
-	case err != nil && h.Plan == nil:
-		out = append(out, problem(orElse(c.Fix, "edgeway config check"),
-			"the API server is not usable, and no Service is known: %v", err))
-	case err != nil:
-		out = append(out, warning(orElse(c.Fix, "edgeway config check"),
-			"the API server is not usable, so changes do not arrive: %v", err))
+	case why.Message != "" && h.Plan == nil:
+		out = append(out, problem(why.Fix, "the API server is not usable, and no Service is known: %s", why.Message))
+	case why.Message != "":
+		out = append(out, warning(why.Fix, "the API server is not usable, so changes do not arrive: %s", why.Message))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}

@@ -102,13 +102,12 @@ func TestAPIServerCheck(t *testing.T) {
 	wants(t, h, "api-server", "ok: ", "warning: … 30s behind … clock … | timedatectl set-ntp true")
 	contact.Ahead = time.Hour
 	wants(t, h, "api-server", "ok: ", "warning: … 1h0m0s ahead … clock")
-	contact.Dated, contact.Fix, err = false, "ip route get 192.0.2.9", errors.New("connection refused")
+	contact.Dated, contact.Fault = false, fault.New("", fault.Warning, "ip route get 192.0.2.9", "connection refused")
 	wants(t, h, "api-server", "warning: … connection refused … | ip route get 192.0.2.9")
 	h.Plan = nil
-	refused := err
 	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}
 	wants(t, h, "api-server", "warning: … permission denied … | sudo edgeway doctor")
-	err = refused
+	err = nil
 	wants(t, h, "api-server", "problem: … connection refused … | ip route get 192.0.2.9")
 }
 

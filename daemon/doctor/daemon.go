@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 	}
 	for _, f := range h.Faults {
 		if !slices.Contains(others, f.ID) {
-			f.Fix = orElse(f.Fix, details)
+			f.Fix = cmp.Or(f.Fix, details)
 			out = append(out, f)
 		}
 	}
@@ -43,13 +44,6 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 		out = append(out, ok("the daemon (process %d) has programmed plan %d", h.PID, h.Plan.Generation))
 	}
 	return out
-}
-
-func orElse(text, instead string) string {
-	if text == "" {
-		return instead
-	}
-	return text
 }
 
 // AsRoot is the fix for a check that requires root's permissions.

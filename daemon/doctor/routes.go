@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,7 +112,7 @@ func (h *Host) routeFor(t target) string {
 	if source.Is6() {
 		ip = "ip -6"
 	}
-	fix := fmt.Sprintf("%s route replace %s dev %s src %s", ip, short(t.to), quoted(orElse(device, "lo")), source)
+	fix := fmt.Sprintf("%s route replace %s dev %s src %s", ip, short(t.to), quoted(cmp.Or(device, "lo")), source)
 	if h.Config.Routes.Services == config.RoutesNever {
 		fix += `  # or routes.services = "auto": the daemon keeps it`
 	}

@@ -56,8 +56,8 @@ func (c *Checker) missing() string {
 	for _, src := range c.sources {
 		if st := src.Status(); !st.Synced {
 			name := "source " + src.Name()
-			if st.Err != "" {
-				name += " (" + st.Err + ")"
+			if st.Fault.Message != "" {
+				name += " (" + st.Fault.Message + ")"
 			}
 			names = append(names, name)
 		}
@@ -132,28 +132,17 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 
 // SourceFault returns the fault of a source with the given status. faulty reports whether the source has a fault.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
-	if st.Synced && st.Err == "" {
+	if !st.Faulty() {
 		return f, false
 	}
-	f = fault.Fault{ID: "source-" + name, Severity: fault.Warning, Since: st.LastContact, Fix: st.Fix}
-	why := st.Err
-	if why == "" {
-		why = "not all objects are listed yet"
+	f = fault.New("source-"+name, fault.Warning, st.Fault.Fix, "Source %s is %s", name, st.State())
+	if f.Since = st.LastContact; f.Since.IsZero() {
+		f.Message += ", no contact yet"
+	} else {
+		f.Message += fmt.Sprintf(", last contact %s ago", time.Since(f.Since).Round(time.Second))
 	}
-	ago := time.Since(st.LastContact).Round(time.Second)
-	switch {
-	case st.Partial && st.LastContact.IsZero():
-		f.Message = fmt.Sprintf("Source %s has not been read completely yet: %s", name, why)
-	case st.Partial:
-		f.Message = fmt.Sprintf("Source %s was last read completely %s ago: %s", name, ago, why)
-	case st.Refused && st.LastContact.IsZero():
-		f.Message = fmt.Sprintf("Source %s answers, but has not sent its objects yet: %s", name, why)
-	case st.Refused:
-		f.Message = fmt.Sprintf("Source %s answers, but has sent nothing for %s: %s", name, ago, why)
-	case st.LastContact.IsZero():
-		f.Message = fmt.Sprintf("Source %s has not been reached yet: %s", name, why)
-	default:
-		f.Message = fmt.Sprintf("Source %s is unreachable, last contact %s ago: %s", name, ago, why)
+	if st.Fault.Message != "" {
+		f.Message += ": " + st.Fault.Message
 	}
 	return f, true
 }

@@ -50,7 +50,7 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		{
 			name: "waiting for the API server at boot", healthz: 503, livez: 503,
 			tune:      func(s *pipeline.State) { *s = pipeline.State{} },
-			source:    source.Status{Err: "connection refused"},
+			source:    source.Status{Fault: fault.Fault{Message: "connection refused"}},
 			condition: "first-sync", names: "kube (connection refused)",
 		},
 		{
@@ -88,20 +88,20 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		},
 		{
 			name: "only the API server is unreachable", healthz: 200, livez: 200,
-			source:    source.Status{Synced: true, Err: "connection refused"},
+			source:    source.Status{Synced: true, Fault: fault.Fault{Message: "connection refused"}},
 			contact:   90 * time.Second,
 			condition: "source-kube", names: "1m30s ago: connection refused",
 		},
 		{
 			name: "the API server refuses", healthz: 200, livez: 200,
-			source:    source.Status{Err: "forbidden (403)", Refused: true},
+			source:    source.Status{Fault: fault.Fault{Message: "forbidden (403)"}, Refused: true},
 			condition: "source-kube", names: "forbidden (403)",
 		},
 		{
 			name: "the API server refuses since a while", healthz: 200, livez: 200,
-			source:    source.Status{Synced: true, Err: "forbidden (403)", Refused: true},
+			source:    source.Status{Synced: true, Fault: fault.Fault{Message: "forbidden (403)"}, Refused: true},
 			contact:   90 * time.Second,
-			condition: "source-kube", names: "1m30s: forbidden (403)",
+			condition: "source-kube", names: "1m30s ago: forbidden (403)",
 		},
 		{
 			name: "the Node is missing", healthz: 200, livez: 200,
@@ -176,12 +176,12 @@ func TestPartiallyReadSource(t *testing.T) {
 		names  []string
 	}{
 		"since 5 minutes": {
-			source.Status{Synced: true, Partial: true, Err: "/m/a.yaml#1: no", LastContact: time.Now().Add(-5 * time.Minute)},
+			source.Status{Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"}, LastContact: time.Now().Add(-5 * time.Minute)},
 			200,
 			[]string{"5m0s", "/m/a.yaml#1: no"},
 		},
-		"since the start":    {source.Status{Synced: true, Partial: true, Err: "/m/a.yaml#1: no"}, 200, []string{"/m/a.yaml#1: no"}},
-		"not even its paths": {source.Status{Partial: true, Err: "/m: gone"}, 503, []string{"/m: gone"}},
+		"since the start":    {source.Status{Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"}}, 200, []string{"/m/a.yaml#1: no"}},
+		"not even its paths": {source.Status{Partial: true, Fault: fault.Fault{Message: "/m: gone"}}, 503, []string{"/m: gone"}},
 	} {
 		c := New(fixedState{synced()}, fixedSource{"file", tt.status})
 		for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": tt.readyz} {
@@ -239,7 +239,7 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 // endpoint.
 func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
-	c := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "refused"}})
+	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})
 	c.Include(func() []fault.Fault {
 		return []fault.Fault{{ID: "leftovers", Severity: fault.Warning}, {ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl"}}
 	}, "leftovers", "ip-forward", "conntrack")

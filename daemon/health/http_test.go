@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/proxiers/fault"
 )
 
 // A client on another host receives only the ID and severity of a fault. Only clients on this host receive the text
@@ -15,7 +16,7 @@ import (
 func TestOtherHostsGetNoFaultText(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1
-	h := New(fixedState{state}, fixedSource{"kube", source.Status{Err: "secret of kube", LastContact: time.Now()}}).
+	h := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "secret of kube"}, LastContact: time.Now()}}).
 		Handler(HandlerOptions{Answered: func(string, int) {}})
 	ask := func(path, from string) string {
 		req := httptest.NewRequest(http.MethodGet, path, nil)

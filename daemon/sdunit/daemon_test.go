@@ -23,7 +23,7 @@ type away struct {
 func (away) Name() string { return "kube" }
 
 func (a away) Status() source.Status {
-	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Err: "connection refused", Refused: a.refused}
+	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Fault: fault.Fault{Message: "connection refused"}, Refused: a.refused}
 }
 
 // blocking is a backend that hangs and ignores its context.

@@ -126,30 +126,18 @@ func (v View) unreachable(since func(time.Time) string) []string {
 	var out []string
 	for _, src := range v.Sources {
 		st := src.Status()
-		if st.Synced && st.Err == "" {
+		if !st.Faulty() {
 			continue
 		}
 		name := "source " + src.Name()
 		if src.Name() == "kube" {
 			name = "API server"
 		}
-		fault := " unreachable"
-		if st.Partial {
-			fault = " not read whole"
+		age := ", no contact yet"
+		if !st.LastContact.IsZero() {
+			age = " for " + since(st.LastContact)
 		}
-		if st.Refused {
-			fault = " refuses requests"
-		}
-		switch {
-		case !st.LastContact.IsZero():
-			out = append(out, name+fault+" for "+since(st.LastContact))
-		case st.Refused:
-			out = append(out, name+fault)
-		case st.Partial:
-			out = append(out, name+fault+" yet")
-		default:
-			out = append(out, name+" not reached yet")
-		}
+		out = append(out, name+" "+st.State()+age)
 	}
 	return out
 }

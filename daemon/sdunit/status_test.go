@@ -22,7 +22,7 @@ func TestStatusIsSentOnMeaningfulChange(t *testing.T) {
 			t.Errorf("texts when the API server became unreachable: %q", texts)
 		}
 		h.set(func(v *View) { v.Sources = []health.Source{away{time.Now().Add(-5 * time.Minute), true}} })
-		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.Contains(texts[0], "; API server refuses ") {
+		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.Contains(texts[0], "; API server rejecting requests") {
 			t.Errorf("texts when the API server began to refuse: %q", texts)
 		}
 		sent := 0
@@ -42,7 +42,7 @@ type unread struct{ since time.Time }
 func (unread) Name() string { return "file" }
 
 func (u unread) Status() source.Status {
-	return source.Status{Synced: true, LastContact: u.since, Err: "no such file", Partial: true}
+	return source.Status{Synced: true, LastContact: u.since, Fault: fault.Fault{Message: "no such file"}, Partial: true}
 }
 
 func TestStatusTexts(t *testing.T) {

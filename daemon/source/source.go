@@ -9,6 +9,8 @@ package source
 import (
 	"context"
 	"time"
+
+	"edgeway/proxiers/fault"
 )
 
 // Source produces objects until its context ends.
@@ -38,12 +40,28 @@ type Status struct {
 	Synced bool `json:"synced"`
 	// LastContact is the last time when the source agreed with its origin, or zero if there has been no contact.
 	LastContact time.Time `json:"lastContact,omitzero"`
-	// Err describes the current fault of the source, or is "" if there is none.
-	Err string `json:"error,omitempty"`
-	// Partial reports whether Err concerns only some objects of the origin. All other objects are then current.
+	// Fault is the current fault of the source, or the zero Fault.
+	Fault fault.Fault `json:"fault,omitzero"`
+	// Partial reports whether Fault concerns only some objects of the origin. All other objects are then current.
 	Partial bool `json:"partial,omitempty"`
-	// Refused reports whether Err is a response from the origin, so that the origin is reachable.
+	// Refused reports whether Fault is a response from the origin, so that the origin is reachable.
 	Refused bool `json:"refused,omitempty"`
-	// Fix is the remedy for Err, or "" if Err already contains the remedy.
-	Fix string `json:"fix,omitempty"`
+}
+
+// Faulty reports whether the source has a fault, or has not listed all objects.
+func (s Status) Faulty() bool { return !s.Synced || s.Fault.Message != "" }
+
+// State describes the status in a few words, as in "unreachable".
+func (s Status) State() string {
+	switch {
+	case s.Partial:
+		return "partly unreadable"
+	case s.Refused:
+		return "rejecting requests"
+	case s.Fault.Message != "":
+		return "unreachable"
+	case s.Synced:
+		return "synced"
+	}
+	return "still listing objects"
 }

@@ -121,7 +121,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 		}
 		stale := false
 		for _, src := range s.Sources {
-			stale = stale || src.Name == "kube" && src.Error != "" && s.Time.Sub(src.LastContact) >= age
+			stale = stale || src.Name == "kube" && src.Fault.Message != "" && s.Time.Sub(src.LastContact) >= age
 		}
 		if !s.Healthy || !stale {
 			return fmt.Errorf("edgeway status --json should be healthy and at least %s stale: %+v", age, s)

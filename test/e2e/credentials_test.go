@@ -66,8 +66,8 @@ func (d *daemon) hasNoFault() error {
 		return err
 	}
 	for _, src := range s.Sources {
-		if src.Name == "kube" && src.Error != "" {
-			return fmt.Errorf("source kube: %s", src.Error)
+		if src.Name == "kube" && src.Fault.Message != "" {
+			return fmt.Errorf("source kube: %s", src.Fault.Message)
 		}
 	}
 	return nil

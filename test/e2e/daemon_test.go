@@ -288,7 +288,7 @@ type status struct {
 	Sources []struct {
 		Name        string
 		LastContact time.Time
-		Error       string
+		Fault       struct{ Message string }
 	}
 	LastKnown struct {
 		Serving bool

@@ -186,7 +186,7 @@ func (r *faultRow) mend() {
 }
 
 // told matches the health message about an unreachable source, or about a source that sends no objects.
-var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has sent nothing)`)
+var told = regexp.MustCompile(`Source kube is (unreachable|rejecting requests)`)
 
 // watch observes the daemon during the fault.
 func (r *faultRow) watch() {

@@ -77,7 +77,7 @@ func losesNothing(t *testing.T, text string, others []string) {
 		if diff := cmp.Diff(want, f.forwarded()); diff != "" {
 			t.Fatalf("lost (-before +after):\n%s\nby:\n%s", diff, other)
 		}
-		if f.src.Status().Err == "" && other != text {
+		if f.src.Status().Fault.Message == "" && other != text {
 			t.Fatalf("nothing is told of:\n%s", other)
 		}
 	}
@@ -141,7 +141,7 @@ func TestDeploymentOfSameNameDoesNotKeepService(t *testing.T) {
 	f.expect("Service default/web")
 	f.write("a.yaml", deployment)
 	f.expect("")
-	if st := f.src.Status(); st.Err != "" {
+	if st := f.src.Status(); st.Fault.Message != "" {
 		t.Errorf("status %+v", st)
 	}
 }

@@ -24,7 +24,6 @@ package file
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -34,8 +33,12 @@ import (
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
 	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
+
+// FaultID is the ID of the fault of a Source's Status.
+const FaultID = "source-file"
 
 // Options configure a Source.
 type Options struct {
@@ -213,8 +216,8 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 				timer.Reset(left)
 				continue
 			}
-			s.setFault(fmt.Sprintf("reading %s takes more than %s", strings.Join(s.paths, ", "), s.late),
-				"start the server of the network file system")
+			s.setFault(fault.New(FaultID, fault.Warning, "start the server of the network file system",
+				"reading %s takes more than %s", strings.Join(s.paths, ", "), s.late))
 		}
 	}
 }
@@ -262,24 +265,24 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	}
 	s.places = r.places
 	s.mu.Unlock()
-	s.setFault(r.String(), r.fix())
+	s.setFault(r.fault())
 }
 
 // setFault stores the outcome of a reading in the status, and logs an outcome that differs from the previous outcome.
-func (s *Source) setFault(fault, fix string) {
+func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
-	before := s.status.Err
-	s.status.Err, s.status.Partial, s.status.Fix = fault, fault != "", fix
-	if fault == "" {
+	before := s.status.Fault.Message
+	s.status.Fault, s.status.Partial = f, f.Message != ""
+	if f.Message == "" {
 		s.status.LastContact = time.Now()
 	}
 	s.mu.Unlock()
-	switch {
-	case fault == before:
-	case fault == "":
+	switch f.Message {
+	case before:
+	case "":
 		s.log.Info("all manifests are readable again")
 	default:
 		s.log.Warn("some manifests are unreadable, keeping their last version", "message_id", messageid.ManifestsUnreadable,
-			"error", fault, "fix", fix)
+			"error", f.Message, "fix", f.Fix)
 	}
 }

@@ -301,14 +301,14 @@ func TestMissingFolderKeepsObjects(t *testing.T) {
 	if got := f.sink.names(); got != "Service default/web" {
 		t.Errorf("objects %q", got)
 	}
-	if st := f.src.Status(); !strings.Contains(st.Err, "no such file or directory") {
+	if st := f.src.Status(); !strings.Contains(st.Fault.Message, "no such file or directory") {
 		t.Errorf("status %+v", st)
 	}
 	if err := os.Rename(f.dir+"-away", f.dir); err != nil {
 		t.Fatal(err)
 	}
 	f.read()
-	if st := f.src.Status(); st.Err != "" {
+	if st := f.src.Status(); st.Fault.Message != "" {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -349,7 +349,7 @@ func TestExamplesHaveNoFaults(t *testing.T) {
 	m := newMemory()
 	src := New(Options{Paths: []string{"../../../etc/edgeway/examples"}, Logger: slog.New(slog.DiscardHandler)})
 	src.read(m)
-	if m.names() == "" || len(m.problems("")) > 0 || src.Status().Err != "" {
+	if m.names() == "" || len(m.problems("")) > 0 || src.Status().Fault.Message != "" {
 		t.Errorf("objects %s\nproblems %q\nstatus %+v", m.names(), m.problems(""), src.Status())
 	}
 }

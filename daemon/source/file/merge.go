@@ -57,10 +57,11 @@ func (r *reading) whole() bool { return len(r.faults) == 0 }
 // faults and without objects looks like an empty cluster, so counts returns false.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
-// String returns why the reading is incomplete and which Services Edgeway keeps, or "" if the reading is complete.
-func (r *reading) String() string {
+// fault explains why the reading is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the
+// reading is complete.
+func (r *reading) fault() fault.Fault {
 	if r.whole() {
-		return ""
+		return fault.Fault{}
 	}
 	var texts []string
 	for _, f := range r.faults {
@@ -83,15 +84,7 @@ func (r *reading) String() string {
 	if more := len(r.kept) - maxNamed; more > 0 {
 		out += fmt.Sprintf(" and %d more", more)
 	}
-	return out
-}
-
-// fix returns the remedy for the first fault.
-func (r *reading) fix() string {
-	if r.whole() {
-		return ""
-	}
-	return cmp.Or(r.faults[0].Fix, "edgeway config check")
+	return fault.New(FaultID, fault.Warning, cmp.Or(r.faults[0].Fix, "edgeway config check"), "%s", out)
 }
 
 // merge adds to the reading the objects of all files, a Manifest for each file that holds objects, and a Document for

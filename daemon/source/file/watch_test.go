@@ -36,7 +36,7 @@ func run(t *testing.T, paths ...string) *memory {
 	})
 	eventually(t, "the first reading", 2*time.Second, func() bool {
 		st := src.Status()
-		return st.Synced || st.Err != ""
+		return st.Synced || st.Fault.Message != ""
 	})
 	return m
 }

@@ -131,7 +131,7 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 						t.Errorf("objects %s", got)
 					}
 					st := f.src.Status()
-					if fault := strings.ReplaceAll(st.Err, f.dir, "FOLDER"); !st.Partial || st.Fix == "" || !strings.HasPrefix(fault, c.says) ||
+					if fault := strings.ReplaceAll(st.Fault.Message, f.dir, "FOLDER"); !st.Partial || st.Fault.Fix == "" || !strings.HasPrefix(fault, c.says) ||
 						!strings.Contains(fault, "until then nothing is removed; keeping the last version: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
@@ -146,7 +146,7 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 				f.must(os.Mkdir(f.dir, 0o700))
 				f.write("a.yaml", called("a"))
 				f.expect("Service default/a")
-				if st := f.src.Status(); st.Err != "" || st.Partial || !st.Synced || st.LastContact.IsZero() {
+				if st := f.src.Status(); st.Fault.Message != "" || st.Partial || !st.Synced || st.LastContact.IsZero() {
 					t.Errorf("status %+v", st)
 				}
 			})
@@ -184,7 +184,7 @@ func TestDeliberateRemoval(t *testing.T) {
 			}
 			c.do(f)
 			f.read()
-			if got, st := f.sink.names(), f.src.Status(); got != c.left || st.Err != "" {
+			if got, st := f.sink.names(), f.src.Status(); got != c.left || st.Fault.Message != "" {
 				t.Errorf("%s (down: %v): objects %q, want %q; status %+v", name, down, got, c.left, st)
 			}
 		}
@@ -197,7 +197,7 @@ func TestEmptyAtStartIsNoFault(t *testing.T) {
 	f.expect("")
 	f.write("a.yaml", "")
 	f.expect("")
-	if st := f.src.Status(); st.Err != "" || !st.Synced {
+	if st := f.src.Status(); st.Fault.Message != "" || !st.Synced {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -269,7 +269,7 @@ func TestSyncedOnlyAfterValidReading(t *testing.T) {
 			go func() { done <- f.src.Run(ctx, f.sink) }()
 			eventually(t, "the first reading", 5*time.Second, func() bool {
 				st := f.src.Status()
-				return st.Synced || st.Err != ""
+				return st.Synced || st.Fault.Message != ""
 			})
 			cancel()
 			f.must(<-done)
@@ -297,13 +297,13 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 		defer f.sink.mu.Unlock()
 		return f.sink.synced == 1
 	})
-	if st := f.src.Status(); st.Synced || st.Err == "" || f.sink.names() != "Service default/web" {
+	if st := f.src.Status(); st.Synced || st.Fault.Message == "" || f.sink.names() != "Service default/web" {
 		t.Errorf("status %+v, objects %s", st, f.sink.names())
 	}
 	f.must(os.Rename(f.dir+"-away", f.dir))
 	eventually(t, "the folder is read again", 2*faultyPoll, func() bool {
 		st := f.src.Status()
-		return st.Synced && st.Err == ""
+		return st.Synced && st.Fault.Message == ""
 	})
 	cancel()
 	f.must(<-done)
@@ -337,7 +337,7 @@ func TestHungFileSystem(t *testing.T) {
 	go func() { done <- f.src.Run(ctx, f.sink) }()
 	slow := func() bool {
 		st := f.src.Status()
-		return st.Partial && strings.Contains(st.Err, f.dir+" takes more than 100ms")
+		return st.Partial && strings.Contains(st.Fault.Message, f.dir+" takes more than 100ms")
 	}
 	eventually(t, "the reading is told to be slow", 5*time.Second, slow)
 	eventually(t, "Synced", 5*time.Second, func() bool {
@@ -351,7 +351,7 @@ func TestHungFileSystem(t *testing.T) {
 	release()
 	eventually(t, "the reading ends", 5*time.Second, func() bool {
 		st := f.src.Status()
-		return st.Synced && st.Err == ""
+		return st.Synced && st.Fault.Message == ""
 	})
 	f.hang()
 	f.write("b.yaml", called("b"))
@@ -384,11 +384,11 @@ func TestSlowReadingIsNoFault(t *testing.T) {
 				r.moved()
 			}
 			synctest.Wait()
-			if st := s.Status(); st.Err != "" || sink.synced != 1 {
+			if st := s.Status(); st.Fault.Message != "" || sink.synced != 1 {
 				t.Errorf("while files are read: %+v, synced %d times", st, sink.synced)
 			}
 			time.Sleep(late + time.Second)
-			if st := s.Status(); !strings.Contains(st.Err, "takes more than 30s") {
+			if st := s.Status(); !strings.Contains(st.Fault.Message, "takes more than 30s") {
 				t.Errorf("after 30 s without a file: %+v", st)
 			}
 			close(done)

@@ -83,7 +83,7 @@ func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	}
 	api.put("services", "redial", clusterIP(9))
 	api.remove("services", "redial")
-	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Err == "" && r.Status().LastContact.After(before) })
+	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Fault.Message == "" && r.Status().LastContact.After(before) })
 }
 
 // apiServer returns the API server's addresses that the sink has received.
@@ -217,7 +217,7 @@ func TestUnprovenAPIServerAddresses(t *testing.T) {
 		r.dialer.resolvers = []*net.Resolver{resolver}
 		r.run(t)
 		eventually(t, "the server is asked: "+c.url, 10*time.Second, func() bool {
-			return c.want != "" || r.Status().Err != "" || r.Status().Synced
+			return c.want != "" || r.Status().Fault.Message != "" || r.Status().Synced
 		})
 		var want []string
 		if c.want != "" {

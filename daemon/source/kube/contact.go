@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -22,15 +21,14 @@ type Contact struct {
 	// Dated reports whether Ahead is known.
 	Ahead time.Duration
 	Dated bool
-	// Fix is the remedy for the error.
-	Fix string
+	// Fault explains why Services cannot be read, or is zero.
+	Fault fault.Fault
 	// Faults lists a fault for each other resource that the API server refuses to return.
 	Faults []fault.Fault
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-// Source with the same options would use. The error explains why Services cannot be read. After an error, the Contact
-// holds the fix and the known values.
+// Source with the same options would use. The error is about the options or the kubeconfig.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err
@@ -53,9 +51,8 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	out.Took = time.Since(start)
 	out.Ahead, out.Dated = c.transport.clock.ahead()
 	if err != nil {
-		f := newFailure(c.host, "list services", err, o.Kubeconfig)
-		out.Fix = f.fix
-		return out, errors.New(f.text)
+		out.Fault = newFailure(c.host, "list services", err, o.Kubeconfig).Fault
+		return out, nil
 	}
 	if err := c.try(ctx, "apis/networking.k8s.io/v1/"+serviceCIDRs); apierrors.IsForbidden(err) {
 		out.Faults = append(out.Faults, rangesFault(newFailure(c.host, "list "+serviceCIDRs, err, o.Kubeconfig)))

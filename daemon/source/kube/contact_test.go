@@ -37,15 +37,15 @@ func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 	}
 	code, o.Namespaces = http.StatusForbidden, []string{"shop"}
 	c, err = Try(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fix, "kubectl apply -f ") {
+	if err != nil || !strings.Contains(c.Fault.Message, "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fault.Fix, "kubectl apply -f ") {
 		t.Errorf("refused: %+v %v, asked for %s", c, err, asked)
 	}
 	code = http.StatusUnauthorized
-	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") || !strings.Contains(c.Fix, "kubectl -n kube-system create token") {
+	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "401") || !strings.Contains(c.Fault.Fix, "kubectl -n kube-system create token") {
 		t.Errorf("not known: %+v %v", c, err)
 	}
 	server.Close()
-	if c, err = Try(t.Context(), o); err == nil || !strings.Contains(err.Error(), "connection refused") || c.Dated || !strings.HasPrefix(c.Fix, "ip route get 127.0.0.1 ") {
+	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "connection refused") || c.Dated || !strings.HasPrefix(c.Fault.Fix, "ip route get 127.0.0.1 ") {
 		t.Errorf("nobody there: %+v %v", c, err)
 	}
 }
@@ -64,8 +64,8 @@ func TestTryAdvice(t *testing.T) {
 		"https://kubernetes.default.svc:6443":            "kubectl config view --minify ",
 	} {
 		o := Options{Kubeconfig: kubeconfig(t, server, ""), Logger: slog.New(slog.DiscardHandler)}
-		if c, err := Try(t.Context(), o); err == nil || !strings.Contains(c.Fix, want) {
-			t.Errorf("%s: %v; advised %q, want %q", server, err, c.Fix, want)
+		if c, err := Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Fix, want) {
+			t.Errorf("%s: %v; advised %q, want %q", server, err, c.Fault.Fix, want)
 		}
 	}
 	for want, err := range map[string]error{

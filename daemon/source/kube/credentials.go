@@ -70,7 +70,7 @@ func (s *Source) Faults() (out []fault.Fault) {
 
 // rangesFault returns the fault for credentials without permission to read ServiceCIDRs.
 func rangesFault(f failure) fault.Fault {
-	return fault.New(RangesID, fault.Warning, f.fix, "The ranges of Service addresses are not known: %s", f.text)
+	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are not known: %s", f.Message)
 }
 
 // Warnings returns the faults of a usable kubeconfig. If an error occurs, Warnings also returns the faults that it

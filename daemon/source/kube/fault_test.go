@@ -37,7 +37,7 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 			t.Errorf("%d requests for %s, want 1", n, resource)
 		}
 	}
-	if st := r.Status(); st.Err != "" {
+	if st := r.Status(); st.Fault.Message != "" {
 		t.Errorf("status %+v", st)
 	}
 	if n := r.log.count("level=WARN"); n != 0 {
@@ -64,7 +64,7 @@ func TestForbiddenServiceCIDRsCauseFault(t *testing.T) {
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, time.Second)
 	f, ok := r.faultOf(RangesID)
-	if !ok || f.Severity != fault.Warning || !strings.HasPrefix(f.Fix, "kubectl apply -f ") || r.Status().Err != "" {
+	if !ok || f.Severity != fault.Warning || !strings.HasPrefix(f.Fix, "kubectl apply -f ") || r.Status().Fault.Message != "" {
 		t.Errorf("fault %+v, status %+v", f, r.Status())
 	}
 }
@@ -79,8 +79,8 @@ func TestRefusingServerIsReachable(t *testing.T) {
 	}
 	api.Start()
 	r := start(t, api.URL, "", nil)
-	eventually(t, "the refusal is told", 10*time.Second, func() bool { return r.Status().Err != "" })
-	if st := r.Status(); !st.Refused || !strings.HasPrefix(st.Fix, "kubectl apply -f ") {
+	eventually(t, "the refusal is told", 10*time.Second, func() bool { return r.Status().Fault.Message != "" })
+	if st := r.Status(); !st.Refused || !strings.HasPrefix(st.Fault.Fix, "kubectl apply -f ") {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -168,7 +168,7 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	}
 	api.setHook(nil)
 	api.put("services", "dns", clusterIP(2))
-	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Err == "" })
+	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Fault.Message == "" })
 }
 
 // The API server responds to every streamed list with 410 Gone. client-go retries immediately, so only the feed's
@@ -187,7 +187,7 @@ func TestStormOfExpiredStreams(t *testing.T) {
 	if n := api.count("services", "list", "stream"); n > seconds+1 || n < 2 {
 		t.Errorf("%d lists in %d s", n, seconds)
 	}
-	if st := r.Status(); st.Synced || !strings.Contains(st.Err, "too old resource version (410)") {
+	if st := r.Status(); st.Synced || !strings.Contains(st.Fault.Message, "too old resource version (410)") {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -266,9 +266,9 @@ func TestUnreachableServerIsLoggedOnce(t *testing.T) {
 	l.Close()
 	r := start(t, host, "", nil)
 	want := "connect to " + host + ": connection refused"
-	eventually(t, "the status says why", 2*time.Second, func() bool { return r.Status().Err == want })
+	eventually(t, "the status says why", 2*time.Second, func() bool { return r.Status().Fault.Message == want })
 	time.Sleep(4 * time.Second)
-	if st := r.Status(); st.Synced || st.Err != want || !st.LastContact.IsZero() || st.Refused {
+	if st := r.Status(); st.Synced || st.Fault.Message != want || !st.LastContact.IsZero() || st.Refused {
 		t.Errorf("status %+v", st)
 	}
 	if n := r.log.count("connection refused"); n != 1 {
@@ -286,7 +286,7 @@ func TestLastContactAfterServerIsGone(t *testing.T) {
 	contact := r.Status().LastContact
 	api.CloseClientConnections()
 	api.Listener.Close()
-	eventually(t, "the fault shows", 5*time.Second, func() bool { return r.Status().Err != "" })
+	eventually(t, "the fault shows", 5*time.Second, func() bool { return r.Status().Fault.Message != "" })
 	if got := r.Status().LastContact; got.Sub(contact) > 500*time.Millisecond {
 		t.Errorf("contact %s after the server was gone", got.Sub(contact))
 	}

@@ -278,7 +278,7 @@ func (f *feed) nextWatch() *watcher {
 	w := &watcher{}
 	var quiet time.Duration
 	switch {
-	case failure.text != "" || time.Since(contact) > probeTimeout:
+	case failure.Message != "" || time.Since(contact) > probeTimeout:
 		w.timeout = probeTimeout + rand.N(probeJitter)
 		quiet = w.timeout + probeOvertime
 	case f.health.lacksBookmarks():
@@ -328,7 +328,7 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 		return err // the feed is stopping
 	}
 	found := newFailure(s.client.host, c.verb+" "+s.resource, err, s.source.options.Kubeconfig)
-	fault := errors.New(found.text)
+	fault := errors.New(found.Message)
 	if !s.required && isDenied(err) {
 		if apierrors.IsForbidden(err) {
 			s.health.fail(found)

@@ -35,7 +35,7 @@ func (h *health) ok() (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.contact = time.Now()
-	changed, h.failure = h.failure.text != "", failure{}
+	changed, h.failure = h.failure.Message != "", failure{}
 	return changed
 }
 
@@ -80,7 +80,7 @@ func (s *Source) logChange() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &s.logged
-	if f.text == "" {
+	if f.Message == "" {
 		if l.open {
 			s.log.Info("api server usable again", "message_id", messageid.APIServerUsable, "server", s.APIServer())
 		}
@@ -95,7 +95,7 @@ func (s *Source) logChange() {
 		l.faults = make(map[string]time.Time)
 	}
 	l.faults[f.cause], l.open = time.Now(), true
-	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.text)
+	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.Message)
 }
 
 // describe explains in plain words why a request failed. The same fault always has the same text: the text contains

@@ -161,14 +161,14 @@ func (s *Source) Status() source.Status {
 		first = false
 	}
 	failure := s.failed()
-	st.Err, st.Fix, st.Refused = failure.text, failure.fix, failure.refused
+	st.Fault, st.Refused = failure.Fault, failure.refused
 	return st
 }
 
 // failed returns the failure of the first required feed whose latest request failed.
 func (s *Source) failed() failure {
 	for _, f := range s.feeds {
-		if _, failure := f.health.get(); f.required && failure.text != "" {
+		if _, failure := f.health.get(); f.required && failure.Message != "" {
 			return failure
 		}
 	}

@@ -118,7 +118,7 @@ func TestFollowsObjects(t *testing.T) {
 			api.put("services", "web", `"spec":{"clusterIP":"None"}`)
 			eventually(t, "a Service that becomes headless goes", 2*time.Second, func() bool { return r.names() == "kubernetes web" })
 			st := r.Status()
-			if !st.Synced || st.Err != "" || time.Since(st.LastContact) > 5*time.Second {
+			if !st.Synced || st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Second {
 				t.Errorf("status %+v", st)
 			}
 		})

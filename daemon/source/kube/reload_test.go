@@ -132,11 +132,11 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 			r.waitSynced(t, 10*time.Second)
 			g.tokens.Store([]string{"two"})
 			api.CloseClientConnections()
-			eventually(t, "the old token is refused", 20*time.Second, func() bool { return strings.Contains(r.Status().Err, "401") })
+			eventually(t, "the old token is refused", 20*time.Second, func() bool { return strings.Contains(r.Status().Fault.Message, "401") })
 			api.put("services", "b", clusterIP(2))
 			way.replace(t, dir, api.URL)
 			// client-go (v0.37.2) reads a token file once a minute.
-			eventually(t, "the new token is used", 2*time.Minute, func() bool { return r.names() == "a b" && r.Status().Err == "" })
+			eventually(t, "the new token is used", 2*time.Minute, func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
 		})
 	}
 }
@@ -189,7 +189,7 @@ func TestTokenRotationNeedsNoList(t *testing.T) {
 		return g.latest.Load() == "two"
 	})
 	api.put("services", "b", clusterIP(2))
-	eventually(t, "b arrives", 20*time.Second, func() bool { return r.names() == "a b" && r.Status().Err == "" })
+	eventually(t, "b arrives", 20*time.Second, func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
 	if n := api.count("services", "list", "stream"); n != 1 {
 		t.Errorf("%d lists, want 1", n)
 	}
@@ -350,10 +350,10 @@ users: [{name: u, user: {client-certificate: client.crt, client-key: client.key}
 	r.waitSynced(t, 10*time.Second)
 	use(second)
 	api.CloseClientConnections()
-	eventually(t, "the new server is refused", 20*time.Second, func() bool { return r.Status().Err != "" })
+	eventually(t, "the new server is refused", 20*time.Second, func() bool { return r.Status().Fault.Message != "" })
 	files(second)
 	api.put("services", "b", clusterIP(2))
-	eventually(t, "the new certificates are used", 45*time.Second, func() bool { return r.names() == "a b" && r.Status().Err == "" })
+	eventually(t, "the new certificates are used", 45*time.Second, func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
 	if got := r.Expiries(); len(got) != 2 || got["ca"].Until != second.cert.NotAfter || got["client-certificate"].Until.IsZero() {
 		t.Errorf("expiries %v", got)
 	}

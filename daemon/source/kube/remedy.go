@@ -11,15 +11,19 @@ import (
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"edgeway/proxiers/fault"
 )
 
-// failure describes why a request of a feed failed.
+// FaultID is the ID of the fault of a Source's Status.
+const FaultID = "source-kube"
+
+// failure describes why a request of a feed failed. The zero failure means that no request failed.
 type failure struct {
-	text string // "" if nothing is wrong
-	// cause is text without the request, so that requests that failed for the same reason have the same cause.
+	fault.Fault
+	// cause is Message without the request, so that requests that failed for the same reason have the same cause.
 	cause string
 	// refused reports whether the failure is a response from the API server.
-	fix     string
 	refused bool
 	// forbidden reports whether the credentials lack a permission.
 	forbidden bool
@@ -29,12 +33,12 @@ type failure struct {
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	f := failure{
-		text: describe(server, what, err), cause: describe(server, "", err), fix: remedy(err, server, kubeconfig), refused: errors.As(err, &status),
-		forbidden: apierrors.IsForbidden(err),
+		Fault: fault.New(FaultID, fault.Warning, remedy(err, server, kubeconfig), "%s", describe(server, what, err)),
+		cause: describe(server, "", err), refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
 	}
 	if host, _ := hostPort(server); !f.refused && isServiceName(host) {
-		f.text += ": the server is the name of a Service, which leads nowhere outside of the cluster"
-		f.fix = fmt.Sprintf(fixAddress, kubeconfig)
+		f.Message += ": the server is the name of a Service, which leads nowhere outside of the cluster"
+		f.Fix = fmt.Sprintf(fixAddress, kubeconfig)
 	}
 	return f
 }

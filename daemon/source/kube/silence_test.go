@@ -147,6 +147,6 @@ func TestUntrustedServerError(t *testing.T) {
 	api.StartTLS()
 	r := start(t, api.URL, "", nil)
 	eventually(t, "the status names the certificate", 3*time.Second, func() bool {
-		return r.Status().Err == fmt.Sprintf("list services from %s: tls: failed to verify certificate: x509: certificate signed by unknown authority", api.URL)
+		return r.Status().Fault.Message == fmt.Sprintf("list services from %s: tls: failed to verify certificate: x509: certificate signed by unknown authority", api.URL)
 	})
 }

@@ -15,7 +15,7 @@ import (
 func noticed(t *testing.T, r *running) time.Duration {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 90*time.Second; time.Sleep(time.Second) {
-		if r.Status().Err != "" {
+		if r.Status().Fault.Message != "" {
 			return time.Since(began)
 		}
 	}
@@ -28,7 +28,7 @@ func TestQuietClusterIsNoFault(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
 			time.Sleep(time.Second)
-			if st := r.Status(); st.Err != "" || time.Since(st.LastContact) > 66*time.Second {
+			if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > 66*time.Second {
 				t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
 			}
 		}
@@ -46,7 +46,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
 			time.Sleep(time.Second)
-			if st := r.Status(); st.Err != "" || time.Since(st.LastContact) > 5*time.Minute {
+			if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Minute {
 				t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
 			}
 		}
@@ -170,16 +170,16 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 				took := noticed(t, r)
 				found := false
 				for _, want := range c.want {
-					found = found || strings.Contains(r.Status().Err, want)
+					found = found || strings.Contains(r.Status().Fault.Message, want)
 				}
 				if !found {
-					t.Errorf("the fault is %q, want %q", r.Status().Err, c.want)
+					t.Errorf("the fault is %q, want %q", r.Status().Fault.Message, c.want)
 				}
-				fault, before := r.Status().Err, len(api.seen())
+				fault, before := r.Status().Fault.Message, len(api.seen())
 				const lasts = 10 * time.Minute
 				for time.Since(began) < lasts {
 					time.Sleep(time.Second)
-					if st := r.Status(); time.Since(began) > took && st.Err == "" || !st.LastContact.Equal(contact) {
+					if st := r.Status(); time.Since(began) > took && st.Fault.Message == "" || !st.LastContact.Equal(contact) {
 						t.Fatalf("%s after the fault began: contact %s after it, status %+v", time.Since(began), st.LastContact.Sub(began), st)
 					}
 				}
@@ -196,7 +196,7 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 				api.mend()
 				api.put("services", "b", clusterIP(2))
 				mended := time.Now()
-				for r.names() != "a b" || r.Status().Err != "" {
+				for r.names() != "a b" || r.Status().Fault.Message != "" {
 					time.Sleep(time.Second)
 					if time.Since(mended) > silence+2*maxGap {
 						t.Fatalf("not healed: %q, %+v", r.names(), r.Status())
@@ -236,7 +236,7 @@ func TestListOfOtherKindDeletesNothing(t *testing.T) {
 					}
 				})
 				time.Sleep(5 * time.Minute)
-				if st := r.Status(); r.names() != "a" || !st.LastContact.Equal(contact) || st.Err == "" {
+				if st := r.Status(); r.names() != "a" || !st.LastContact.Equal(contact) || st.Fault.Message == "" {
 					t.Errorf("%q, %+v", r.names(), st)
 				}
 			})
@@ -269,7 +269,7 @@ func TestRetryAfter(t *testing.T) {
 				if n := len(api.seen()) - before; n == 0 {
 					t.Errorf("no request after %s", time.Since(began))
 				}
-				if r.Status().Err == "" {
+				if r.Status().Fault.Message == "" {
 					t.Error("it is not told")
 				}
 			})
@@ -286,12 +286,12 @@ func TestPauseAppliesToAllFeeds(t *testing.T) {
 		api.breakWith(func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) })
 		api.mend()
 		time.Sleep(time.Minute)
-		if st := r.Status(); !strings.Contains(st.Err, "asked for a pause") {
-			t.Errorf("the fault is %q", st.Err)
+		if st := r.Status(); !strings.Contains(st.Fault.Message, "asked for a pause") {
+			t.Errorf("the fault is %q", st.Fault.Message)
 		}
 		time.Sleep(5 * time.Minute)
-		if st := r.Status(); st.Err != "" {
-			t.Errorf("the fault is %q when it is over", st.Err)
+		if st := r.Status(); st.Fault.Message != "" {
+			t.Errorf("the fault is %q when it is over", st.Fault.Message)
 		}
 	})
 }
@@ -310,8 +310,8 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		for _, f := range r.feeds {
-			if _, failure := f.health.get(); !strings.Contains(failure.text, "(429)") {
-				t.Errorf("%s: the fault is %q", f, failure.text)
+			if _, failure := f.health.get(); !strings.Contains(failure.Message, "(429)") {
+				t.Errorf("%s: the fault is %q", f, failure.Message)
 			}
 		}
 	})
@@ -386,7 +386,7 @@ func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 		time.Sleep(time.Minute)
 		api.breakWith(badAnswers["cut off"].answer)
 		noticed(t, r)
-		if got := r.Status().Err; strings.Contains(got, "error on the server") || strings.Contains(got, "500") {
+		if got := r.Status().Fault.Message; strings.Contains(got, "error on the server") || strings.Contains(got, "500") {
 			t.Errorf("the fault is %q", got)
 		}
 	})

@@ -29,7 +29,7 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 			inBubble(t, prepare, func(t *testing.T, api *fakeAPI, r *running) {
 				for range 3600 {
 					time.Sleep(time.Second)
-					if st := r.Status(); st.Err != "" || time.Since(st.LastContact) > bookmarkLimit+probeTimeout+probeJitter {
+					if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > bookmarkLimit+probeTimeout+probeJitter {
 						t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
 					}
 				}

@@ -33,7 +33,7 @@ func TestStateIsNotRegularFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			h = boot(t, dir)
-			if got := h.Status().Err; !strings.Contains(got, "not a regular file") {
+			if got := h.Status().Fault.Message; !strings.Contains(got, "not a regular file") {
 				t.Errorf("%s: fault %q", name, got)
 			}
 			h.serve(aService("web", 80))
@@ -79,7 +79,7 @@ func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := boot(t, dir)
-		if got := h.Status().Err; h.loaded.synced || !strings.Contains(got, "newer") || strings.Contains(h.log.String(), "level=ERROR") {
+		if got := h.Status().Fault.Message; h.loaded.synced || !strings.Contains(got, "newer") || strings.Contains(h.log.String(), "level=ERROR") {
 			t.Errorf("synced %v, fault %q, log:\n%s", h.loaded.synced, got, h.log)
 		}
 		if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, newer) {

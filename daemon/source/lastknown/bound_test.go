@@ -69,7 +69,7 @@ func TestHugeFileIsSetAside(t *testing.T) {
 			if used > 48 {
 				t.Errorf("%s: reading it took %d MiB", name, used)
 			}
-			if got := h.Status().Err; h.loaded.synced || !strings.Contains(got, c.want) || strings.Count(h.log.String(), "level=ERROR") != 1 {
+			if got := h.Status().Fault.Message; h.loaded.synced || !strings.Contains(got, c.want) || strings.Count(h.log.String(), "level=ERROR") != 1 {
 				t.Errorf("%s: synced %v, fault %q, want %q", name, h.loaded.synced, got, c.want)
 			}
 			aside, err := filepath.Glob(snapshot + ".damaged-*")
@@ -116,7 +116,7 @@ func TestOversizedObjectIsLeftOut(t *testing.T) {
 		h.tee.Upsert(aService("dns", 53))
 		h.Commit(nil)
 		time.Sleep(2 * time.Second)
-		if st := h.Status(); st.Err != "" {
+		if st := h.Status(); st.Fault.Message != "" {
 			t.Errorf("status %+v", st)
 		}
 		h.stop()

@@ -65,7 +65,7 @@ func TestDamagedSnapshotIsSetAside(t *testing.T) {
 			if h.loaded.synced || len(h.loaded.objects) > 0 {
 				t.Errorf("%s: synced %v with %d objects", name, h.loaded.synced, len(h.loaded.objects))
 			}
-			if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Err == "" {
+			if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Fault.Message == "" {
 				t.Errorf("%s: %d error lines, status %+v", name, n, h.Status())
 			}
 			h.stop()
@@ -95,7 +95,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 		if err := other.Run(ctx, got); err != nil || got.synced || len(got.objects) > 0 {
 			t.Errorf("err %v, synced %v with %d objects", err, got.synced, len(got.objects))
 		}
-		if !strings.Contains(other.Status().Err, "another API server") {
+		if !strings.Contains(other.Status().Fault.Message, "another API server") {
 			t.Errorf("status %+v", other.Status())
 		}
 	})
@@ -115,12 +115,12 @@ func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- h.Run(ctx, newMemory()) }()
 		time.Sleep(time.Minute)
-		if st := h.Status(); st.Synced || st.Err == "" {
+		if st := h.Status(); st.Synced || st.Fault.Message == "" {
 			t.Errorf("status %+v although the new server was not heard", st)
 		}
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
-		if st := h.Status(); !st.Synced || st.Err != "" || time.Since(st.LastContact) > 5*time.Second {
+		if st := h.Status(); !st.Synced || st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Second {
 			t.Errorf("status %+v after the new state was saved", st)
 		}
 		cancel()
@@ -139,14 +139,14 @@ func TestFailedWriteIsReportedAndRetried(t *testing.T) {
 		}
 		h.serve(aService("web", 80))
 		time.Sleep(5 * time.Minute)
-		if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Err == "" {
+		if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Fault.Message == "" {
 			t.Errorf("%d error lines, status %+v", n, h.Status())
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if st := h.Status(); st.Err != "" {
+		if st := h.Status(); st.Fault.Message != "" {
 			t.Errorf("status %+v", st)
 		}
 		h.stop()
@@ -248,14 +248,14 @@ func TestFullDisk(t *testing.T) {
 		h.serve(aService("web", 80))
 		time.Sleep(5 * time.Minute)
 		want := "last-known state: " + dir + " is full: no space left on device"
-		if st := h.Status(); st.Err != want || st.Fix != "df -h "+dir {
+		if st := h.Status(); st.Fault.Message != want || st.Fault.Fix != "df -h "+dir {
 			t.Errorf("status %+v, want %s", st, want)
 		}
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if st := h.Status(); st.Err+st.Fix != "" {
+		if st := h.Status(); st.Fault.Message+st.Fault.Fix != "" {
 			t.Errorf("status %+v", st)
 		}
 		h.stop()

@@ -53,10 +53,9 @@ type Store struct {
 	wake chan struct{} // signals that there are changes to write
 
 	mu     sync.Mutex
-	synced bool      // Run has loaded or saved the state
-	age    time.Time // when the source last confirmed the state on disk, or zero if there is no state
-	fault  string
-	fix    string // the remedy for the fault
+	synced bool        // Run has loaded or saved the state
+	age    time.Time   // when the source last confirmed the state on disk, or zero if there is no state
+	fault  fault.Fault // zero if there is none
 	rec    *recorder
 	held   []source.Holding    // the holdings of the loaded state
 	server []source.ServerAddr // the proven addresses of the API server in the loaded state
@@ -81,7 +80,7 @@ func (s *Store) Name() string { return s.o.Name }
 func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return source.Status{Synced: s.synced, LastContact: s.age, Err: s.fault, Fix: s.fix}
+	return source.Status{Synced: s.synced, LastContact: s.age, Fault: s.fault}
 }
 
 // FaultID is the ID of the faults of a last-known state.
@@ -91,10 +90,10 @@ const FaultID = "last-known"
 func (s *Store) Faults() []fault.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fault == "" {
+	if s.fault.Message == "" {
 		return nil
 	}
-	return []fault.Fault{fault.New(FaultID, fault.Warning, s.fix, "%s", s.fault).Of(s.dir)}
+	return []fault.Fault{s.fault}
 }
 
 // Age returns the time when the state on disk last agreed with its source. ok is false if there is no state.
@@ -195,10 +194,14 @@ func (s *Store) loaded(st *state) {
 	}
 }
 
-func (s *Store) setFault(fault string) {
+func (s *Store) setFault(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fault, s.fix = fault, ""
+	s.fault = s.newFault("", message)
+}
+
+func (s *Store) newFault(fix, message string) fault.Fault {
+	return fault.New(FaultID, fault.Warning, fix, "%s", message).Of(s.dir)
 }
 
 // removeTemporary removes the temporary files of writes that a crash interrupted.

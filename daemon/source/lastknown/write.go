@@ -121,22 +121,23 @@ func (s *Store) written(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		if s.fault != err.Error() {
+		if s.fault.Message != err.Error() {
 			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
 		}
-		s.fault, s.fix = err.Error(), ""
+		fix := ""
 		if errors.As(err, new(syscall.Errno)) {
-			s.fix = "ls -ld " + s.dir
+			fix = "ls -ld " + s.dir
 		}
 		if isFull(err) {
-			s.fix = "df -h " + s.dir
+			fix = "df -h " + s.dir
 		}
+		s.fault = s.newFault(fix, err.Error())
 		return
 	}
-	if s.fault != "" {
+	if s.fault.Message != "" {
 		s.log.Info("last-known state saved again")
 	}
-	s.fault, s.fix, s.age, s.synced = "", "", at, true // the write replaces a state that was unusable
+	s.fault, s.age, s.synced = fault.Fault{}, at, true // the write replaces a state that was unusable
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -22,7 +22,7 @@ func servicesFromLastKnown(h *host) {
 // server.
 func (h *host) tellsAge() {
 	h.Helper()
-	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server not reached yet`)
+	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)
 	h.within(patience, func() error {
 		if status := h.show("edgeway", "StatusText"); !says.MatchString(status) {
 			return fmt.Errorf("STATUS: %s", status)
