@@ -20,7 +20,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// unpacked returns the files of a bug report.
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
 	file, err := os.Open(path)
@@ -218,7 +217,6 @@ users:
 	}
 }
 
-// The redactor leaves ordinary text unchanged.
 func TestRedactorKeepsOrdinaryText(t *testing.T) {
 	const text = `Nov 26 08:00:00 edge-1 edgeway[7]: source kube: the token expires at 2027-01-01
 kubectl -n kube-system create token edgeway --duration=720h  # write what it prints as the token into /etc/edgeway/kubeconfig

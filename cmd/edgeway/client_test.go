@@ -170,7 +170,6 @@ func TestServicesPlanAndExplainPrintAnswers(t *testing.T) {
 	}
 }
 
-// In addition to reporting that no daemon is running, the commands report a mistyped key in the configuration.
 func TestCommandsReportInvalidConfiguration(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
 	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {

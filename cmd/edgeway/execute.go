@@ -16,7 +16,7 @@ import (
 const (
 	exitOK         = 0
 	exitFailure    = 1 // the requested action failed
-	exitUsage      = 2 // invalid command line, configuration or configured file; systemd does not restart the daemon
+	exitUsage      = 2 // the command line or a configured file is invalid; systemd does not restart the daemon
 	exitNotRunning = 3 // no daemon responds on the socket
 	exitUnhealthy  = 4 // status and doctor: a problem affects Services
 )

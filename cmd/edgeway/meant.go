@@ -25,7 +25,7 @@ func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
 }
 
-// unknownCommand validates the arguments of a command that has only subcommands.
+// unknownCommand rejects all arguments, because a command that has subcommands accepts no other arguments.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	if !ok {
 		return fault
 	}
-	word := unknown.GetSpecifiedShortnames() // for example "json" of "-json"
+	word := unknown.GetSpecifiedShortnames() // "json" if the user typed -json
 	if word == "" {
 		word = unknown.GetSpecifiedName()
 	}

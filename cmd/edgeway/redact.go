@@ -36,8 +36,7 @@ var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that are no longer in any file, such as a token that was replaced. The field with holds the
-// replacement.
+// patterns match secrets that are no longer in any file, such as a token that was replaced.
 var patterns = []struct {
 	secret *regexp.Regexp
 	with   string
@@ -48,13 +47,13 @@ var patterns = []struct {
 	{regexp.MustCompile(`\$2[abxy]?\$\d\d\$[./A-Za-z0-9]+`), redacted},
 	{regexp.MustCompile(`(?i)\b(bearer(?:\s+token)?|basic)[\s:=]+\\*["']?[^\s"'\\]+`), "$1 " + redacted},
 	{regexp.MustCompile(`://[^\s"'<>]*@`), "://" + redacted + "@"},
-	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // the part of a password before a slash
+	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // quotes a password up to a slash
 }
 
 // Secrets in a kubeconfig include the environment of an exec plugin and the passwords in URLs. secretFile matches the
 // paths of files that hold a secret.
 var (
-	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // "true" is not a secret
+	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
 	urlPassword = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
 	secretFile  = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
 )

@@ -29,7 +29,7 @@ type Config struct {
 	Node      Node
 	Source    Source
 	Proxy     Proxy
-	Sections  []Section // the sections of backends
+	Sections  []Section // the backends' own sections
 	Routes    Routes
 	Conntrack Conntrack
 	FastPath  FastPath
@@ -254,7 +254,7 @@ type Log struct {
 	Format string // "text" or "json"
 }
 
-// Control configures the socket on which the daemon serves the commands.
+// Control configures the socket on which the daemon listens for commands.
 type Control struct {
 	Socket string // an absolute path
 }

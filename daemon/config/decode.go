@@ -12,7 +12,7 @@ import (
 
 // setting is one "key = value" pair of a file, or an empty table.
 type setting struct {
-	key   string // with its section, such as "proxy.backend"
+	key   string // the full name, such as "proxy.backend"
 	line  int
 	value any
 }
@@ -21,7 +21,7 @@ type setting struct {
 type Error struct {
 	File string
 	Line int    // 0 if the error does not concern a single line
-	Key  string // with its section, or "" if the error does not concern a single key
+	Key  string // the full name, or "" if the error does not concern a single key
 	Err  error
 }
 

@@ -73,8 +73,8 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file only once, although the text of an fs.PathError contains the name,
-// too.
+// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats the file
+// name.
 func unreadable(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -86,7 +86,6 @@ func unreadable(name string, err error) error {
 	return &Error{File: name, Err: err}
 }
 
-// file holds the absolute name and the text of a file.
 type file struct {
 	name string
 	data []byte
@@ -127,7 +126,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // where each key was last set, for errors of the merged configuration
+	origin map[string]*Error // the position at which each key was last set
 	errs   []error
 	// removed lists the removed keys that the files set, in the order of the files.
 	removed []Removed

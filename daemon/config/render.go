@@ -76,7 +76,6 @@ const header = `# Edgeway's configuration. Each key is shown with its default.
 
 `
 
-// describe returns the meaning and the limits of the key.
 func (k key) describe() string {
 	if k.value.limits == "" {
 		return k.doc

@@ -80,7 +80,6 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.sources()
 }
 
-// scrape is the state of a call of Collect.
 type scrape struct {
 	*collector
 	out chan<- prometheus.Metric
