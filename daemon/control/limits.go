@@ -39,7 +39,7 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
 		turn := s.groupTurn
-		if isOwner(r.Context()) { // members of the group must not keep root waiting
+		if isOwner(r.Context()) { // members of the group must not delay root
 			turn = s.ownerTurn
 		}
 		wait, cancel := context.WithTimeout(r.Context(), s.limits.turn)
@@ -54,7 +54,6 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// write sends a value as JSON without control characters.
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	now := time.Now()
 	p := &pieces{
@@ -82,7 +81,7 @@ type pieces struct {
 // pieceSize is smaller than the kernel's buffer for a Unix socket.
 const pieceSize = 64 << 10
 
-// Write implements io.Writer. p must be UTF-8.
+// Write implements io.Writer. data must be UTF-8.
 func (p *pieces) Write(data []byte) (written int, err error) {
 	for written < len(data) {
 		rest := data[written:]

@@ -44,7 +44,7 @@ type Options struct {
 	Status func() Status
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
-	// Gaps returns the gaps of the backend and its followers.
+	// Gaps returns the differences from the plan that the backend and the followers declare for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop, Out, FastPath, Path and Faults are documented in Subject.
 	NextHop  func(netip.Addr) (nodeinfo.NextHop, error)
@@ -59,7 +59,7 @@ type Options struct {
 	Reload func(context.Context) error
 }
 
-// Server serves the commands.
+// Server responds to the requests of the commands.
 type Server struct {
 	opts   Options
 	socket *socket

@@ -17,7 +17,6 @@ import (
 // ErrRunning means that another daemon owns the socket.
 var ErrRunning = errors.New("another edgeway daemon is running")
 
-// lockSuffix is the suffix of a lock file's name.
 const lockSuffix = ".lock"
 
 // socket is the bound socket, together with the lock that proves its ownership.
@@ -62,7 +61,7 @@ func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 func lockNamespace(flags int) (io.Closer, error) {
 	var ns unix.Stat_t
 	_ = unix.Stat("/proc/self/ns/net", &ns)
-	if ns.Ino == 0 { // /proc is not mounted, as in a chroot
+	if ns.Ino == 0 { // /proc is not mounted, for example in a chroot
 		return io.NopCloser(nil), nil
 	}
 	if flags&os.O_CREATE != 0 {
@@ -117,8 +116,7 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
-// respond.
+// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process may hang.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

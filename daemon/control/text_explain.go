@@ -38,7 +38,6 @@ func (e Explanation) Print(p *text.Screen) {
 	rows(p, "fast path", e.FastPath)
 }
 
-// severity returns the severity of the verdict for the client.
 func (e Explanation) severity() fault.Severity {
 	switch e.Verdict {
 	case plan.Forward.String():

@@ -29,7 +29,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// columns is the width of the screens in the golden files.
 const columns = 80
 
 type answer interface{ Print(*text.Screen) }
@@ -143,7 +142,6 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
-// Only --verbose shows the counters of the fast path and of the shortcut.
 func TestDetailsNeedVerbose(t *testing.T) {
 	s := statusOf(testState())
 	s.Shortcut = []string{"1 of 2 connections by socket"}
