@@ -20,7 +20,7 @@ type network struct {
 	svc  plan.ServicePortName
 }
 
-// The prefix lengths of networks, and the number of networks that a notice names.
+// A network has the prefix length of the usual pod range of a node. maxNamed limits the networks that a notice names.
 const (
 	bits4, bits6 = 24, 64
 	maxNamed     = 3

@@ -35,7 +35,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	return l
 }
 
-// sh runs a command line in the lab, because a child process starts in the namespace of this thread.
+// A child process starts in the namespace of this thread, which is the lab.
 func (l *lab) sh(line string) {
 	l.Helper()
 	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {

@@ -118,8 +118,8 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if there is
-// none.
+// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if this host has
+// no such address.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {

@@ -21,7 +21,6 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// defaults holds the default settings of the configuration.
 var defaults = Settings{Interval: time.Second, Failures: 2}
 
 // promise is the maximum time for which a dead endpoint may stay in use with the default settings.
@@ -83,7 +82,6 @@ func many(n int) (out []netip.AddrPort) {
 	return out
 }
 
-// bench is a Checker in a synctest bubble.
 type bench struct {
 	*testing.T
 	*Checker
@@ -262,7 +260,6 @@ func TestVerdictsSurviveNextRun(t *testing.T) {
 	})
 }
 
-// A check that is interrupted because Run stops does not count as a failure.
 func TestInterruptedCheckIsNoFailure(t *testing.T) {
 	s := defaults
 	s.Failures = 1

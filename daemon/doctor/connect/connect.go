@@ -192,7 +192,7 @@ func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// which returns the destinations that responded if answering is set, and otherwise the destinations that did not.
+// which selects the destinations that responded or, if answering is false, the destinations that did not respond.
 func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

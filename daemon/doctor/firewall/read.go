@@ -70,7 +70,6 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	return out
 }
 
-// families maps the address families to their names in nft.
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
 // tables reads the tables one by one, and the iptables tables named nat last. A nat table matters only if another
@@ -208,7 +207,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain with the given name. If the table does not contain the chain, chain adds it.
+// chain returns the chain with the given name, and adds the chain if the table does not contain it.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {

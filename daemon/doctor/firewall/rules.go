@@ -195,7 +195,6 @@ func ofContainers(chain, conditions string) bool {
 	return ownerOf(chain, chainOwners) == docker && chain != dockerUser && strings.HasPrefix(conditions, "-i ")
 }
 
-// matches returns whether the rule matches the packets of a need.
 func (r *rule) matches(n *need, links []string) answer {
 	if n.port != 0 && slices.Contains(r.ports, strconv.Itoa(int(n.port))) {
 		return yes
@@ -235,7 +234,6 @@ type walk struct {
 	known map[*chain]fate
 }
 
-// fateIn returns the fate of a need's packets in a base chain.
 func fateIn(base *chain, n *need, links []string) fate {
 	w := walk{need: n, base: base, links: links, known: map[*chain]fate{}}
 	f := w.in(base)

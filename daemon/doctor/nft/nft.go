@@ -31,7 +31,7 @@ var ErrTooMuch = errors.New("the answer is too long")
 // flush ruleset".
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run runs nft by calling Program.
+// Run runs nft. See Program.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
 	return Program(ctx, limit, input, "nft", args...)
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is the name of a table in the kernel.
+// Table identifies an nftables table.
 type Table struct{ Family, Name string }
 
 // Family returns nft's name for an NFPROTO number, or "" if the number is unknown.

@@ -20,7 +20,6 @@ type event struct {
 	to                   netip.AddrPort // invalid if an earlier event contains the address
 }
 
-// The kernel's NF_DROP, and the attribute that holds the verdict code.
 const (
 	nfDrop      = 0
 	verdictCode = unix.NFTA_VERDICT_CODE
@@ -43,7 +42,6 @@ func parse(m netlink.Message) (e event, ok bool) {
 	return e, attrs.Err() == nil && e.family != "" && e.table != "" && e.chain != ""
 }
 
-// take decodes one attribute.
 func (e *event) take(attrs *netlink.AttributeDecoder) {
 	switch attrs.Type() {
 	case unix.NFTA_TRACE_ID:
@@ -85,8 +83,8 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// judge finds the first drop of a packet that matched a rule of our table, because other programs may trace other
-// packets. A packet gets another ID when the packet passes through the loopback interface, and the kernel reuses IDs.
+// judge finds the first drop of a packet that matched a rule of our table. Other programs may trace other packets. A
+// packet gets another ID when the packet passes through the loopback interface, and the kernel reuses IDs.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

@@ -56,7 +56,7 @@ type Flow struct {
 
 // Verdict is the result of a trace.
 type Verdict struct {
-	// Dropped reports whether a packet was dropped. Otherwise, only Seen, Left, Answered and To are set.
+	// If Dropped is false, only Seen, Left, Answered and To are set.
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool
@@ -158,7 +158,6 @@ func remove(ctx context.Context) error {
 	return nil
 }
 
-// collect reads the kernel's messages.
 func collect(conn *netlink.Conn) (events []event, err error) {
 	for len(events) < maxMessages {
 		if err := conn.SetReadDeadline(time.Now().Add(rest)); err != nil {
