@@ -115,7 +115,6 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	c.add(f)
 }
 
-// The IDs of faults in files that the configuration names.
 const (
 	kubeconfigID = "kubeconfig"
 	manifestsID  = "manifests"

@@ -183,7 +183,6 @@ func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	}
 }
 
-// run starts all components.
 func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.Stage) {
 	start("host", c.host.Run)
 	c.sources.run(start)

@@ -45,7 +45,6 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 
 func (c *checks) on() bool { return c.of.Dead != nil }
 
-// run starts the endpoint checks.
 func (c *checks) run(start starter) {
 	if c.on() {
 		start("endpoint checks", c.endpoints.Run)
@@ -59,9 +58,8 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// faults returns a fault that names the endpoint that has been dead the longest, if any endpoint is dead. In
-// addition, faults returns a fault for each ServicePort without other endpoints. Clients on other hosts can request
-// the faults.
+// faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort whose
+// endpoints are all dead. Clients on other hosts can request the faults.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -94,7 +92,6 @@ func (c *checks) status() *control.StatusChecks {
 	return &control.StatusChecks{Endpoints: c.endpoints.Endpoints(), Dead: c.endpoints.Dead().Len()}
 }
 
-// dead returns the endpoints that do not respond.
 func (c *checks) dead() *endpointcheck.Dead {
 	if !c.on() {
 		return nil

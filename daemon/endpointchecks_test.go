@@ -21,7 +21,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// deadEndpoint returns an address on which no process listens.
 func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

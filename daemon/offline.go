@@ -41,7 +41,6 @@ func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err
 	return state, files, nil
 }
 
-// recall reads the last-known state and the manifests once.
 func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, files source.Status, err error) {
 	var layers []tracker.Layer
 	manifests, kept := len(cfg.Source.File.Paths) > 0, cfg.Source.Kube.Kubeconfig != ""

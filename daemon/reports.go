@@ -28,8 +28,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Methods with which an instance reports its state.
-
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
 		Socket:  i.cfg.Control.Socket,
@@ -72,7 +70,7 @@ func (i *instance) explainer() proxiers.Explainer {
 	return nil
 }
 
-// path returns the backend's information about the path of a connection.
+// path returns the scheduler and the shortcut that the backend uses for a connection.
 func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	if e := i.explainer(); e != nil {
 		return e.Explain(d, bound)
@@ -140,7 +138,6 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 	return out
 }
 
-// isOfHost reports whether a fault of the plan concerns the host. planFaults returns such faults.
 func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault && f.Object.Kind == "" }
 
 // shown returns the state without the faults of planFaults and without ignored notices.

@@ -80,7 +80,6 @@ func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Syn
 	l.changed(s.Change)
 }
 
-// changed logs the changes of the Services in c.
 func (l *serviceLog) changed(c proxiers.Change) {
 	for _, name := range changedServices(c) {
 		l.note(name, c.Prev.Of(name.Namespace, name.Name), c.Next.Of(name.Namespace, name.Name))
@@ -114,7 +113,6 @@ func changedServices(c proxiers.Change) (names []tracker.Name) {
 	return slices.Compact(names)
 }
 
-// note logs the change of a Service.
 func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) {
 	idleBefore, idle := len(plan.WithoutEndpoint(before)), len(plan.WithoutEndpoint(after))
 	switch {

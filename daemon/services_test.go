@@ -49,7 +49,6 @@ func (c *cluster) apply(objects ...source.Object) {
 	}
 }
 
-// sync plans and syncs the objects, and returns the new lines of the log.
 func (c *cluster) sync() string {
 	snap, _ := c.tracker.Snapshot()
 	next, _ := c.planner.Plan(snap, nil, c.synced)

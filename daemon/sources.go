@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The names of the sources, which are also the names of the tracker's layers. Files have precedence over the API
-// server, because an operator configured the files on this host.
+// The sources have the same names as the tracker's layers. Files have precedence over the API server, because an
+// operator configured the files on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
@@ -40,7 +40,6 @@ type sources struct {
 	aside bool
 }
 
-// status returns the status of each source.
 func (s *sources) status() (out []control.StatusSource) {
 	for _, src := range s.list() {
 		out = append(out, control.StatusSource{Name: src.Name(), Status: src.Status()})

@@ -89,7 +89,6 @@ func newUnit(t *testing.T) *unit {
 	return u
 }
 
-// write writes a file to the directory of the configuration and returns the file's path.
 func (u *unit) write(name, text string) string {
 	u.Helper()
 	path := filepath.Join(filepath.Dir(u.config), name)

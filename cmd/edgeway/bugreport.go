@@ -53,7 +53,7 @@ type part struct {
 }
 
 const (
-	// partTime limits the time to read a part, and maxPart limits the output of a program.
+	// partTime limits the time to read a part. maxPart limits the output of a program.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )

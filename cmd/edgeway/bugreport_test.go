@@ -105,7 +105,7 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// planted returns texts that contain the secret in the forms in which secrets appear in logs, errors and rules.
+// Secrets appear in logs, errors and rules in several forms.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))

@@ -47,8 +47,8 @@ func (c *choice) Set(word string) error {
 
 // output holds the flags that select the output format of a command.
 type output struct {
-	choice       // --output, or "" for text
-	json    bool // --json
+	choice  // --output, or "" for text
+	json    bool
 	verbose bool
 }
 
@@ -83,7 +83,7 @@ func (g *globals) screen(out *output) *text.Screen {
 	return s
 }
 
-// apiVersion is the version of the JSON of all commands. A version may gain fields, but never loses a field.
+// apiVersion is the version of the commands' JSON. Later releases may add fields, but never remove fields.
 const apiVersion = "edgeway/v1"
 
 func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) error {

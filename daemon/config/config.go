@@ -210,7 +210,7 @@ type ServiceName struct{ Namespace, Name string }
 // String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// Checks configures the checks of endpoints.
+// Checks configures the endpoint checks.
 type Checks struct {
 	TCP TCPChecks
 }
@@ -222,10 +222,10 @@ type TCPChecks struct {
 	Failures int
 }
 
-// CheckedSource is a source whose endpoints are checked.
+// CheckedSource is a source whose endpoints Edgeway checks.
 type CheckedSource string
 
-// The sources whose endpoints can be checked.
+// The sources whose endpoints Edgeway can check.
 const (
 	CheckedFile CheckedSource = "file"
 	CheckedKube CheckedSource = "kube"

@@ -59,7 +59,7 @@ func decode(name string, data []byte) ([]setting, error) {
 func syntaxError(name string, err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		text := parse.Message
-		// For example, the user wrote nftables or 127.0.0.1 without quotes.
+		// The user may have written nftables or 127.0.0.1 without quotes.
 		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") {
 			text += "; text needs quotes"
 		}
@@ -86,7 +86,7 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 		}
 		var v any
 		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
-			v = err // never happens: every TOML value decodes into an any; set would reject the error by its type
+			v = err // never happens, because every TOML value decodes into an any
 		}
 		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
-// The last file that sets a key wins. Load returns all errors in the files, joined. Each error is an *Error. backends
-// are the allowed values of proxy.backend.
+// The last file that sets a key wins. Load joins all errors in the files. Each error is an *Error. backends are the
+// allowed values of proxy.backend.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -194,7 +194,7 @@ func (l *loader) fail(mainFile, key string, err error) {
 	l.errs = append(l.errs, &at)
 }
 
-// values returns the value of each key of the schema, indexed by the full name of the key.
+// values returns the value of each schema key, indexed by the full name of the key.
 func values(c *Config, backends []Choice) map[string]value {
 	all := make(map[string]value)
 	for _, s := range schema(c, backends) {

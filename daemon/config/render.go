@@ -52,8 +52,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the section's keys for which wanted returns true, commented out, each below its description. wanted
-// receives the full name of a key.
+// comment writes the keys for which wanted returns true, as comments below their descriptions. wanted receives the full
+// name of a key.
 func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {

@@ -83,7 +83,7 @@ func (b *breaking) fail() {
 	b.last.Close()
 }
 
-// panicky is the lab's kernel with a first socket that panics at the first notification.
+// panicky is the lab's kernel, except that the first socket panics at its first notification.
 type panicky struct {
 	breaking
 	sockets int

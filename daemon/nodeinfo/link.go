@@ -16,8 +16,7 @@ type link struct {
 	kind  string // the kind that ip-link(8) prints, or "" for physical interfaces
 	up    bool
 	// direct reports whether the interface, like a tunnel, sends packets without a neighbor's link-layer address.
-	direct bool
-	// loopback reports whether the interface is a loopback device.
+	direct   bool
 	loopback bool
 }
 
@@ -46,7 +45,6 @@ func parseLink(message []byte) (out link, ok bool) {
 	return out, out.name != ""
 }
 
-// The interface kinds of ip-link(8) that this package distinguishes.
 const (
 	dummy  = "dummy"
 	bridge = "bridge"

@@ -59,7 +59,6 @@ func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err e
 	return host, steady, nil
 }
 
-// add adds an address of the given interface.
 func (h *Host) add(a address, on link, primary bool) {
 	addr := Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == dummy, Bridge: on.kind == bridge, Primary: primary}
 	h.Addrs = append(h.Addrs, addr)

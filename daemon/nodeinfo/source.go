@@ -52,7 +52,7 @@ func (r route) borrows(a address) bool {
 	return a.addr.Is6() || a.flags&unix.IFA_F_SECONDARY == 0
 }
 
-// cost ranks the candidates. The first candidate with the lowest cost is chosen.
+// cost ranks the candidates. preferredSource chooses the first candidate with the lowest cost.
 func (r route) cost(a address) int {
 	if a.addr.Is4() {
 		if r.gateway.IsValid() && a.prefix.Contains(r.gateway) {

@@ -90,7 +90,6 @@ func TestRelevantMessages(t *testing.T) {
 	}
 }
 
-// rtmsg returns an rtnetlink message about an IPv4 route.
 func rtmsg(bits, protocol byte, to ...byte) []byte {
 	header := []byte{unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, protocol, 0, unix.RTN_UNICAST, 0, 0, 0, 0}
 	return append(append(header, 8, 0, unix.RTA_DST, 0), to...)

@@ -44,7 +44,6 @@ func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cm
 	return cmd, bufio.NewScanner(out)
 }
 
-// expect reads lines until a line begins with the prefix, and returns the rest of that line.
 func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
 	t.Helper()
 	for out.Scan() {

@@ -68,7 +68,6 @@ func (m *Manager) extend(ctx context.Context) {
 	}
 }
 
-// extension returns the assignment that requests extendBy more start time.
 func extension() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()) }
 
 // present reports whether the daemon runs under a service manager.

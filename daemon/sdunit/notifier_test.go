@@ -16,7 +16,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// host is a fake daemon for the Notifier.
 type host struct {
 	mu   sync.Mutex
 	view View

@@ -166,7 +166,6 @@ func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	return listener.(*net.TCPListener), nil
 }
 
-// fileOfListener returns the socket of a listener, and closes the listener.
 func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	defer listener.Close()
 	return listener.File()
