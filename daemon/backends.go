@@ -33,7 +33,7 @@ type follower struct {
 	proxiers.Component
 	// on reports whether the configuration enables the follower. Edgeway removes the rules of a disabled follower.
 	on bool
-	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
+	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own Proxier.
 	shared proxiers.Proxier
 }
 

@@ -65,8 +65,7 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 
 // configCheck collects the faults of a configuration.
 type configCheck struct {
-	cfg *config.Config
-	// installed is the result of Installed.
+	cfg       *config.Config
 	installed bool
 	// service reports whether this process has the permissions of edgeway.service.
 	service bool

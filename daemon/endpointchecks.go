@@ -59,7 +59,7 @@ func (c *checks) follow(p *planner.Planner) {
 }
 
 // faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort whose
-// endpoints are all dead. Clients on other hosts can request the faults.
+// endpoints are all dead.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -111,8 +111,9 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts to which connections fail because none of their endpoints responds.
-// deadServices computes the faults again only if the plan or the dead endpoints have changed.
+// deadServices finds the ServicePorts to which connections fail because none of their endpoints responds. deadServices
+// computes the faults again only if the plan or the dead endpoints have changed, because clients on other hosts can
+// request the faults.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan

@@ -208,7 +208,7 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		// "0::/system.slice/edgeway.service", or "4:memory:/..." in version 1.
+		// A line is "0::/system.slice/edgeway.service" in cgroup v2, or "4:memory:/..." in cgroup v1.
 		parts := strings.SplitN(lines.Text(), ":", 3)
 		if len(parts) != 3 {
 			continue

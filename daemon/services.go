@@ -86,7 +86,7 @@ func (l *serviceLog) changed(c proxiers.Change) {
 	}
 }
 
-// start records a plan as the initial state: start remembers the Services without endpoints, and logs nothing.
+// start remembers the Services without endpoints as the initial state, and logs nothing.
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {

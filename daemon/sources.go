@@ -36,7 +36,7 @@ type sources struct {
 	saved   *lastknown.Store // the last-known state of the API server's objects, or nil
 	// savedFiles is the last-known state of the manifests, or nil.
 	savedFiles *lastknown.Store
-	// aside is set if the last-known state is neither served nor written.
+	// aside is set if Edgeway neither serves nor writes the last-known state.
 	aside bool
 }
 

@@ -218,7 +218,7 @@ func TestListenReplacesStaleSocketOnly(t *testing.T) {
 		t.Errorf("the first daemon after a second one tried: %v", err)
 	}
 	stop()
-	_, stop = start(t, d) // again in the same process, as after a reload
+	_, stop = start(t, d) // a reload binds the socket again in the same process
 	stop()
 
 	other, err := net.Listen("unix", path) // this listener does not acquire the lock

@@ -41,7 +41,7 @@ type ServiceItem struct {
 	// respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// ServicePorts and Endpoints are counted in the same way as in Status.
+	// Status counts ServicePorts and Endpoints in the same way.
 	ServicePorts int           `json:"servicePorts"`
 	Endpoints    int           `json:"endpoints"`
 	State        ServiceState  `json:"state"`
@@ -59,7 +59,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The states, the worst first.
+// The worst state comes first.
 const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address

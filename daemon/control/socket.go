@@ -28,10 +28,10 @@ type socket struct {
 
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// A lock file next to the socket decides between two daemons that start at the same time. The kernel releases the
-// lock when the process exits. bind creates the socket in a private directory and then moves it, because no other
-// user may connect before the mode of the socket is set, whatever the umask is. The group of the socket is the group
-// of the process.
+// A lock file next to the socket decides between two daemons that start at the same time. The kernel releases the lock
+// when the process exits. bind creates the socket in a private directory, sets the socket's mode, and then moves the
+// socket, so that no other user can connect before the mode is set. The group of the socket is the group of the
+// process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -116,7 +116,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process may hang.
+// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. listenerOf needs no
+// response from the process.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxProblems is the maximum number of problems in a Status. The total number of problems is always correct.
+// maxProblems is the maximum number of problems in a Status. StatusProblems.Total includes all problems.
 const maxProblems = 50
 
 // Status is the state of the daemon at one point in time. Clients receive only the fields of State that have JSON
@@ -43,7 +43,7 @@ type Status struct {
 
 	Sources   []StatusSource `json:"sources"`
 	LastKnown LastKnown      `json:"lastKnown"`
-	// Checks is absent if no endpoints are checked, and FastPath is absent if there is no fast path.
+	// Checks is absent if no endpoints are checked. FastPath is absent if the fast path is not in use.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
 	// Shortcut states how many connections use the backend's shortcut. Shortcut is absent if the backend has no

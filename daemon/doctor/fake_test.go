@@ -20,7 +20,7 @@ import (
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
-	hops              map[string]nodeinfo.NextHop // by prefix; the longest match wins
+	hops              map[string]nodeinfo.NextHop // the routes by prefix; the longest prefix wins
 	links, advertised []string
 	asked             int   // the number of route lookups
 	wayErr            error // the error that each route lookup returns

@@ -148,7 +148,7 @@ func TestEndpointTransitionTimes(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // at any time within its interval
+				for range 50 { // the fault begins at any time within the check interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
@@ -227,7 +227,7 @@ func TestChecksFollowTargets(t *testing.T) {
 	})
 }
 
-// A reload stops a Run and starts the next Run. In between, dead endpoints remain dead, and the Checker forgets
+// A reload stops a Run and starts the next Run. Between the runs, dead endpoints remain dead, and the Checker forgets
 // dropped endpoints.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the time between two reads of the faults. A fault is logged only if two consecutive reads find the
-// fault, because some faults last only for a moment, for example while a DHCP lease is renewed.
+// logEvery is the time between two reads of the faults. Run logs only a fault that two consecutive reads find, because
+// some faults last only for a moment, for example while the host renews a DHCP lease.
 const logEvery = 10 * time.Second
 
 // FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, in

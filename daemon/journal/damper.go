@@ -44,7 +44,7 @@ type Damper struct {
 	waiting bool              // a review is scheduled
 }
 
-// thing is the recent history of a thing whose changes are logged.
+// thing holds the recent changes of a thing.
 type thing struct {
 	since   time.Time // the time of the first counted change
 	changes int

@@ -22,7 +22,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Source provides the freshness of a source of objects.
+// Source provides the status of a source of objects.
 type Source interface {
 	Name() string
 	Status() source.Status

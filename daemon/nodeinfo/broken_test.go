@@ -66,7 +66,7 @@ type breaking struct {
 }
 
 func (b *breaking) Subscribe(groups ...uint) (rtnl.Socket, error) {
-	runtime.LockOSThread() // never unlocked
+	runtime.LockOSThread() // the thread exits with its goroutine
 	if err := netns.Set(b.ns); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func TestWatcherRunAfterPanic(t *testing.T) {
 	run := func() <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			runtime.LockOSThread() // never unlocked
+			runtime.LockOSThread() // the thread exits with its goroutine
 			done <- contain.Call(func() error { return errors.Join(netns.Set(ns), w.Run(ctx)) })
 		}()
 		return done

@@ -35,7 +35,7 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 	return address{}, false
 }
 
-// sendsFrom reports whether a is the source of the route, or an eligible address of its interface.
+// sendsFrom reports whether the address a is the source of the route, or an eligible address of the route's interface.
 func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
 		return a.addr == r.source // the address may be on any interface
@@ -43,7 +43,7 @@ func (r route) sendsFrom(a address) bool {
 	return a.link == r.link && r.borrows(a)
 }
 
-// borrows reports whether a is eligible if the interface of the route has no address.
+// borrows reports whether the address a is eligible if the interface of the route has no address.
 func (r route) borrows(a address) bool {
 	if a.addr.Is6() != r.is6 || a.scope != unix.RT_SCOPE_UNIVERSE {
 		return false

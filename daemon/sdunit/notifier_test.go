@@ -314,7 +314,7 @@ func TestReloadNotifications(t *testing.T) {
 		stop()
 
 		n.Reloading()
-		run(t, n, newHost()) // waits for an unreachable API server
+		run(t, n, newHost()) // the new host waits for an unreachable API server
 		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
 			t.Error("a reload that waits does not end")
 		}

@@ -17,7 +17,7 @@ func base(hook, policy string, rules ...string) string {
 		hook, policy, strings.Join(rules, "\n"))
 }
 
-// forward is the hook and priority in most cases.
+// forward is the hook and priority in most test cases.
 const forward = "forward priority 0"
 
 // For rules in a real kernel, the check reports each outcome. The suggested fix removes a problem.

@@ -25,7 +25,7 @@ type chain struct {
 	name     string
 	hook     string
 	priority int
-	drops    bool // whether the policy is drop
+	drops    bool // the policy is drop
 	rules    []rule
 }
 
@@ -49,10 +49,10 @@ type verdict uint8
 const (
 	goOn verdict = iota // the next rule decides
 	accept
-	drop // or reject
-	back // return
+	drop // drop or reject
+	back // the packet returns to the calling chain
 	jump
-	jumpAway // goto
+	jumpAway // goto, after which the packet does not return
 )
 
 // answer is the result of matching a rule with a packet.
@@ -78,7 +78,7 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that packets of Services never meet, because the conditions require the interface lo
+	// never matches conditions that packets of Services never satisfy, because the conditions require the interface lo
 	// or ICMP.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
@@ -139,7 +139,7 @@ func (c *chain) addRule(text, plain string) {
 	c.rules = append(c.rules, r)
 }
 
-// classify determines which packets of Services meet the conditions.
+// classify determines which packets of Services satisfy the conditions.
 func (r *rule) classify(c *chain, conditions string) {
 	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
 		return // the rule compares several fields together
@@ -249,7 +249,7 @@ func (w *walk) in(c *chain) (f fate) {
 	}
 	w.known[c] = fate{} // the kernel rejects loops
 	defer func() { w.known[c] = f }()
-	left := false // whether the packet may already have left the chain
+	left := false // the packet may already have left the chain
 	for i := range c.rules {
 		r := &c.rules[i]
 		match := r.matches(w.need, w.links)

@@ -1,6 +1,5 @@
-// Package httpserve runs the daemon's small HTTP servers. Each server listens on one address. If an address cannot be
-// bound, the server retries, because a port in use, or an address that the host does not have yet, must not stop the
-// daemon.
+// Package httpserve runs the daemon's small HTTP servers. Each server listens on one address. A server that cannot bind
+// its address retries, because a port in use or a missing address must not stop the daemon.
 package httpserve
 
 import (
