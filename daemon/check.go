@@ -226,7 +226,7 @@ func (c *configCheck) checkManifests() {
 			"%s: the folder has no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
-		if strings.HasPrefix(kind, "networking.k8s.io/") { // for example Ingress
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // the kind is, for example, Ingress
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}

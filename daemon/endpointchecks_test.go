@@ -161,7 +161,7 @@ func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	alive := port("alive", cluster, living, both) // no frontend uses the local pool
 	for name, c := range map[string]struct {
 		services []*plan.ServicePort
-		want     string // the message of the first fault
+		want     string // want is the message of the first fault
 	}{
 		"none":               {[]*plan.ServicePort{alive, port("empty", cluster, nil, nil)}, ""},
 		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},

@@ -144,7 +144,7 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 }
 
 func (i *instance) newRounds() *doctor.Rounds {
-	rules := firewall.New() // caches rules that have not changed
+	rules := firewall.New() // the Checker caches rules that have not changed
 	return doctor.NewRounds(doctor.RoundsOptions{
 		Moved: i.node.Moved(),
 		Host: func() *doctor.Host {

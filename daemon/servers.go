@@ -59,7 +59,7 @@ func (s *servers) note(key, address string, err error) {
 	}
 	at, failed := netip.ParseAddrPort(address)
 	if failed != nil {
-		at, _ = netip.ParseAddrPort("[::]" + address) // for example ":10256"
+		at, _ = netip.ParseAddrPort("[::]" + address) // address is, for example, ":10256"
 	}
 	if s.down == nil {
 		s.down = map[string]fault.Fault{}

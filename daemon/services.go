@@ -29,9 +29,9 @@ type serviceLog struct {
 	mu sync.Mutex
 	// idle holds the Services with a port that has no endpoint.
 	idle   map[tracker.Name]*idleService
-	snap   *tracker.Snapshot // the snapshot of the last sync
+	snap   *tracker.Snapshot // snap is the snapshot of the last sync
 	plan   *plan.Plan
-	faults []fault.Fault // the faults of snap and plan, unless stale
+	faults []fault.Fault // faults holds the faults of snap and plan, unless stale
 	stale  bool
 	// before is the plan that the previous instance left in force. before becomes nil when the initial state is
 	// complete.
@@ -43,8 +43,8 @@ type serviceLog struct {
 
 // idleService is a Service that has a port without endpoints.
 type idleService struct {
-	since  time.Time        // zero if the port had no endpoint at the start
-	of     *tracker.Service // the Service for which faults were computed, or nil to compute them again
+	since  time.Time        // since is zero if the port had no endpoint at the start
+	of     *tracker.Service // of is the Service for which faults were computed, or nil to compute the faults again
 	faults []fault.Fault
 }
 
@@ -150,7 +150,7 @@ func (l *serviceLog) unserved() []fault.Fault {
 	l.stale = false
 	total, changed := 0, false
 	for name, idle := range l.idle {
-		svc := l.snap.Find(name) // nil if the Service was deleted but is still in the kernel
+		svc := l.snap.Find(name) // svc is nil if the Service was deleted but is still in the kernel
 		if idle.of == nil || svc != idle.of {
 			changed = true
 			idle.of, idle.faults = svc, l.faultsOf(svc, idle.since)
@@ -189,8 +189,8 @@ const maxProblemLines = 50
 // problemLog logs each object problem once, when the problem appears.
 type problemLog struct {
 	logger  *slog.Logger
-	ignored []string         // the IDs of notices that are not logged
-	last    [2][]fault.Fault // the lists of the previous call
+	ignored []string         // ignored holds the IDs of notices that are not logged
+	last    [2][]fault.Fault // last holds the lists of the previous call
 }
 
 // note logs the problems of a plan. objects holds the problems that the sources found, and planned holds the problems

@@ -84,7 +84,7 @@ func TestServiceChangesAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
-		want          string // text in the only logged line, or "" for no line
+		want          string // the only logged line must contain want; "" means no line
 		unserved      int
 	}{
 		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},

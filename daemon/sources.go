@@ -31,9 +31,9 @@ const (
 // sources holds the configured sources, and the tracker that receives their objects.
 type sources struct {
 	tracker *tracker.Tracker
-	file    *file.Source     // nil if not configured
-	kube    *kube.Source     // nil if not configured
-	saved   *lastknown.Store // the last-known state of the API server's objects, or nil
+	file    *file.Source     // file is nil if not configured
+	kube    *kube.Source     // kube is nil if not configured
+	saved   *lastknown.Store // saved is the last-known state of the API server's objects, or nil
 	// savedFiles is the last-known state of the manifests, or nil.
 	savedFiles *lastknown.Store
 	// aside is set if Edgeway neither serves nor writes the last-known state.

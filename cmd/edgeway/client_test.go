@@ -97,7 +97,7 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 // reports why the daemon is not ready.
 func TestStatusWaitFlag(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []control.Status // nil if no daemon responds
+		answers []control.Status // answers is nil if no daemon responds
 		code    int
 		want    string
 	}{

@@ -47,7 +47,7 @@ func (c *choice) Set(word string) error {
 
 // output holds the flags that select the output format of a command.
 type output struct {
-	choice  // --output, or "" for text
+	choice  // the --output flag, or "" for text
 	json    bool
 	verbose bool
 }

@@ -12,7 +12,7 @@ import (
 
 // setting is one "key = value" pair of a file, or an empty table.
 type setting struct {
-	key   string // the full name, such as "proxy.backend"
+	key   string // key is the full name, such as "proxy.backend"
 	line  int
 	value any
 }
@@ -20,8 +20,8 @@ type setting struct {
 // Error is one error in the configuration.
 type Error struct {
 	File string
-	Line int    // 0 if the error does not concern a single line
-	Key  string // the full name, or "" if the error does not concern a single key
+	Line int    // Line is 0 if the error does not concern a single line
+	Key  string // Key is the full name, or "" if the error does not concern a single key
 	Err  error
 }
 
@@ -86,7 +86,7 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 		}
 		var v any
 		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
-			v = err // never happens, because every TOML value decodes into an any
+			v = err // this never happens, because every TOML value decodes into an any
 		}
 		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
 	}

@@ -126,7 +126,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // the position at which each key was last set
+	origin map[string]*Error // origin holds the position at which each key was last set
 	errs   []error
 	// removed lists the removed keys that the files set, in the order of the files.
 	removed []Removed

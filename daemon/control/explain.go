@@ -63,7 +63,7 @@ type ExplainedEndpoint struct {
 	SNAT bool `json:"snat"`
 	// NextHop is the kernel's route to the endpoint, or "no route to …".
 	NextHop         string `json:"nextHop"`
-	proxiers.Chosen        // its weight and connections at Server
+	proxiers.Chosen        // Chosen holds the endpoint's weight and connections at Server
 }
 
 // Forwarded reports whether this host forwards the connection to an endpoint.
@@ -86,7 +86,7 @@ type Subject struct {
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
 	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
 	Out      func(*plan.ServicePort) []string
-	FastPath FastPath // may be nil
+	FastPath FastPath // FastPath may be nil
 	// Faults returns the daemon's faults. Faults may be nil.
 	Faults func() []fault.Fault
 	// Path returns the backend's path of a connection. See proxiers.Explainer. Path may be nil.

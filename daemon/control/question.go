@@ -106,11 +106,11 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 
 // target is the destination of a connection: an address, a port on this host's loopback interface, or a Service.
 type target struct {
-	protocol plan.Protocol  // 0 if not specified
+	protocol plan.Protocol  // protocol is 0 if not specified
 	addr     netip.AddrPort // the port is 0 for the only port of the Services at the address
 	loopback bool           // addr contains only a port
 	service  tracker.Name   // the namespace is "" for the only Service of this name
-	port     string         // the number or name of a Service port, or "" if not specified
+	port     string         // port is the number or name of a Service port, or "" if not specified
 }
 
 func parseTarget(dst, proto string) (to target, err error) {

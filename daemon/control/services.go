@@ -84,7 +84,7 @@ type ServiceInput struct {
 // faults of ports without an endpoint. others holds the faults of the snapshot and the plan.
 type lister struct {
 	ServiceInput
-	snapshot              *tracker.Snapshot // empty until the sources have listed all objects
+	snapshot              *tracker.Snapshot // snapshot is empty until the sources have listed all objects
 	refused, idle, others map[fault.Object][]fault.Fault
 }
 

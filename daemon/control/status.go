@@ -34,7 +34,7 @@ type Status struct {
 	Ignored []string `json:"ignored,omitempty"`
 
 	pipeline.State
-	Counts pipeline.Counts `json:"counts"` // the size of the plan in the kernel
+	Counts pipeline.Counts `json:"counts"` // Counts is the size of the plan in the kernel
 	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node object for
 	// the host.
 	Node       *plan.Node `json:"node,omitempty"`
@@ -53,7 +53,7 @@ type Status struct {
 
 type StatusProblems struct {
 	Total int           `json:"total"`
-	First []fault.Fault `json:"first"` // at most maxProblems
+	First []fault.Fault `json:"first"` // First holds at most maxProblems faults
 }
 
 type StatusSource struct {

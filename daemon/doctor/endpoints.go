@@ -15,7 +15,7 @@ import (
 // network is an address range of endpoints. The range is as large as the usual pod range of a node. All endpoints of
 // a network usually share one route.
 type network struct {
-	to   netip.Prefix // a single address if only one endpoint is known
+	to   netip.Prefix // to is a single address if only one endpoint is known
 	addr netip.Addr
 	svc  plan.ServicePortName
 }

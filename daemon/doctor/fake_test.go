@@ -20,10 +20,10 @@ import (
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
-	hops              map[string]nodeinfo.NextHop // the routes by prefix; the longest prefix wins
+	hops              map[string]nodeinfo.NextHop // hops holds the routes by prefix; the longest prefix wins
 	links, advertised []string
-	asked             int   // the number of route lookups
-	wayErr            error // the error that each route lookup returns
+	asked             int
+	wayErr            error // wayErr is the error that each route lookup returns
 }
 
 func (f *fake) Read(path string) (string, error) {

@@ -43,7 +43,7 @@ type Host struct {
 
 // Facts holds the state that a daemon reports or, if no daemon runs, the state of the daemon's sources.
 type Facts struct {
-	PID int `json:"pid,omitempty"` // 0 if no daemon runs
+	PID int `json:"pid,omitempty"` // PID is 0 if no daemon runs
 	// Plan is the plan in the kernel, or else the next plan, or nil before the first plan.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`

@@ -38,7 +38,7 @@ type RoundsOptions struct {
 const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second // the minimum time between two runs
+	afterMove    = 5 * time.Second // afterMove is the minimum time between two runs
 	// filterPeriod is the minimum time for which Rounds reports drops of the reverse path filter.
 	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two runs while there is a problem, because an operator who fixes the problem
@@ -129,7 +129,7 @@ func (r *Rounds) pause(fresh bool) time.Duration {
 // dropCount tracks a counter of dropped packets.
 type dropCount struct {
 	base, last int
-	since      time.Time // the time when base was set
+	since      time.Time // since is the time when base was set
 }
 
 // before returns the count from one to two periods ago.

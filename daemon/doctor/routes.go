@@ -18,7 +18,7 @@ import (
 // target is a range or an address of Services that needs a route, because the kernel looks up a route before the
 // rules process a packet of this host.
 type target struct {
-	name string // such as "the Service range"
+	name string // name is, for example, "the Service range"
 	to   netip.Prefix
 	// addr is an address of svc, and endpoint is an endpoint that receives connections to addr.
 	addr, endpoint netip.Addr

@@ -14,7 +14,7 @@ const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
 	filterKey      = "net.ipv4.conf.all.rp_filter"
-	loose          = 2 // applies to all interfaces, because the kernel uses the larger value (Linux, ip-sysctl)
+	loose          = 2 // the kernel uses the larger of this value and the interface's value (Linux, ip-sysctl)
 )
 
 // rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to the packet's

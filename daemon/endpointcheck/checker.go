@@ -33,7 +33,7 @@ const (
 // Run.
 type Checker struct {
 	lines          Lines
-	dial           dialFunc // set by Use, and by tests
+	dial           dialFunc // Use and tests set dial
 	settings       Settings
 	changed, wake  chan struct{}
 	dead           atomic.Pointer[Dead]
@@ -41,7 +41,7 @@ type Checker struct {
 
 	mu        sync.Mutex
 	targets   map[netip.AddrPort]*target
-	queue     []*target // in the order of their next checks; Run removes targets that were dropped
+	queue     []*target // queue is in the order of the next checks; Run removes dropped targets
 	faults    map[netip.AddrPort]fault.Fault
 	published time.Time
 	pending   bool // a publication is scheduled

@@ -34,7 +34,7 @@ type network struct {
 	dialled map[netip.AddrPort]int
 	starts  []time.Time
 	flying  int
-	most    int // the maximum number of simultaneous connections
+	most    int // most is the maximum number of simultaneous connections
 }
 
 var errSilent = errors.New("silent")

@@ -42,9 +42,9 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		name             string
 		tune             func(*pipeline.State)
 		source           source.Status
-		contact          time.Duration // time since the last contact, or 0 if there was no contact
+		contact          time.Duration // contact is the time since the last contact, or 0 if there was no contact
 		healthz, livez   int
-		condition, names string // the ID of the first fault, or "", and a text in the fault's message
+		condition, names string // condition is the ID of the first fault, or ""; names is a text in the fault's message
 	}{
 		{name: "all well", healthz: 200, livez: 200},
 		{

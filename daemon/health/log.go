@@ -22,7 +22,7 @@ const logEvery = 10 * time.Second
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
-	known  map[string]*known // the faults of the previous read, by key
+	known  map[string]*known // known holds the faults of the previous read, by key
 }
 
 // NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the faults of the pipeline, the

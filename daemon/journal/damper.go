@@ -39,17 +39,17 @@ type Damper struct {
 	lines *rate.Limiter
 
 	mu      sync.Mutex
-	things  map[string]*thing // the things that changed within damping, by key
-	omitted map[string]int    // the number of omitted lines, by message
+	things  map[string]*thing // things holds the things that changed within damping, by key
+	omitted map[string]int    // omitted counts the omitted lines, by message
 	waiting bool              // a review is scheduled
 }
 
 // thing holds the recent changes of a thing.
 type thing struct {
-	since   time.Time // the time of the first counted change
+	since   time.Time // since is the time of the first counted change
 	changes int
 	last    line
-	changed time.Time // the time of the change in last
+	changed time.Time // changed is the time of the change in last
 	// silent counts the changes without a line since the time in logged. logged is the time of the latest line about
 	// a flapping thing.
 	silent int

@@ -120,7 +120,7 @@ func (s scrape) syncs(state *pipeline.State) {
 	}
 	for _, st := range state.Stages() {
 		name := st.Name
-		if name == "" { // no sync yet
+		if name == "" { // the stage has not synced yet
 			name = s.opts.Backend
 		}
 		s.counter("edgeway_drift_repairs_total", st.Drift, name)

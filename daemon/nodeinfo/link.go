@@ -13,7 +13,7 @@ import (
 type link struct {
 	index int
 	name  string
-	kind  string // the kind that ip-link(8) prints, or "" for physical interfaces
+	kind  string // kind is the kind that ip-link(8) prints, or "" for physical interfaces
 	up    bool
 	// direct reports whether the interface, like a tunnel, sends packets without a neighbor's link-layer address.
 	direct   bool

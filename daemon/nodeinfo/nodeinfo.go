@@ -35,7 +35,7 @@ type Host struct {
 // routes 0.0.0.0/1 and 128.0.0.0/1, which OpenVPN adds to override a default route.
 type Route struct {
 	Range, To netip.Prefix
-	Gateway   netip.Addr // invalid if a tunnel is the next hop
+	Gateway   netip.Addr // Gateway is invalid if a tunnel is the next hop
 	Interface string
 }
 

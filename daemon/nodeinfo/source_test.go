@@ -19,7 +19,7 @@ func TestPreferredSource(t *testing.T) {
 	for name, c := range map[string]struct {
 		routes []route
 		addrs  []address
-		want   string // empty if there is no source
+		want   string // want is "" if there is no source
 	}{
 		"no route": {nil, []address{on(2, "10.0.0.1/24", 0)}, ""},
 		"first address of the interface": {

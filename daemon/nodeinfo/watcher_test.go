@@ -28,7 +28,7 @@ type lab struct {
 	*testing.T
 	*Watcher
 	log    *bytes.Buffer
-	resolv string // a file that replaces /etc/resolv.conf
+	resolv string // resolv replaces /etc/resolv.conf
 	// gate blocks notifications to the watcher while gate is locked.
 	gate sync.Mutex
 }

@@ -19,7 +19,7 @@ import (
 type host struct {
 	mu   sync.Mutex
 	view View
-	beat time.Time // zero if the sync loop is idle
+	beat time.Time // beat is zero if the sync loop is idle
 }
 
 func (h *host) subject() Subject {
@@ -295,7 +295,7 @@ func TestReloadNotifications(t *testing.T) {
 		n.Reloading()
 		stop()
 		m.Received()
-		next := newHost() // a pipeline that has not synced yet, with the old plan in force
+		next := newHost() // the new pipeline has not synced yet, and the old plan is in force
 		next.set(synced(1))
 		next.set(func(v *View) { v.State.Backend.LastSync = time.Time{} })
 		stop = run(t, n, next)

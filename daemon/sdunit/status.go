@@ -46,7 +46,7 @@ func (v View) served() bool {
 // (coarse) stays the same.
 type statusLine struct {
 	meaning string
-	sent    time.Time // zero to send a status line immediately
+	sent    time.Time // sent is zero if the next line must be sent immediately
 
 	counted *plan.Plan
 	counts  pipeline.Counts

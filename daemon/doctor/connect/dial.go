@@ -24,7 +24,7 @@ const (
 	refused
 	unreachable // the kernel has no route, or a router sent an error
 	forbidden   // an output rule of this host rejected the connection
-	failed      // any other error
+	failed      // another error occurred
 )
 
 // String returns the predicate of a sentence about a server, as in "10.244.1.11:8080 does not answer".

@@ -9,7 +9,7 @@ import (
 
 // table is a table of nftables or iptables.
 type table struct {
-	family string // "ip", "ip6" or "inet"
+	family string // family is "ip", "ip6" or "inet"
 	name   string
 	// program is the iptables program that changes the table, or "" if nft changes the table.
 	program string
@@ -33,7 +33,7 @@ type chain struct {
 type rule struct {
 	text    string
 	verdict verdict
-	target  string // the destination of jump and jumpAway
+	target  string // target is the destination of jump and jumpAway
 	// fresh is the result of matching a new connection to a Service. answers is the result of matching reply packets.
 	fresh, answers answer
 	// translated reports whether the rule matches a connection because the connection is translated.
@@ -49,10 +49,10 @@ type verdict uint8
 const (
 	goOn verdict = iota // the next rule decides
 	accept
-	drop // drop or reject
+	drop // the rule drops or rejects the packet
 	back // the packet returns to the calling chain
 	jump
-	jumpAway // goto, after which the packet does not return
+	jumpAway // the packet jumps and does not return (goto)
 )
 
 // answer is the result of matching a rule with a packet.
@@ -220,7 +220,7 @@ type place struct {
 type fate struct {
 	// end is accept or drop, or goOn if the packet reaches the end of the chain.
 	end verdict
-	at  place // the rule or policy that drops the packet
+	at  place // at is the rule or policy that drops the packet
 	// may reports whether an earlier rule may accept the packet.
 	may bool
 }

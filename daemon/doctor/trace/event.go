@@ -13,11 +13,11 @@ import (
 
 // event is a kernel message about a packet that matched a rule or reached the end of a base chain.
 type event struct {
-	packet               uint32 // the kernel's ID of the packet
+	packet               uint32 // packet is the kernel's ID of the packet
 	family, table, chain string
-	handle               uint64 // the handle of the rule, or 0 for the end or the policy of the chain
+	handle               uint64 // handle is 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // invalid if an earlier event contains the address
+	to                   netip.AddrPort // to is invalid if an earlier event contains the address
 }
 
 const (
@@ -79,7 +79,7 @@ func destination(header []byte) netip.Addr {
 	if len(header) > 0 && header[0]>>4 == 6 {
 		at, end = 24, 40
 	}
-	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid for a short header
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // a is invalid for a short header
 	return a
 }
 

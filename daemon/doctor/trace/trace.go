@@ -48,7 +48,7 @@ const (
 
 // Flow is a connection that this host makes.
 type Flow struct {
-	Protocol plan.Protocol // TCP or UDP
+	Protocol plan.Protocol // Protocol is TCP or UDP
 	To       netip.AddrPort
 	// From is the source port of the connection.
 	From uint16
