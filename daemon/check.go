@@ -63,7 +63,6 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	return slices.DeleteFunc(c.found, func(f fault.Fault) bool { return f.Ignored(cfg.Doctor.Ignore) }), nil
 }
 
-// configCheck collects the faults of a configuration.
 type configCheck struct {
 	cfg       *config.Config
 	installed bool

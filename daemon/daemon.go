@@ -235,7 +235,6 @@ func permanent(err error) error {
 	return &Permanent{err}
 }
 
-// webConfigError marks an error of metrics.web_config.
 func webConfigError(path string, err error) error {
 	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
 }

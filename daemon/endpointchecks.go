@@ -51,15 +51,14 @@ func (c *checks) run(start starter) {
 	}
 }
 
-// follow passes the endpoints of the newest plan to the Checker.
 func (c *checks) follow(p *planner.Planner) {
 	if c.on() {
 		c.endpoints.Follow(p.Checked())
 	}
 }
 
-// faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort whose
-// endpoints are all dead.
+// faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort to
+// which connections fail.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -111,7 +110,7 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts to which connections fail because none of their endpoints responds. deadServices
+// deadServices finds the ServicePorts to which connections fail because all endpoints of a pool are dead. deadServices
 // computes the faults again only if the plan or the dead endpoints have changed, because clients on other hosts can
 // request the faults.
 type deadServices struct {

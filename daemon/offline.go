@@ -92,7 +92,6 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 	return held, status, err
 }
 
-// gathered is a sink that collects the objects.
 type gathered []source.Object
 
 func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
@@ -148,7 +147,6 @@ func (s *sources) unread() []fault.Fault {
 	}
 }
 
-// faults returns the errors of the sources.
 func (s *sources) faults() error {
 	var errs []error
 	for _, src := range s.list() {

@@ -60,7 +60,7 @@ func (i *instance) freshFaults() []fault.Fault {
 	return i.health.Faults()
 }
 
-// explainer returns the stage that implements proxiers.Explainer, or nil if there is none.
+// explainer returns the stage that implements proxiers.Explainer, or nil if no stage does.
 func (i *instance) explainer() proxiers.Explainer {
 	for _, s := range i.stages {
 		if e, ok := s.Applier.(proxiers.Explainer); ok {
@@ -109,7 +109,6 @@ func (i *instance) state() pipeline.State {
 	return s
 }
 
-// view returns the state that the Notifier reports to systemd.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
 		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: healthSources(i.sources.list()),

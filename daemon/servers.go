@@ -18,7 +18,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// serve runs the HTTP servers for health and metrics.
 func (i *instance) serve(always func(part string, run func(context.Context))) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger

@@ -104,7 +104,6 @@ func serviceOf(sp *plan.ServicePort) tracker.Name {
 	return tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 }
 
-// changedServices returns the distinct names of the Services in a change.
 func changedServices(c proxiers.Change) (names []tracker.Name) {
 	for _, sp := range slices.Concat(c.Changed, c.Removed) {
 		names = append(names, serviceOf(sp))

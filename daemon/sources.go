@@ -103,7 +103,6 @@ func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outs
 	s.file = file.New(o)
 }
 
-// savedFilesDir returns the directory of the last-known state of the manifests.
 func savedFilesDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
@@ -119,7 +118,6 @@ func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	return objects, ok
 }
 
-// stores returns the stores of last-known state on disk.
 func (s *sources) stores() (out []*lastknown.Store) {
 	for _, store := range []*lastknown.Store{s.saved, s.savedFiles} {
 		if store != nil {
@@ -129,7 +127,6 @@ func (s *sources) stores() (out []*lastknown.Store) {
 	return out
 }
 
-// storeFaults returns the faults of the last-known states.
 func (s *sources) storeFaults() (out []fault.Fault) {
 	for _, store := range s.stores() {
 		out = append(out, store.Faults()...)
@@ -162,7 +159,6 @@ func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	return saved, serving
 }
 
-// credentialFaults returns the faults of the credentials for the API server.
 func (s *sources) credentialFaults() []fault.Fault {
 	if s.kube == nil {
 		return nil
@@ -170,7 +166,6 @@ func (s *sources) credentialFaults() []fault.Fault {
 	return s.kube.Faults()
 }
 
-// clockFaults returns the fault of this host's clock, if there is one.
 func (s *sources) clockFaults() []fault.Fault {
 	if s.kube == nil {
 		return nil
@@ -178,7 +173,6 @@ func (s *sources) clockFaults() []fault.Fault {
 	return s.kube.ClockFaults()
 }
 
-// expiries returns the times at which the credentials for the API server expire.
 func (s *sources) expiries() map[string]time.Time {
 	out := map[string]time.Time{}
 	if s.kube != nil {

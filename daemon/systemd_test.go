@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// childConfig is an environment variable that contains the path of a configuration. If childConfig is set, the test
-// binary runs the daemon with the configuration.
+// If the environment variable childConfig contains the path of a configuration, the test binary runs the daemon with
+// that configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {

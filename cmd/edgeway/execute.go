@@ -39,7 +39,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// coded is an error with an exit code.
 type coded struct {
 	error
 	code int

@@ -304,7 +304,6 @@ func portsAt(p *plan.Plan, addr netip.Addr) string {
 	return strings.Join(slices.Compact(names), ", ") + " has " + strings.Join(ports, ", ")
 }
 
-// fits reports whether the ServicePort has the protocol and port of the target.
 func (t target) fits(sp *plan.ServicePort) bool {
 	if t.protocol != 0 && t.protocol != sp.Name.Protocol {
 		return false

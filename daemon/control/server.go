@@ -159,7 +159,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// ErrArgument is wrapped by the error of a request whose arguments are malformed or ambiguous.
+// ErrArgument means that the arguments of a request are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
 // argumentError wraps ErrArgument without repeating the text of ErrArgument.

@@ -71,7 +71,6 @@ func rows(p *text.Screen, heading string, texts ...string) {
 	}
 }
 
-// after returns the text preceded by the prefix, or "" if the text is empty.
 func after(prefix, text string) string {
 	if text == "" {
 		return ""

@@ -23,7 +23,7 @@ type lab struct {
 
 func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread exits with the test
+	runtime.LockOSThread() // the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}

@@ -59,8 +59,7 @@ type target struct {
 	since   time.Time
 }
 
-// Lines logs changes of the thing with the given key, and may omit lines if there are too many. journal.Damper
-// implements Lines.
+// Lines logs changes of the thing with the given key, and may omit some lines. journal.Damper implements Lines.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }

@@ -32,7 +32,6 @@ func connector(mark uint32) dialFunc {
 	}
 }
 
-// result is the outcome of one check.
 type result struct {
 	began time.Time
 	// fault is "" if the endpoint responded.

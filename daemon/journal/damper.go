@@ -123,7 +123,6 @@ func (d *Damper) schedule() {
 	}
 }
 
-// review logs the lines that are due.
 func (d *Damper) review() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +146,6 @@ func (d *Damper) review() {
 	d.schedule()
 }
 
-// counts returns the number of omitted lines for each message.
 func (d *Damper) counts() string {
 	var out []string
 	for _, message := range slices.Sorted(maps.Keys(d.omitted)) {

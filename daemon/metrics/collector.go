@@ -94,14 +94,12 @@ func (s scrape) counter(name string, value uint64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
 }
 
-// timestamp sends t as a timestamp, unless t is zero.
 func (s scrape) timestamp(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, float64(t.UnixNano())/1e9, labels...)
 	}
 }
 
-// age sends the time since t in seconds, unless t is zero.
 func (s scrape) age(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, max(0, s.now.Sub(t).Seconds()), labels...)

@@ -90,7 +90,6 @@ func (f *foreign) note(l link) bool {
 	return true
 }
 
-// has reports whether the interface with the given index is foreign.
 func (f *foreign) has(index int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 // preferredSource chooses like the kernel wherever an operator could see a difference. The source of the route itself
 // ("src" in ip-route(8)) wins. For IPv4, the next choice is the first address in the gateway's network, or else the
 // first address of the interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win
-// over unique local ones (RFC 6724). If the interface of the route has no address, an address of another interface is
-// used. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address, because the address
-// of NodePorts should not change.
+// over unique local addresses (RFC 6724). If the interface of the route has no address, preferredSource uses an address
+// of another interface. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address,
+// because the address of NodePorts should not change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
 	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.borrows} {
 		for _, r := range routes {

@@ -56,7 +56,7 @@ func (s gatedSocket) Receive() ([]syscall.NetlinkMessage, error) {
 // newLab moves the test's goroutine into a new network namespace and runs a watcher there.
 func newLab(t *testing.T, setup ...string) *lab {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread exits with the test
+	runtime.LockOSThread() // the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// childRole is an environment variable. If childRole is set, the test binary acts as the daemon in a child process,
-// with descriptors as systemd would pass them.
+// If the environment variable childRole is set, the test binary acts as the daemon in a child process, with descriptors
+// as systemd would pass them.
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {

@@ -79,7 +79,6 @@ func (n *Notifier) Run(ctx context.Context, s Subject) {
 	}
 }
 
-// reload is the state of a reload for which systemd is waiting.
 type reload struct {
 	under bool
 	since time.Time

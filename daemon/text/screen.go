@@ -139,7 +139,6 @@ func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 	return append(lines, line)
 }
 
-// print writes a line, unless an earlier write failed.
 func (s *Screen) print(line string) {
 	if s.err == nil {
 		_, s.err = io.WriteString(s.out, line+"\n")

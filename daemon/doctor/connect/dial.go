@@ -135,7 +135,6 @@ func classify(err error) outcome {
 	return failed
 }
 
-// freePort returns a port that no program is using.
 func freePort(p plan.Protocol) (uint16, error) {
 	if p == plan.UDP {
 		conn, err := net.ListenUDP("udp", nil)

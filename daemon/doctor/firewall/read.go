@@ -31,7 +31,6 @@ const (
 var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d MiB of text, or %s)",
 	maxTable>>20, tableBound)
 
-// reader reads the tables of other programs.
 type reader struct {
 	// known holds the nftables tables of one generation of rules, or nil if the tables must be read again.
 	known      []*table

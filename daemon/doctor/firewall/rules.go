@@ -275,7 +275,6 @@ func (w *walk) in(c *chain) (f fate) {
 // ends reports whether a packet that matches the rule does not reach the next rule of the chain.
 func (r *rule) ends(f fate) bool { return f.end != goOn || r.verdict == back || r.verdict == jumpAway }
 
-// apply returns the fate of a packet that matches a rule.
 func (w *walk) apply(c *chain, r *rule) fate {
 	switch r.verdict {
 	case accept:
