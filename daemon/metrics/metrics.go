@@ -28,8 +28,8 @@ type Source interface {
 	Status() source.Status
 }
 
-// Options provides the values of the metrics. The functions are called at each scrape, from any goroutine, and must
-// not be nil.
+// Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
+// goroutine, and must not be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
