@@ -31,7 +31,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietHost is a HostWatcher for a host that never changes.
 type quietHost struct{ ready chan struct{} }
 
 func (h quietHost) Run(ctx context.Context) error { <-ctx.Done(); return nil }

@@ -39,7 +39,6 @@ func checking(sources ...config.CheckedSource) *config.Config {
 	return cfg
 }
 
-// runChecks runs the checks until the given number of endpoints is dead.
 func runChecks(t *testing.T, c *checks, dead int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

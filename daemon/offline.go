@@ -137,7 +137,6 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
 }
 
-// unread returns a problem if manifests could not be read.
 func (s *sources) unread() []fault.Fault {
 	if s.file == nil || s.file.Status().Err == "" {
 		return nil

@@ -41,7 +41,6 @@ type serviceLog struct {
 	starting bool
 }
 
-// idleService is a Service that has a port without endpoints.
 type idleService struct {
 	since  time.Time        // since is zero if the port had no endpoint at the start
 	of     *tracker.Service // of is the Service for which faults were computed, or nil to compute the faults again

@@ -28,7 +28,6 @@ const (
 	lastKnownFiles = "lastknown-file"
 )
 
-// sources holds the configured sources, and the tracker that receives their objects.
 type sources struct {
 	tracker *tracker.Tracker
 	file    *file.Source     // file is nil if not configured
@@ -227,7 +226,6 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run starts the sources, which send their objects to the tracker.
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {

@@ -58,7 +58,6 @@ var (
 	secretFile  = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
 )
 
-// redactor replaces secrets in text.
 type redactor struct{ known *strings.Replacer }
 
 // newRedactor returns a redactor for three kinds of secrets: secrets in a known format, secrets in the kubeconfigs,
@@ -116,7 +115,6 @@ func inJSON(s string) string {
 	return string(out)
 }
 
-// stringInJSON matches a JSON string, including its quotes.
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // redactJSON redacts the strings in a JSON text, and returns valid JSON.

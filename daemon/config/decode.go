@@ -100,7 +100,6 @@ func (d *decoder) line(primitive toml.Primitive) int {
 	return parse.Position.Line
 }
 
-// refuser rejects every TOML value.
 type refuser struct{}
 
 var errRefused = errors.New("refused")

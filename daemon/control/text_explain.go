@@ -62,7 +62,6 @@ func (ep ExplainedEndpoint) text(scheduled bool) string {
 	return out + after(", ", ep.NextHop)
 }
 
-// rows prints a row for each text that is not empty.
 func rows(p *text.Screen, heading string, texts ...string) {
 	for _, t := range texts {
 		if t != "" {

@@ -126,7 +126,6 @@ func (r *Rounds) pause(fresh bool) time.Duration {
 	return roundsPeriod
 }
 
-// dropCount tracks a counter of dropped packets.
 type dropCount struct {
 	base, last int
 	since      time.Time // since is the time when base was set

@@ -70,7 +70,6 @@ func (h *Host) targets() []target {
 // String returns text such as "the Service range 10.96.0.0/12".
 func (t target) String() string { return t.name + " " + short(t.to) }
 
-// judge checks whether the kernel has a route for packets to the target.
 func (h *Host) judge(t target) fault.Fault {
 	r, why := h.route(t.addr)
 	if why == "" {

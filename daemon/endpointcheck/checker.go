@@ -47,7 +47,6 @@ type Checker struct {
 	pending   bool // a publication is scheduled
 }
 
-// target is an endpoint to check.
 type target struct {
 	addr netip.AddrPort
 	// flying reports whether a check is waiting for a response.

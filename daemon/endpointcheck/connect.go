@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/ownmark"
 )
 
-// dialFunc opens a connection and closes the connection again.
 type dialFunc func(ctx context.Context, to netip.AddrPort) error
 
 // connector returns a dialFunc that connects by TCP and closes the connection with a reset. A normal close would

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link holds the properties of an interface that this package uses.
 type link struct {
 	index int
 	name  string

@@ -80,7 +80,6 @@ func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(nil, assignments)
 }
 
-// sendSocket sends the assignments together with the socket's file descriptor.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	raw, err := socket.SyscallConn()
 	if err == nil {

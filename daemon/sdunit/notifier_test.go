@@ -77,7 +77,6 @@ func newHost() *host {
 	}}}}
 }
 
-// notified runs a Notifier for a host in a synctest bubble.
 func notified(t *testing.T, watchdog string, test func(t *testing.T, n *Notifier, h *host, m *serviceManager)) {
 	t.Helper()
 	m := sdtest.New(t)

@@ -85,7 +85,6 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 	return out
 }
 
-// service is a ServicePort under test.
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort

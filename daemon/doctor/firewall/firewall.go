@@ -119,7 +119,6 @@ type need struct {
 	clients fault.Clients
 }
 
-// needsOf returns the packets that the rules must accept for the Services in a plan.
 func needsOf(q Question) (needs []need) {
 	in, out := []string{"prerouting", "input"}, []string{"output", "postrouting"}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

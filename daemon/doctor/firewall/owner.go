@@ -119,7 +119,6 @@ func (t *table) list() string {
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
-// fix returns a command that makes the rule or policy accept the packets.
 func (h *hit) fix() string {
 	t, base := h.at.base.table, h.at.base
 	for _, name := range append([]string{t.name, base.name}, h.links...) {

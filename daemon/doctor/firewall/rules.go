@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// table is a table of nftables or iptables.
 type table struct {
 	family string // family is "ip", "ip6" or "inet"
 	name   string
@@ -139,7 +138,6 @@ func (c *chain) addRule(text, plain string) {
 	c.rules = append(c.rules, r)
 }
 
-// classify determines which packets of Services satisfy the conditions.
 func (r *rule) classify(c *chain, conditions string) {
 	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
 		return // the rule compares several fields together
