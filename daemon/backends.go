@@ -33,7 +33,7 @@ type follower struct {
 	proxiers.Component
 	// on reports whether the configuration enables the follower. Edgeway removes the rules of a disabled follower.
 	on bool
-	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
+	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own Proxier.
 	shared proxiers.Proxier
 }
 
@@ -150,7 +150,6 @@ func choose(ctx context.Context, list []proxiers.Component,
 	return b, nil, fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
 }
 
-// probed returns the backend with this name, and an error if the backend cannot run on this host.
 func probed(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	b, err := pick(ctx, list, name)
 	if err == nil {

@@ -63,10 +63,8 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	return slices.DeleteFunc(c.found, func(f fault.Fault) bool { return f.Ignored(cfg.Doctor.Ignore) }), nil
 }
 
-// configCheck collects the faults of a configuration.
 type configCheck struct {
-	cfg *config.Config
-	// installed is the result of Installed.
+	cfg       *config.Config
 	installed bool
 	// service reports whether this process has the permissions of edgeway.service.
 	service bool
@@ -115,7 +113,6 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	c.add(f)
 }
 
-// The IDs of faults in files that the configuration names.
 const (
 	kubeconfigID = "kubeconfig"
 	manifestsID  = "manifests"
@@ -228,7 +225,7 @@ func (c *configCheck) checkManifests() {
 			"%s: the folder has no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
-		if strings.HasPrefix(kind, "networking.k8s.io/") { // for example Ingress
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // the kind is, for example, Ingress
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// checkedConfig writes a configuration with manifests, a kubeconfig and a web configuration, and returns its path.
 func checkedConfig(t *testing.T, config string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -31,7 +31,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietHost is a HostWatcher for a host that never changes.
 type quietHost struct{ ready chan struct{} }
 
 func (h quietHost) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -102,8 +101,8 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	return problems
 }
 
-// An object that causes a panic in conversion, planning or rendering is left out, and a problem names the object. The
-// daemon serves all other objects, from manifests and, after a restart, from the last-known state.
+// Edgeway leaves out an object that causes a panic in conversion, planning or rendering, and a problem names the
+// object. The daemon serves all other objects, from manifests and, after a restart, from the last-known state.
 func TestObjectThatPanicsIsRefused(t *testing.T) {
 	panics := func(key source.Key) {
 		if key.Kind == source.KindService && key.Name == "bad" {

@@ -55,11 +55,11 @@ type CoreOptions struct {
 	Checker *endpointcheck.Checker
 	// Budget is the memory budget of the planner. See planner.Options.
 	Budget planner.Budget
-	// Parts restarts components that panic. If Parts is nil, the Core creates its own.
+	// Parts restarts components that panic. If Parts is nil, the Core creates its own Parts.
 	Parts *contain.Parts
 	// Lines limits the log lines about changes. If Lines is nil, the Core creates its own Damper.
 	Lines *journal.Damper
-	// FaultLog logs the faults. If FaultLog is nil, the Core creates its own.
+	// FaultLog logs the faults. If FaultLog is nil, the Core creates its own FaultLog.
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
@@ -77,8 +77,8 @@ type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
-	// Convert is called with the key of each object before a source converts or loads the object, and Plan before the
-	// planner plans the object. Tests set Convert and Plan to functions that panic.
+	// A source calls Convert with the key of each object before converting or loading the object. The planner calls
+	// Plan with the key before planning the object. Tests set Convert and Plan to functions that panic.
 	Convert, Plan func(source.Key)
 }
 
@@ -183,7 +183,6 @@ func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	}
 }
 
-// run starts all components.
 func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.Stage) {
 	start("host", c.host.Run)
 	c.sources.run(start)

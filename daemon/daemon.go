@@ -40,12 +40,12 @@ type Options struct {
 	LogOutput io.Writer
 }
 
-// Run serves until ctx is done, and leaves the kernel forwarding. Run returns only errors that the operator must fix:
-// an invalid configuration at the start, a second daemon, or a host that cannot run the backend. After a
-// *config.Error or a *Permanent, a restart would fail, too. SIGHUP reloads the configuration. If the new
+// Run runs the daemon until ctx is done. The kernel keeps forwarding afterwards. Run returns only errors that the
+// operator must fix: an invalid configuration at the start, a second daemon, or a host that cannot run the backend.
+// After a *config.Error or a *Permanent, a restart would fail, too. SIGHUP reloads the configuration. If the new
 // configuration is invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
-	logs := newLogSwitch(config.Default().Log, opts.LogOutput) // the default log, until the configuration is loaded
+	logs := newLogSwitch(config.Default().Log, opts.LogOutput)
 	logger := slog.New(logs)
 	manager := sdunit.NewManager(logger)
 	set, err := loadAtStart(ctx, opts.ConfigPath, manager)
@@ -141,7 +141,7 @@ type reloader struct {
 // errReloading is the error of a reload that starts while another reload is running.
 var errReloading = errors.New("another reload is running, try again later")
 
-// reload returns when the new configuration has been validated. The new configuration takes effect a moment later.
+// reload returns when the new configuration has been validated. Run applies the new configuration afterwards.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	r.notifier.Reloading()
 	defer func() {
@@ -235,7 +235,6 @@ func permanent(err error) error {
 	return &Permanent{err}
 }
 
-// webConfigError marks an error of metrics.web_config.
 func webConfigError(path string, err error) error {
 	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
 }

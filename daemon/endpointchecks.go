@@ -45,23 +45,20 @@ func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 
 func (c *checks) on() bool { return c.of.Dead != nil }
 
-// run starts the endpoint checks.
 func (c *checks) run(start starter) {
 	if c.on() {
 		start("endpoint checks", c.endpoints.Run)
 	}
 }
 
-// follow passes the endpoints of the newest plan to the Checker.
 func (c *checks) follow(p *planner.Planner) {
 	if c.on() {
 		c.endpoints.Follow(p.Checked())
 	}
 }
 
-// faults returns a fault that names the endpoint that has been dead the longest, if any endpoint is dead. In
-// addition, faults returns a fault for each ServicePort without other endpoints. Clients on other hosts can request
-// the faults.
+// faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort to
+// which connections fail.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -94,7 +91,6 @@ func (c *checks) status() *control.StatusChecks {
 	return &control.StatusChecks{Endpoints: c.endpoints.Endpoints(), Dead: c.endpoints.Dead().Len()}
 }
 
-// dead returns the endpoints that do not respond.
 func (c *checks) dead() *endpointcheck.Dead {
 	if !c.on() {
 		return nil
@@ -114,8 +110,9 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts to which connections fail because none of their endpoints responds.
-// deadServices computes the faults again only if the plan or the dead endpoints have changed.
+// deadServices finds the ServicePorts to which connections fail because all endpoints of a pool are dead. deadServices
+// computes the faults again only if the plan or the dead endpoints have changed, because clients on other hosts can
+// request the faults.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan

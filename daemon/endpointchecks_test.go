@@ -21,7 +21,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// deadEndpoint returns an address on which no process listens.
 func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +39,6 @@ func checking(sources ...config.CheckedSource) *config.Config {
 	return cfg
 }
 
-// runChecks runs the checks until the given number of endpoints is dead.
 func runChecks(t *testing.T, c *checks, dead int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -162,7 +160,7 @@ func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	alive := port("alive", cluster, living, both) // no frontend uses the local pool
 	for name, c := range map[string]struct {
 		services []*plan.ServicePort
-		want     string // the message of the first fault
+		want     string // want is the message of the first fault
 	}{
 		"none":               {[]*plan.ServicePort{alive, port("empty", cluster, nil, nil)}, ""},
 		"one":                {[]*plan.ServicePort{alive, port("web", cluster, both, nil)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},

@@ -144,7 +144,7 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 }
 
 func (i *instance) newRounds() *doctor.Rounds {
-	rules := firewall.New() // caches rules that have not changed
+	rules := firewall.New() // the Checker caches rules that have not changed
 	return doctor.NewRounds(doctor.RoundsOptions{
 		Moved: i.node.Moved(),
 		Host: func() *doctor.Host {
@@ -166,7 +166,6 @@ func checkNames() (out []string) {
 	return out
 }
 
-// factsOf returns the facts from the state of the pipeline.
 func factsOf(state *pipeline.State) doctor.Facts {
 	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
 	if f.Plan == nil {
@@ -176,7 +175,6 @@ func factsOf(state *pipeline.State) doctor.Facts {
 	return f
 }
 
-// facts returns the facts that the commands need to examine the host.
 func (i *instance) facts() doctor.Facts {
 	state := i.pipeline.State()
 	f := factsOf(&state)

@@ -81,7 +81,7 @@ func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
-	go func() { _ = server.Serve(l) }() // runs until the server is closed
+	go func() { _ = server.Serve(l) }() // Serve runs until the server is closed
 	t.Cleanup(func() { _ = server.Close() })
 	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "cannot query the daemon: facts: the daemon answered 403") {

@@ -59,7 +59,7 @@ type instance struct {
 	*Core
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
-	component proxiers.Component // the Component of the backend
+	component proxiers.Component
 	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces that backend.
 	unsupported error
 	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
@@ -123,7 +123,6 @@ func (i *instance) assemble(ctx context.Context) error {
 	return nil
 }
 
-// synced runs after each successful sync of the backend.
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	i.served.Store(true)
 	i.metrics.Synced(snap, p, s)
@@ -177,7 +176,6 @@ func (i *instance) close() {
 	}
 }
 
-// newStages creates the backend and its followers.
 func (i *instance) newStages(ctx context.Context) error {
 	before := i.opts.InForce.backend
 	env := i.env(i.component.Name)

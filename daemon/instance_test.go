@@ -14,7 +14,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// idle is a Proxier that does nothing.
 type idle struct{}
 
 func (idle) Apply(context.Context, proxiers.Change) error { return nil }

@@ -32,7 +32,7 @@ type leftovers struct {
 	synced chan struct{}
 
 	mu sync.Mutex
-	of []leftover // not yet cleaned up
+	of []leftover // of holds the leftovers to clean up
 }
 
 // leftover is a Component that still has rules.

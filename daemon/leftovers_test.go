@@ -52,7 +52,7 @@ func TestPickResolvesAlias(t *testing.T) {
 	}
 }
 
-// The active components are never cleaned up. All other backends and the disabled followers are cleaned up.
+// Edgeway cleans up after all disabled followers and all backends except the active backend.
 func TestUnusedComponents(t *testing.T) {
 	f := &fakeBackends{}
 	followers := []follower{

@@ -40,7 +40,6 @@ func exported(t *testing.T) map[string][]string {
 	return all
 }
 
-// describe returns the metrics of a daemon that uses the given backend.
 func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Desc) {
 	t.Helper()
 	cfg := config.Default()

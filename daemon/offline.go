@@ -41,7 +41,6 @@ func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err
 	return state, files, nil
 }
 
-// recall reads the last-known state and the manifests once.
 func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, files source.Status, err error) {
 	var layers []tracker.Layer
 	manifests, kept := len(cfg.Source.File.Paths) > 0, cfg.Source.Kube.Kubeconfig != ""
@@ -93,7 +92,6 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 	return held, status, err
 }
 
-// gathered is a sink that collects the objects.
 type gathered []source.Object
 
 func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
@@ -139,7 +137,6 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
 }
 
-// unread returns a problem if manifests could not be read.
 func (s *sources) unread() []fault.Fault {
 	if s.file == nil || s.file.Status().Fault.Message == "" {
 		return nil
@@ -149,7 +146,6 @@ func (s *sources) unread() []fault.Fault {
 	}
 }
 
-// faults returns the errors of the sources.
 func (s *sources) faults() error {
 	var errs []error
 	for _, src := range s.list() {

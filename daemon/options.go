@@ -93,9 +93,8 @@ func Choices() []config.Choice {
 	return out
 }
 
-// hostOptions excludes addresses and routes that are not the host's own: those of the backends, the routes to
-// Services, and the addresses of kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services
-// on kube-ipvs0.
+// hostOptions excludes the addresses and routes of the backends, the routes to Services, and the addresses of
+// kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
 	out := nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
@@ -209,7 +208,7 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		// "0::/system.slice/edgeway.service", or "4:memory:/..." in version 1.
+		// A line is "0::/system.slice/edgeway.service" in cgroup v2, or "4:memory:/..." in cgroup v1.
 		parts := strings.SplitN(lines.Text(), ":", 3)
 		if len(parts) != 3 {
 			continue

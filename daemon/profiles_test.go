@@ -62,7 +62,6 @@ func TestProfilesNeedPasswordFromOtherHosts(t *testing.T) {
 	}
 }
 
-// get sends one request from a host of the lab and returns the response.
 func get(t *testing.T, from *netlab.Host, at netip.AddrPort, path, password string) (answer string) {
 	t.Helper()
 	request := "GET " + path + " HTTP/1.0\r\n"

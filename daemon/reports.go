@@ -28,8 +28,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Methods with which an instance reports its state.
-
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
 		Socket:  i.cfg.Control.Socket,
@@ -62,7 +60,7 @@ func (i *instance) freshFaults() []fault.Fault {
 	return i.health.Faults()
 }
 
-// explainer returns the stage that implements proxiers.Explainer, or nil if there is none.
+// explainer returns the stage that implements proxiers.Explainer, or nil if no stage does.
 func (i *instance) explainer() proxiers.Explainer {
 	for _, s := range i.stages {
 		if e, ok := s.Applier.(proxiers.Explainer); ok {
@@ -72,7 +70,7 @@ func (i *instance) explainer() proxiers.Explainer {
 	return nil
 }
 
-// path returns the backend's information about the path of a connection.
+// path returns the scheduler and the shortcut that the backend uses for a connection.
 func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	if e := i.explainer(); e != nil {
 		return e.Explain(d, bound)
@@ -111,7 +109,6 @@ func (i *instance) state() pipeline.State {
 	return s
 }
 
-// view returns the state that the Notifier reports to systemd.
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
 		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: healthSources(i.sources.list()),
@@ -140,7 +137,6 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 	return out
 }
 
-// isOfHost reports whether a fault of the plan concerns the host. planFaults returns such faults.
 func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault && f.Object.Kind == "" }
 
 // shown returns the state without the faults of planFaults and without ignored notices.
@@ -196,7 +192,8 @@ func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
-// newFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress its lines.
+// newFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress lines about
+// faults.
 func newFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }

@@ -18,7 +18,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// serve runs the HTTP servers for health and metrics.
 func (i *instance) serve(always func(part string, run func(context.Context))) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger
@@ -59,7 +58,7 @@ func (s *servers) note(key, address string, err error) {
 	}
 	at, failed := netip.ParseAddrPort(address)
 	if failed != nil {
-		at, _ = netip.ParseAddrPort("[::]" + address) // for example ":10256"
+		at, _ = netip.ParseAddrPort("[::]" + address) // address is, for example, ":10256"
 	}
 	if s.down == nil {
 		s.down = map[string]fault.Fault{}

@@ -29,9 +29,9 @@ type serviceLog struct {
 	mu sync.Mutex
 	// idle holds the Services with a port that has no endpoint.
 	idle   map[tracker.Name]*idleService
-	snap   *tracker.Snapshot // the snapshot of the last sync
+	snap   *tracker.Snapshot // snap is the snapshot of the last sync
 	plan   *plan.Plan
-	faults []fault.Fault // the faults of snap and plan, unless stale
+	faults []fault.Fault // faults holds the faults of snap and plan, unless stale
 	stale  bool
 	// before is the plan that the previous instance left in force. before becomes nil when the initial state is
 	// complete.
@@ -41,10 +41,9 @@ type serviceLog struct {
 	starting bool
 }
 
-// idleService is a Service that has a port without endpoints.
 type idleService struct {
-	since  time.Time        // zero if the port had no endpoint at the start
-	of     *tracker.Service // the Service for which faults were computed, or nil to compute them again
+	since  time.Time        // since is zero if the port had no endpoint at the start
+	of     *tracker.Service // of is the Service for which faults were computed, or nil to compute the faults again
 	faults []fault.Fault
 }
 
@@ -80,14 +79,13 @@ func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Syn
 	l.changed(s.Change)
 }
 
-// changed logs the changes of the Services in c.
 func (l *serviceLog) changed(c proxiers.Change) {
 	for _, name := range changedServices(c) {
 		l.note(name, c.Prev.Of(name.Namespace, name.Name), c.Next.Of(name.Namespace, name.Name))
 	}
 }
 
-// start records a plan as the initial state: start remembers the Services without endpoints, and logs nothing.
+// start remembers the Services without endpoints as the initial state, and logs nothing.
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {
@@ -105,7 +103,6 @@ func serviceOf(sp *plan.ServicePort) tracker.Name {
 	return tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 }
 
-// changedServices returns the distinct names of the Services in a change.
 func changedServices(c proxiers.Change) (names []tracker.Name) {
 	for _, sp := range slices.Concat(c.Changed, c.Removed) {
 		names = append(names, serviceOf(sp))
@@ -114,7 +111,6 @@ func changedServices(c proxiers.Change) (names []tracker.Name) {
 	return slices.Compact(names)
 }
 
-// note logs the change of a Service.
 func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) {
 	idleBefore, idle := len(plan.WithoutEndpoint(before)), len(plan.WithoutEndpoint(after))
 	switch {
@@ -152,7 +148,7 @@ func (l *serviceLog) unserved() []fault.Fault {
 	l.stale = false
 	total, changed := 0, false
 	for name, idle := range l.idle {
-		svc := l.snap.Find(name) // nil if the Service was deleted but is still in the kernel
+		svc := l.snap.Find(name) // svc is nil if the Service was deleted but is still in the kernel
 		if idle.of == nil || svc != idle.of {
 			changed = true
 			idle.of, idle.faults = svc, l.faultsOf(svc, idle.since)
@@ -191,8 +187,8 @@ const maxProblemLines = 50
 // problemLog logs each object problem once, when the problem appears.
 type problemLog struct {
 	logger  *slog.Logger
-	ignored []string         // the IDs of notices that are not logged
-	last    [2][]fault.Fault // the lists of the previous call
+	ignored []string         // ignored holds the IDs of notices that are not logged
+	last    [2][]fault.Fault // last holds the lists of the previous call
 }
 
 // note logs the problems of a plan. objects holds the problems that the sources found, and planned holds the problems

@@ -49,7 +49,6 @@ func (c *cluster) apply(objects ...source.Object) {
 	}
 }
 
-// sync plans and syncs the objects, and returns the new lines of the log.
 func (c *cluster) sync() string {
 	snap, _ := c.tracker.Snapshot()
 	next, _ := c.planner.Plan(snap, nil, c.synced)
@@ -85,7 +84,7 @@ func TestServiceChangesAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
-		want          string // text in the only logged line, or "" for no line
+		want          string // the only logged line must contain want; "" means no line
 		unserved      int
 	}{
 		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},

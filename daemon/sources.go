@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The names of the sources, which are also the names of the tracker's layers. Files have precedence over the API
-// server, because an operator configured the files on this host.
+// The sources have the same names as the tracker's layers. Files have precedence over the API server, because an
+// operator configured the files on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
@@ -28,19 +28,17 @@ const (
 	lastKnownFiles = "lastknown-file"
 )
 
-// sources holds the configured sources, and the tracker that receives their objects.
 type sources struct {
 	tracker *tracker.Tracker
-	file    *file.Source     // nil if not configured
-	kube    *kube.Source     // nil if not configured
-	saved   *lastknown.Store // the last-known state of the API server's objects, or nil
+	file    *file.Source     // file is nil if not configured
+	kube    *kube.Source     // kube is nil if not configured
+	saved   *lastknown.Store // saved is the last-known state of the API server's objects, or nil
 	// savedFiles is the last-known state of the manifests, or nil.
 	savedFiles *lastknown.Store
-	// aside is set if the last-known state is neither served nor written.
+	// aside is set if Edgeway neither serves nor writes the last-known state.
 	aside bool
 }
 
-// status returns the status of each source.
 func (s *sources) status() (out []control.StatusSource) {
 	for _, src := range s.list() {
 		out = append(out, control.StatusSource{Name: src.Name(), Status: src.Status()})
@@ -104,7 +102,6 @@ func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outs
 	s.file = file.New(o)
 }
 
-// savedFilesDir returns the directory of the last-known state of the manifests.
 func savedFilesDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
@@ -120,7 +117,6 @@ func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	return objects, ok
 }
 
-// stores returns the stores of last-known state on disk.
 func (s *sources) stores() (out []*lastknown.Store) {
 	for _, store := range []*lastknown.Store{s.saved, s.savedFiles} {
 		if store != nil {
@@ -130,7 +126,6 @@ func (s *sources) stores() (out []*lastknown.Store) {
 	return out
 }
 
-// storeFaults returns the faults of the last-known states.
 func (s *sources) storeFaults() (out []fault.Fault) {
 	for _, store := range s.stores() {
 		out = append(out, store.Faults()...)
@@ -163,7 +158,6 @@ func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	return saved, serving
 }
 
-// credentialFaults returns the faults of the credentials for the API server.
 func (s *sources) credentialFaults() []fault.Fault {
 	if s.kube == nil {
 		return nil
@@ -171,7 +165,6 @@ func (s *sources) credentialFaults() []fault.Fault {
 	return s.kube.Faults()
 }
 
-// clockFaults returns the fault of this host's clock, if there is one.
 func (s *sources) clockFaults() []fault.Fault {
 	if s.kube == nil {
 		return nil
@@ -179,7 +172,6 @@ func (s *sources) clockFaults() []fault.Fault {
 	return s.kube.ClockFaults()
 }
 
-// expiries returns the times at which the credentials for the API server expire.
 func (s *sources) expiries() map[string]time.Time {
 	out := map[string]time.Time{}
 	if s.kube != nil {
@@ -234,7 +226,6 @@ func (s *sources) sink(name string) source.Sink {
 	return sink
 }
 
-// run starts the sources, which send their objects to the tracker.
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {

@@ -70,7 +70,7 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	if err := os.Rename(manifests, manifests+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	snap, before, files, err := recall(cfg) // as the daemon does at the next start
+	snap, before, files, err := recall(cfg) // the daemon does the same at its next start
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// childConfig is an environment variable that contains the path of a configuration. If childConfig is set, the test
-// binary runs the daemon with the configuration.
+// If the environment variable childConfig contains the path of a configuration, the test binary runs the daemon with
+// that configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -89,7 +89,6 @@ func newUnit(t *testing.T) *unit {
 	return u
 }
 
-// write writes a file to the directory of the configuration and returns the file's path.
 func (u *unit) write(name, text string) string {
 	u.Helper()
 	path := filepath.Join(filepath.Dir(u.config), name)

@@ -53,12 +53,11 @@ type part struct {
 }
 
 const (
-	// partTime limits the time to read a part, and maxPart limits the output of a program.
+	// partTime limits the time to read a part. maxPart limits the output of a program.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )
 
-// bugReportParts returns the parts of a bug report on this host.
 func (g *globals) bugReportParts() []part {
 	socket, _ := g.socket()
 	client := control.NewClient(socket)
@@ -88,7 +87,6 @@ func (g *globals) bugReportParts() []part {
 	}, programParts()...)
 }
 
-// asJSON returns a function that calls read and encodes the value as JSON.
 func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		value, err := read(ctx)
@@ -99,7 +97,7 @@ func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]by
 	}
 }
 
-// programParts returns a part for each installed program. The part contains the program's output.
+// programParts returns the output of each installed program as a part.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -141,12 +139,11 @@ func versions(ctx context.Context) ([]byte, error) {
 	return []byte(out), errors.Join(failed...)
 }
 
-// bugReport is an unfinished archive of a bug report.
 type bugReport struct {
 	redactor
 	tar      *tar.Writer
-	contents []string // a line for each file
-	errors   []string // a line for each part that could not be read
+	contents []string
+	errors   []string
 }
 
 // writeBugReport writes the archive and lists its files on out.

@@ -20,7 +20,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// unpacked returns the files of a bug report.
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
 	file, err := os.Open(path)
@@ -106,7 +105,7 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// planted returns texts that contain the secret in the forms in which secrets appear in logs, errors and rules.
+// Secrets appear in logs, errors and rules in several forms.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))
@@ -218,7 +217,6 @@ users:
 	}
 }
 
-// The redactor leaves ordinary text unchanged.
 func TestRedactorKeepsOrdinaryText(t *testing.T) {
 	const text = `Nov 26 08:00:00 edge-1 edgeway[7]: source kube: the token expires at 2027-01-01
 kubectl -n kube-system create token edgeway --duration=720h  # write what it prints as the token into /etc/edgeway/kubeconfig

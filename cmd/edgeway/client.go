@@ -32,7 +32,6 @@ func (g *globals) socket() (path string, invalid error) {
 	return c.Control.Socket, nil
 }
 
-// asking returns the RunE function of a command that sends a request to the daemon.
 func (g *globals) asking(
 	question func(context.Context, *cobra.Command, *control.Client, []string) error,
 ) func(*cobra.Command, []string) error {

@@ -97,7 +97,7 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 // reports why the daemon is not ready.
 func TestStatusWaitFlag(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []control.Status // nil if no daemon responds
+		answers []control.Status // answers is nil if no daemon responds
 		code    int
 		want    string
 	}{
@@ -170,7 +170,6 @@ func TestServicesPlanAndExplainPrintAnswers(t *testing.T) {
 	}
 }
 
-// In addition to reporting that no daemon is running, the commands report a mistyped key in the configuration.
 func TestCommandsReportInvalidConfiguration(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
 	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {

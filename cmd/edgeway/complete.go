@@ -11,7 +11,6 @@ import (
 	"edgeway/daemon/control"
 )
 
-// completionTime limits the time of a shell completion.
 const completionTime = 2 * time.Second
 
 // completeService completes the argument at the given index, from 0, with the names of the daemon's Services. If the

@@ -98,8 +98,8 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// checkConfigAs runs the command again as the user whose file permissions the daemon has. If the user does not exist,
-// ran is false and err is nil. If this process may not start programs as the user, ran is false and err is set.
+// checkConfigAs runs the command again as the user with this name. If the user does not exist, ran is false and err is
+// nil. If this process may not start programs as the user, ran is false and err is set.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
@@ -139,8 +139,8 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}, nil
 }
 
-// serviceCapabilities returns the capabilities that edgeway.service and its drop-ins grant and that this process has,
-// too. None of these capabilities bypasses file permissions.
+// serviceCapabilities returns the capabilities that both edgeway.service (with its drop-ins) and this process have.
+// None of these capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

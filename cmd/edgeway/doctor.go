@@ -66,7 +66,6 @@ The exit code is 4 if there is a problem, and otherwise 0, also with warnings.`,
 	return cmd
 }
 
-// examine runs the doctor's checks.
 func (g *globals) examine(ctx context.Context) (*doctor.Host, []fault.Fault) {
 	h, found := daemon.Examined(ctx, g.config, slog.New(slog.DiscardHandler))
 	return h, append(found, doctor.Look(ctx, h, doctor.Checks())...)

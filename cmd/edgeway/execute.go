@@ -16,7 +16,7 @@ import (
 const (
 	exitOK         = 0
 	exitFailure    = 1 // the requested action failed
-	exitUsage      = 2 // invalid command line, configuration or configured file; systemd does not restart the daemon
+	exitUsage      = 2 // the command line or a configured file is invalid; systemd does not restart the daemon
 	exitNotRunning = 3 // no daemon responds on the socket
 	exitUnhealthy  = 4 // status and doctor: a problem affects Services
 )
@@ -39,7 +39,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// coded is an error with an exit code.
 type coded struct {
 	error
 	code int
@@ -51,8 +50,8 @@ func (c coded) Unwrap() error { return c.error }
 // errQuiet sets an exit code without a message, because the command has already printed the problem.
 var errQuiet = errors.New("already reported")
 
-// exitCode returns the exit code for err. If the command has not started, cobra returned err because the command line
-// is invalid.
+// exitCode returns the exit code for err. If the command has not started, err is cobra's error about an invalid command
+// line.
 func exitCode(err error, started bool) int {
 	if err == nil {
 		return exitOK

@@ -59,7 +59,7 @@ the source is not this host, to the endpoints. It closes the connections immedia
 	return cmd
 }
 
-// unanswered is connect.Unanswered, but tests can replace the function.
+// unanswered is connect.Unanswered, except in tests.
 var unanswered = connect.Unanswered
 
 // maxTried is the maximum number of endpoints to which explain connects.
@@ -84,7 +84,7 @@ func connectAs(ctx context.Context, e *control.Explanation) {
 		}
 	}
 	if why := unanswered(ctx, all); why != "" {
-		// "namespace/name:port/protocol", or "namespace/name/protocol" if the port has no name.
+		// e.Service is "namespace/name:port/protocol", or "namespace/name/protocol" if the port has no name.
 		namespace, rest, _ := strings.Cut(e.Service, "/")
 		name := rest[:max(0, strings.IndexAny(rest, ":/"))]
 		e.Fail(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",

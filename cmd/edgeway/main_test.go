@@ -14,7 +14,6 @@ import (
 	"edgeway/daemon/config"
 )
 
-// run executes a command line, and returns its exit code and output.
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder

@@ -11,8 +11,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// meant adds a hint to an error about an unknown word. The hint is the most similar known word, or the command that
-// lists the known words.
+// meant adds a hint to an error about an unknown word: the most similar known word, or else the command that lists the
+// known words.
 func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	for _, k := range known {
 		if strings.HasPrefix(k, word) {
@@ -25,7 +25,7 @@ func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
 }
 
-// unknownCommand validates the arguments of a command that has only subcommands.
+// unknownCommand rejects all arguments, because a command that has subcommands accepts no other arguments.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	if !ok {
 		return fault
 	}
-	word := unknown.GetSpecifiedShortnames() // for example "json" of "-json"
+	word := unknown.GetSpecifiedShortnames() // "json" if the user typed -json
 	if word == "" {
 		word = unknown.GetSpecifiedName()
 	}
@@ -54,7 +54,6 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	return meant(fault, "--"+word, known, cmd)
 }
 
-// between returns a validator for a command that requires from least to most arguments.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		fault := "too many"

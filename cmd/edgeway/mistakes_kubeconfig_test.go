@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// certificate returns a certificate and its key as base64-encoded PEM. The certificate is valid until the given time.
 func certificate(t *testing.T, until time.Time) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

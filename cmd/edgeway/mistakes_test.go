@@ -63,7 +63,6 @@ func (m mistake) check(t *testing.T, files map[string]string) {
 	}
 }
 
-// place writes a file and creates its directory.
 func place(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

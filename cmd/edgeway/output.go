@@ -24,7 +24,6 @@ type choice struct {
 	value string
 }
 
-// addTo adds the flag to a command.
 func (c *choice) addTo(cmd *cobra.Command, flags *pflag.FlagSet, name, shorthand, usage string) {
 	flags.VarP(c, name, shorthand, usage+": "+strings.Join(c.of, ", "))
 	// RegisterFlagCompletionFunc fails only if the flag does not exist.
@@ -48,8 +47,8 @@ func (c *choice) Set(word string) error {
 
 // output holds the flags that select the output format of a command.
 type output struct {
-	choice       // --output: "" for text
-	json    bool // --json
+	choice  // the --output flag, or "" for text
+	json    bool
 	verbose bool
 }
 
@@ -84,10 +83,9 @@ func (g *globals) screen(out *output) *text.Screen {
 	return s
 }
 
-// apiVersion is the version of the JSON of all commands. A version may gain fields, but never loses a field.
+// apiVersion is the version of the commands' JSON. Later releases may add fields, but never remove fields.
 const apiVersion = "edgeway/v1"
 
-// print prints the answer as text or as JSON.
 func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) error {
 	if out.is("json") {
 		return printJSON(cmd, kind, a)
@@ -97,7 +95,8 @@ func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) 
 	return s.Err()
 }
 
-// printJSON prints a value as JSON that begins with apiVersion and kind. The package includes a schema for each kind.
+// printJSON prints a value as JSON that begins with apiVersion and kind. /usr/share/edgeway/schema has a schema for
+// each kind.
 func printJSON(cmd *cobra.Command, kind string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestProbeTestsConfiguredBackend(t *testing.T) {
 			t.Errorf("probe with %s says\n%s", backend, stdout)
 		}
 	}
-	nft := filepath.Join(bin, "nft") // a fake nft that accepts every command
+	nft := filepath.Join(bin, "nft") // this nft accepts every command
 	if err := os.WriteFile(nft, []byte("#!/bin/sh\necho 'nftables v1.0.6 (Lester Gooch #5)'\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}

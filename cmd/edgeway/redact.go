@@ -36,30 +36,28 @@ var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that are no longer in any file, such as a token that was replaced. The field with holds the
-// replacement.
+// patterns match secrets that are no longer in any file, such as a token that was replaced.
 var patterns = []struct {
 	secret *regexp.Regexp
 	with   string
 }{
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), redacted},
-	{regexp.MustCompile(`LS0tLS1CRUdJTi[\w+/=-]*`), redacted}, // PEM in base64
-	{regexp.MustCompile(`eyJ[\w-]+\.[\w.=-]*`), redacted},     // a JWT
+	{regexp.MustCompile(`LS0tLS1CRUdJTi[\w+/=-]*`), redacted}, // matches base64-encoded PEM
+	{regexp.MustCompile(`eyJ[\w-]+\.[\w.=-]*`), redacted},     // matches a JWT
 	{regexp.MustCompile(`\$2[abxy]?\$\d\d\$[./A-Za-z0-9]+`), redacted},
 	{regexp.MustCompile(`(?i)\b(bearer(?:\s+token)?|basic)[\s:=]+\\*["']?[^\s"'\\]+`), "$1 " + redacted},
 	{regexp.MustCompile(`://[^\s"'<>]*@`), "://" + redacted + "@"},
-	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // the part of a password before a slash
+	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // matches a password up to a slash
 }
 
 // Secrets in a kubeconfig include the environment of an exec plugin and the passwords in URLs. secretFile matches the
 // paths of files that hold a secret.
 var (
-	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // "true" is not a secret
+	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
 	urlPassword = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
 	secretFile  = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
 )
 
-// redactor replaces secrets in text.
 type redactor struct{ known *strings.Replacer }
 
 // newRedactor returns a redactor for three kinds of secrets: secrets in a known format, secrets in the kubeconfigs,
@@ -92,7 +90,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 
 // addForms adds the forms in which a YAML value, or a line of the value, can occur in a text.
 func addForms(forms map[string]bool, value string) {
-	plain, _, _ := strings.Cut(value, " #") // without a YAML comment
+	plain, _, _ := strings.Cut(value, " #") // removes a YAML comment
 	plain = strings.Trim(plain, ` "'`)
 	var unquoted string
 	_ = json.Unmarshal([]byte(value), &unquoted)
@@ -113,18 +111,17 @@ func addForms(forms map[string]bool, value string) {
 }
 
 func inJSON(s string) string {
-	out, _ := json.Marshal(s) // never fails for a string
+	out, _ := json.Marshal(s) // json.Marshal never fails for a string
 	return string(out)
 }
 
-// stringInJSON matches a JSON string, including its quotes.
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // redactJSON redacts the strings in a JSON text, and returns valid JSON.
 func (r redactor) redactJSON(text string) string {
 	return stringInJSON.ReplaceAllStringFunc(text, func(quoted string) string {
 		var s string
-		_ = json.Unmarshal([]byte(quoted), &s) // never fails, because json.Marshal wrote the text
+		_ = json.Unmarshal([]byte(quoted), &s) // Unmarshal never fails, because json.Marshal wrote the text
 		return inJSON(r.redact(s))
 	})
 }

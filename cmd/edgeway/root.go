@@ -13,7 +13,7 @@ type globals struct {
 	config string
 	color  choice
 	stdout io.Writer
-	log    io.Writer // the daemon's log
+	log    io.Writer
 }
 
 // rootCommand returns the tree of commands. started becomes true when a command starts, which proves that the command

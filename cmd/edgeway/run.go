@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/control"
 )
 
-// dryRun holds the flags of a dry run.
 type dryRun struct {
 	on   bool
 	out  *output

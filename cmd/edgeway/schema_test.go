@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the JSON schemas anew")
 
-// The package includes a schema for the JSON of each command. Programs may rely on the schemas, so a change that does
+// The packages install a schema for the JSON of each command. Programs may rely on the schemas, so a change that does
 // more than add to a golden file needs another apiVersion.
 func TestSchemas(t *testing.T) {
 	for kind, answer := range map[string]any{
@@ -56,8 +56,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts returns the schema of types that JSON encodes as text, and of the pools, which are null if no route uses
-// them.
+// texts overrides the schema of two kinds of types: types that JSON encodes as text, and Pools, whose elements are null
+// if no route uses the pool.
 func texts(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

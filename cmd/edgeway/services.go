@@ -57,7 +57,6 @@ The reason follows the state. For a single Service, the command lists all reason
 	return cmd
 }
 
-// none returns the text to print for an empty list.
 func none(only string, problems bool) string {
 	text := "no Service"
 	if only != "" {

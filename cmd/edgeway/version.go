@@ -16,9 +16,9 @@ var version string
 // buildInfo is the output of "version -o json".
 type buildInfo struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // of the source; "+dirty" follows if it was modified
+	Revision string `json:"revision,omitempty"` // the commit of the source, with "+dirty" if the source was modified
 	Go       string `json:"go"`
-	Platform string `json:"platform"` // such as "linux/amd64"
+	Platform string `json:"platform"`
 }
 
 func build() buildInfo {

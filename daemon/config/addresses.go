@@ -65,7 +65,6 @@ func portRange(p *PortRange) value {
 // String returns the range in the form "30000-32767".
 func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
-// addresses returns a value that accepts a list of address ranges and keywords.
 func addresses(prefixes *[]netip.Prefix, words ...word) value {
 	find := func(s string) int { return slices.IndexFunc(words, func(w word) bool { return w.name == s }) }
 	quoted := make([]string, len(words))

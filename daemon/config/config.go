@@ -29,7 +29,7 @@ type Config struct {
 	Node      Node
 	Source    Source
 	Proxy     Proxy
-	Sections  []Section // the sections of backends
+	Sections  []Section
 	Routes    Routes
 	Conntrack Conntrack
 	FastPath  FastPath
@@ -46,9 +46,9 @@ type Config struct {
 
 // Node describes this host as Kubernetes sees it.
 type Node struct {
-	Name        string       // never empty after Load
-	Addresses   []netip.Addr // empty means the addresses of the Node object, or else of the default route
-	Zone        string       // empty means the zone of the Node object
+	Name        string       // Name is never empty after Load
+	Addresses   []netip.Addr // an empty list means the addresses of the Node object, or else of the default route
+	Zone        string       // an empty zone means the zone of the Node object
 	LocalPolicy LocalPolicy
 }
 
@@ -70,7 +70,7 @@ type Source struct {
 
 // Kube configures the API server as a source. The source is used if Kubeconfig is not empty.
 type Kube struct {
-	Kubeconfig       string // an absolute path
+	Kubeconfig       string // Kubeconfig is an absolute path
 	Namespaces       []string
 	LabelSelector    string
 	AllowExecPlugins bool
@@ -78,19 +78,19 @@ type Kube struct {
 
 // File names manifest files and directories of manifests. The source is used if Paths is not empty.
 type File struct {
-	Paths []string // absolute paths
+	Paths []string // Paths are absolute
 }
 
 // LastKnown configures the state on disk that the daemon uses at startup if the API server does not respond.
 type LastKnown struct {
-	Directory string // an absolute path
+	Directory string // Directory is an absolute path
 }
 
 // Proxy holds the keys that all backends share.
 type Proxy struct {
 	Backend             string
-	Fallback            string        // FallbackNone, or a backend
-	IPFamilies          []plan.Family // empty means the families that the host supports
+	Fallback            string        // Fallback is FallbackNone or a backend
+	IPFamilies          []plan.Family // an empty list means the families that the host supports
 	LocalDetection      LocalDetection
 	ClusterCIDRs        []netip.Prefix
 	BridgeInterface     string
@@ -98,7 +98,7 @@ type Proxy struct {
 	MasqueradeAll       bool
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
-	ServiceCIDRs        []netip.Prefix // in addition to the CIDRs of ServiceCIDR objects
+	ServiceCIDRs        []netip.Prefix // Edgeway adds the CIDRs of ServiceCIDR objects
 	NodePortRange       PortRange      // the zero value means any port
 	AllowExternalIPs    ExternalIPs
 	AllowLoadBalancers  LoadBalancerIPs
@@ -210,7 +210,7 @@ type ServiceName struct{ Namespace, Name string }
 // String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// Checks configures the checks of endpoints.
+// Checks configures the endpoint checks.
 type Checks struct {
 	TCP TCPChecks
 }
@@ -222,10 +222,10 @@ type TCPChecks struct {
 	Failures int
 }
 
-// CheckedSource is a source whose endpoints are checked.
+// CheckedSource is a source whose endpoints Edgeway checks.
 type CheckedSource string
 
-// The sources whose endpoints can be checked.
+// The sources whose endpoints Edgeway can check.
 const (
 	CheckedFile CheckedSource = "file"
 	CheckedKube CheckedSource = "kube"
@@ -233,7 +233,7 @@ const (
 
 // Doctor configures which faults Edgeway lists.
 type Doctor struct {
-	Ignore []string // the IDs of notices to hide
+	Ignore []string // Ignore holds the IDs of notices to hide
 }
 
 // Health configures the server of /healthz, /livez and /readyz. An empty address turns the server off.
@@ -244,19 +244,19 @@ type Health struct {
 // Metrics configures the server of /metrics. An empty address turns the server off.
 type Metrics struct {
 	Address   string
-	WebConfig string // an absolute path, or empty
+	WebConfig string // WebConfig is an absolute path, or ""
 	Pprof     bool
 }
 
 // Log configures the log, which the daemon writes to standard error.
 type Log struct {
 	Level  slog.Level
-	Format string // "text" or "json"
+	Format string // Format is "text" or "json"
 }
 
-// Control configures the socket on which the daemon serves the commands.
+// Control configures the socket on which the daemon listens for commands.
 type Control struct {
-	Socket string // an absolute path
+	Socket string // Socket is an absolute path
 }
 
 // Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because

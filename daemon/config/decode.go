@@ -12,7 +12,7 @@ import (
 
 // setting is one "key = value" pair of a file, or an empty table.
 type setting struct {
-	key   string // with its section, such as "proxy.backend"
+	key   string // key is the full name, such as "proxy.backend"
 	line  int
 	value any
 }
@@ -20,8 +20,8 @@ type setting struct {
 // Error is one error in the configuration.
 type Error struct {
 	File string
-	Line int    // 0 if the error does not concern a single line
-	Key  string // with its section, or "" if the error does not concern a single key
+	Line int    // Line is 0 if the error does not concern a single line
+	Key  string // Key is the full name, or "" if the error does not concern a single key
 	Err  error
 }
 
@@ -59,7 +59,7 @@ func decode(name string, data []byte) ([]setting, error) {
 func syntaxError(name string, err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		text := parse.Message
-		// For example, the user wrote nftables or 127.0.0.1 without quotes.
+		// The user may have written nftables or 127.0.0.1 without quotes.
 		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") {
 			text += "; text needs quotes"
 		}
@@ -86,7 +86,7 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 		}
 		var v any
 		if err := d.meta.PrimitiveDecode(primitive, &v); err != nil {
-			v = err // never happens: every TOML value decodes into an any; set would reject the error by its type
+			v = err // this never happens, because every TOML value decodes into an any
 		}
 		d.settings = append(d.settings, setting{key: key, line: d.line(primitive), value: v})
 	}
@@ -100,7 +100,6 @@ func (d *decoder) line(primitive toml.Primitive) int {
 	return parse.Position.Line
 }
 
-// refuser rejects every TOML value.
 type refuser struct{}
 
 var errRefused = errors.New("refused")

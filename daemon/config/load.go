@@ -12,8 +12,8 @@ import (
 )
 
 // Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
-// The last file that sets a key wins. Load returns all errors in the files, joined. Each error is an *Error. backends
-// are the allowed values of proxy.backend.
+// The last file that sets a key wins. Load joins all errors in the files. Each error is an *Error. backends are the
+// allowed values of proxy.backend.
 func Load(path string, backends []Choice) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -73,8 +73,8 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file only once, although the text of an fs.PathError contains the name,
-// too.
+// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats the file
+// name.
 func unreadable(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -86,7 +86,6 @@ func unreadable(name string, err error) error {
 	return &Error{File: name, Err: err}
 }
 
-// file holds the absolute name and the text of a file.
 type file struct {
 	name string
 	data []byte
@@ -127,7 +126,7 @@ func load(files []file, hostname string, backends []Choice) (*Config, error) {
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // where each key was last set, for errors of the merged configuration
+	origin map[string]*Error // origin holds the position at which each key was last set
 	errs   []error
 	// removed lists the removed keys that the files set, in the order of the files.
 	removed []Removed
@@ -195,7 +194,7 @@ func (l *loader) fail(mainFile, key string, err error) {
 	l.errs = append(l.errs, &at)
 }
 
-// values returns the value of each key of the schema, indexed by the full name of the key.
+// values returns the value of each schema key, indexed by the full name of the key.
 func values(c *Config, backends []Choice) map[string]value {
 	all := make(map[string]value)
 	for _, s := range schema(c, backends) {

@@ -16,7 +16,6 @@ import (
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-// choices holds the backends of the tests.
 var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })

@@ -52,8 +52,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the section's keys for which wanted returns true, commented out, each below its description. wanted
-// receives the full name of a key.
+// comment writes the keys for which wanted returns true, as comments below their descriptions. wanted receives the full
+// name of a key.
 func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {
@@ -76,7 +76,6 @@ const header = `# Edgeway's configuration. Each key is shown with its default.
 
 `
 
-// describe returns the meaning and the limits of the key.
 func (k key) describe() string {
 	if k.value.limits == "" {
 		return k.doc

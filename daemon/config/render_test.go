@@ -63,7 +63,7 @@ func Manual(backends []Choice) string {
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
-	whole := []reflect.Type{ // types of fields that a single key sets
+	whole := []reflect.Type{ // a single key sets a field of these types
 		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)

@@ -38,7 +38,6 @@ func ownSections(c *Config) (out []section) {
 	return out
 }
 
-// bind returns a value that reads and writes s.Value.
 func (s *Setting) bind() value {
 	set := func(bound value, current func() any) value {
 		store := bound.set

@@ -21,7 +21,6 @@ type value struct {
 	limits string
 }
 
-// required returns an error if the text is empty.
 func required(s string) error {
 	if s == "" {
 		return errors.New("must not be empty")

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// because explains in the reason how the objects cause the verdict, and sets the fix.
+// because adds the cause of the verdict to the reason, and sets the fix.
 func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
 		if d.Verdict == plan.OtherPort {
@@ -40,7 +40,6 @@ func (s *Subject) absent(sp *plan.ServicePort) (fault.Fault, bool) {
 	return planner.Absent(svc, sp.Name, sp.Family)
 }
 
-// find returns the objects of a ServicePort, or nil if the objects are gone or not known yet.
 func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
 	if s.State.Snapshot == nil {
 		return nil
@@ -48,7 +47,6 @@ func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
 	return s.State.Snapshot.Find(tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
 }
 
-// fixLocal returns the fix for a connection that a Local traffic policy drops.
 func (s *Subject) fixLocal() string {
 	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
 		return "have an endpoint on this host, or use an address that has the traffic policy Cluster"
@@ -56,7 +54,6 @@ func (s *Subject) fixLocal() string {
 	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
 }
 
-// fixNoRoute returns the fix for a destination to which the kernel has no route.
 func fixNoRoute(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"

@@ -74,7 +74,7 @@ func (c *Client) Names(ctx context.Context) ([]string, error) {
 	return names, c.call(ctx, http.MethodGet, "names", nil, &names)
 }
 
-// Explain returns the fate of a connection. See Subject.Explain.
+// Explain explains a connection. See Subject.Explain.
 func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanation, error) {
 	var e Explanation
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
@@ -149,7 +149,7 @@ func (c *Client) explainFailure(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// orAsMember returns text that names the socket's group, unless the group is root. Members of the group may connect.
+// orAsMember names the socket's group, whose members may connect, unless the group is root.
 func orAsMember(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {

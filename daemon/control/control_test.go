@@ -95,7 +95,6 @@ type daemon struct {
 	reloadErr error
 }
 
-// start runs a server. stop stops the server.
 func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	t.Helper()
 	if d.Socket == "" {
@@ -196,7 +195,6 @@ func TestClientWithoutDaemon(t *testing.T) {
 	}
 }
 
-// stale leaves a socket behind on which no process listens.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -220,7 +218,7 @@ func TestListenReplacesStaleSocketOnly(t *testing.T) {
 		t.Errorf("the first daemon after a second one tried: %v", err)
 	}
 	stop()
-	_, stop = start(t, d) // again in the same process, as after a reload
+	_, stop = start(t, d) // a reload binds the socket again in the same process
 	stop()
 
 	other, err := net.Listen("unix", path) // this listener does not acquire the lock
@@ -299,7 +297,6 @@ func TestOnlyRootAndOwnerMayReload(t *testing.T) {
 	}
 }
 
-// If a user may not connect, the error names the group whose members may connect.
 func TestPermissionErrorNamesSocketGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

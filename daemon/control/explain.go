@@ -31,19 +31,19 @@ type Explanation struct {
 	Fix string `json:"fix,omitempty"`
 	// NextHop is the kernel's route from this host to the destination, or "" if another host sends the packet.
 	NextHop string `json:"nextHop,omitempty"`
-	// Service and Frontend are "" if no Service has the destination.
+	// Service and Frontend are "" if no Service owns the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
 	// Affinity is the time for which the client keeps its endpoint.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
-	// Faults holds the daemon's faults that concern the connection, followed by the faults of the Services that own
-	// or request the destination.
+	// Faults holds the daemon's faults that affect the connection, followed by the faults of the Services that own or
+	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
 	// Out describes the failure of each dead endpoint of the Service. A dead endpoint is in no pool while another
 	// endpoint responds.
 	Out []string `json:"out,omitempty"`
-	// Gaps contains a sentence for each feature that the backend or a follower implements differently.
+	// Gaps contains a sentence for each feature that the backend or a follower implements differently from the plan.
 	Gaps []string `json:"gaps,omitempty"`
 	// Scheduler is the scheduler that chooses the endpoint at the virtual server Server. Scheduler and Server are ""
 	// if the backend has no scheduler.
@@ -51,7 +51,7 @@ type Explanation struct {
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut names the mechanism that replaces the rules for a connection, or is "" if there is none.
+	// Shortcut names the mechanism that replaces the rules for a connection, or is "" if the rules apply.
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
@@ -63,7 +63,7 @@ type ExplainedEndpoint struct {
 	SNAT bool `json:"snat"`
 	// NextHop is the kernel's route to the endpoint, or "no route to …".
 	NextHop         string `json:"nextHop"`
-	proxiers.Chosen        // weight and connections at the virtual server
+	proxiers.Chosen        // Chosen holds the endpoint's weight and connections at Server
 }
 
 // Forwarded reports whether this host forwards the connection to an endpoint.
@@ -72,22 +72,21 @@ func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String(
 // Fail adds a fault that prevents the connection from reaching an endpoint.
 func (e *Explanation) Fail(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
 
-// Verdicts that are not part of the plan.
 const (
 	unreachable = "unreachable" // the kernel has no route
-	fails       = "fail"        // a fault of the daemon or its host concerns the connection
+	fails       = "fail"        // a fault of the daemon or the host breaks the connection
 )
 
 // Subject holds the state from which the daemon explains connections.
 type Subject struct {
 	State pipeline.State
-	// Gaps returns the differences that all Components declare for a ServicePort.
+	// Gaps returns the differences from the plan that the backend and the followers declare for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute. NextHop must not be nil.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
 	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
 	Out      func(*plan.ServicePort) []string
-	FastPath FastPath // may be nil
+	FastPath FastPath // FastPath may be nil
 	// Faults returns the daemon's faults. Faults may be nil.
 	Faults func() []fault.Fault
 	// Path returns the backend's path of a connection. See proxiers.Explainer. Path may be nil.
@@ -133,7 +132,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	return e, nil
 }
 
-// faults adds the problems that concern a connection that the rules forward.
+// faults adds the problems that break a forwarded connection.
 func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	if s.Faults == nil || !e.Forwarded() {
 		return
@@ -154,7 +153,7 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation returns the fields of the Explanation that depend only on the packet and the decision.
+// explanation fills the fields that depend only on the packet and the decision.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),
@@ -205,7 +204,7 @@ func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) 
 	}
 }
 
-// path adds the backend's information about the path of a connection.
+// path adds the scheduler and the shortcut that the backend uses for the connection.
 func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool) {
 	if s.Path == nil || d.Service == nil || d.Verdict != plan.Forward {
 		return

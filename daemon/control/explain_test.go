@@ -38,7 +38,6 @@ func subjectOf(p *plan.Plan) *Subject {
 	return &Subject{State: pipeline.State{InForce: p}, Gaps: noGaps, NextHop: testWay}
 }
 
-// explained returns the explanation and its printed text.
 func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, string) {
 	t.Helper()
 	e, err := s.Explain(src, dst, proto)
@@ -57,7 +56,7 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 	for _, tt := range []struct {
 		src, dst, proto string
 		origin, verdict string
-		says            string // text that the output must contain
+		says            string // the output must contain says
 	}{
 		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "via 192.0.2.1 on eth0"},
 		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
@@ -167,7 +166,6 @@ func TestExplainReportsMissingRoute(t *testing.T) {
 	}
 }
 
-// withObjects returns a Subject for testPlan that also has a snapshot of objects.
 func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
 	addrs := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
 	s := subjectOf(testPlan())

@@ -8,10 +8,9 @@ import (
 )
 
 // FastPath reports whether connections of an origin to a ServicePort take the fast path, and why. FastPath returns ""
-// if there is nothing to report. hops holds the routes to both ends of the connection.
+// if there is nothing to report. hops holds the routes to the client and to the endpoints.
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string
 
-// fastPath reports whether the connection takes the fast path, or returns "" if the fast path does not apply.
 func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {
 	if s.FastPath == nil || d.Service == nil || d.Verdict != plan.Forward || src.IsLoopback() {
 		return ""

@@ -78,7 +78,6 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// canned is a daemon that sends the same response to all requests.
 type canned []byte
 
 func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -12,15 +12,16 @@ import (
 )
 
 // limits restricts the memory and the connections that clients of the socket can use. Every member of the socket's
-// group can connect: 200 connections that requested the plan without reading the response used 1 GB of memory.
+// group can connect. Without limits, 200 connections that requested the plan without reading the response used 1 GB of
+// memory.
 type limits struct {
 	// connections is the maximum number of open connections. When another client connects, the server closes the
 	// oldest connection of the user with the most connections.
 	connections int
 	// header is the time limit for receiving the header of a request.
 	header time.Duration
-	// turn is the time that a request for a large response may wait. The server builds only one large response at a
-	// time for the group, and one for root and the daemon's user.
+	// turn is the time that a request for a large response may wait. At any time, the server builds at most one large
+	// response for members of the group, and one for root and the daemon's user.
 	turn time.Duration
 	// stall is the time limit for a client to read a piece of the response. whole is the time limit for all pieces.
 	stall, whole time.Duration
@@ -34,12 +35,13 @@ var defaultLimits = limits{
 // errBusy is the response to a request that had to wait too long. The client retries.
 var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
 
-// large is like answer, but for values that grow with the plan. The server builds only one large response at a time.
+// large is like answer, for responses whose size grows with the plan. The server builds only one large response at a
+// time.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
 		turn := s.groupTurn
-		if isOwner(r.Context()) { // members of the group must not keep root waiting
+		if isOwner(r.Context()) { // members of the group must not delay root
 			turn = s.ownerTurn
 		}
 		wait, cancel := context.WithTimeout(r.Context(), s.limits.turn)
@@ -54,7 +56,6 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// write sends a value as JSON without control characters.
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	now := time.Now()
 	p := &pieces{
@@ -82,7 +83,7 @@ type pieces struct {
 // pieceSize is smaller than the kernel's buffer for a Unix socket.
 const pieceSize = 64 << 10
 
-// Write implements io.Writer. p must be UTF-8.
+// Write implements io.Writer. data must be UTF-8.
 func (p *pieces) Write(data []byte) (written int, err error) {
 	for written < len(data) {
 		rest := data[written:]

@@ -21,8 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bigState returns a state whose plan needs a response of about a megabyte, which exceeds the kernel's buffer for a
-// Unix socket.
+// The response with the plan of bigState has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -34,7 +33,6 @@ func bigState() pipeline.State {
 	return pipeline.State{Plan: p, InForce: p}
 }
 
-// serveLimited runs a server with the limits until the test ends.
 func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -102,7 +100,6 @@ func open(t *testing.T, clients []*net.UnixConn) (n int) {
 	return n
 }
 
-// eventually waits until at most the given number of clients are connected.
 func eventually(t *testing.T, clients []*net.UnixConn, most int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); open(t, clients) > most; time.Sleep(10 * time.Millisecond) {
@@ -140,7 +137,7 @@ func TestStalledClientsShareOneAnswer(t *testing.T) {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
 	time.Sleep(200 * time.Millisecond)      // the server must not build more responses during this time
-	if all := live() - empty; all > 6*one { // the growing response and the rest of the previous one
+	if all := live() - empty; all > 6*one { // the growing response and the rest of the previous response
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
 	if s, err := c.Status(t.Context()); err != nil || s.Version != "1.2.3" {
@@ -161,7 +158,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // time for the rest of the buffer
+	time.Sleep(100 * time.Millisecond) // the server fills the rest of the buffer
 }
 
 // The server closes the connections of clients that do not read. A command that had to wait then gets its response.
@@ -189,7 +186,6 @@ func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	}
 }
 
-// The server also closes the connection of a client that reads too slowly.
 func TestSlowReaderIsDisconnected(t *testing.T) {
 	l := defaultLimits
 	l.whole = 500 * time.Millisecond

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/healthcheck/httpbound"
 )
 
-// peerKey is the context key of the user ID of the program that connected.
+// peerKey is the context key for the peer's user ID.
 type peerKey struct{}
 
 // withPeer adds the peer's user ID if the kernel reports it.

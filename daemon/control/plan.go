@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Plan is the JSON form of a daemon's plan for other programs.
+// Plan is the JSON form of a plan.
 type Plan struct {
 	// InForce reports whether the plan is in the kernel.
 	InForce bool `json:"inForce"`

@@ -17,11 +17,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// question is a connection to explain.
 type question struct {
 	packet plan.Packet
-	// way is the kernel's route to the destination if this host sends the packet. noRoute is the error if there is no
-	// route.
+	// hop is the kernel's route to the destination, or nil if another host sends the packet. noRoute is the reason if
+	// the lookup failed.
 	hop     *nodeinfo.NextHop
 	noRoute error
 }
@@ -30,7 +29,7 @@ type question struct {
 // interfaces should match the name "?".
 const elsewhere = "?"
 
-// ask parses a question. See Explain.
+// ask parses the arguments of Explain.
 func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	from, err := parseSource(p, src)
 	if err != nil {
@@ -107,11 +106,11 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 
 // target is the destination of a connection: an address, a port on this host's loopback interface, or a Service.
 type target struct {
-	protocol plan.Protocol  // 0 if not specified
-	addr     netip.AddrPort // if no port is given, the only port of Services at the address
+	protocol plan.Protocol  // protocol is 0 if not specified
+	addr     netip.AddrPort // the port is 0 for the only port of the Services at the address
 	loopback bool           // addr contains only a port
-	service  tracker.Name   // if no namespace is given, the only Service of that name
-	port     string         // the number or name of a Service port, or "" if not specified
+	service  tracker.Name   // the namespace is "" for the only Service of this name
+	port     string         // port is the number or name of a Service port, or "" if not specified
 }
 
 func parseTarget(dst, proto string) (to target, err error) {
@@ -168,7 +167,7 @@ func isAddr(s string) bool {
 	return err == nil
 }
 
-// locate returns the protocol, address and port of a target for a client at from.
+// locate returns the protocol, address and port that a client uses to connect to a target.
 func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	switch protocol := cmp.Or(to.protocol, plan.TCP); {
 	case to.service.Name != "":
@@ -209,8 +208,7 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
 }
 
-// locatePort returns the port of Services at an address that has only one port. If several protocols have a port,
-// locatePort prefers TCP.
+// locatePort returns the only port of the Services at an address. Without a protocol, locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -237,9 +235,9 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 		to.addr.Addr())}
 }
 
-// locateService returns the requested port of a Service, or else its only port. If several protocols have a port,
-// locateService prefers TCP. A client outside the cluster gets an address for external clients. This host and its
-// pods get the ClusterIP.
+// locateService returns the requested port of a Service, or else its only port. Without a protocol, locateService
+// prefers TCP. A client outside the cluster gets an address for external clients. This host and its pods get the
+// ClusterIP.
 func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort
@@ -285,7 +283,6 @@ func (s *Subject) unserved(name tracker.Name) error {
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())
 }
 
-// unknownService returns an error that suggests the Service with the most similar name.
 func unknownService(name string, known []string) error {
 	message := fmt.Sprintf("Service %s does not exist, or has no ClusterIP", name)
 	if near, ok := text.Nearest(name, known); ok {
@@ -307,7 +304,6 @@ func portsAt(p *plan.Plan, addr netip.Addr) string {
 	return strings.Join(slices.Compact(names), ", ") + " has " + strings.Join(ports, ", ")
 }
 
-// fits reports whether the ServicePort has the protocol and port of the target.
 func (t target) fits(sp *plan.ServicePort) bool {
 	if t.protocol != 0 && t.protocol != sp.Name.Protocol {
 		return false
@@ -316,7 +312,7 @@ func (t target) fits(sp *plan.ServicePort) bool {
 		slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return t.port == strconv.Itoa(int(f.Port)) })
 }
 
-// choose returns the address of the ServicePort that a client at from uses.
+// choose returns the address of the ServicePort that the client connects to.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
 	// ranks holds a rank for each kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
 	ranks := [...]int{0, 2, 1, 3}

@@ -44,7 +44,7 @@ type Options struct {
 	Status func() Status
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
-	// Gaps returns the gaps of the backend and its followers.
+	// Gaps returns the differences from the plan that the backend and the followers declare for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop, Out, FastPath, Path and Faults are documented in Subject.
 	NextHop  func(netip.Addr) (nodeinfo.NextHop, error)
@@ -59,7 +59,7 @@ type Options struct {
 	Reload func(context.Context) error
 }
 
-// Server serves the commands.
+// Server responds to the requests of the commands.
 type Server struct {
 	opts   Options
 	socket *socket
@@ -159,7 +159,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// ErrArgument is wrapped by the error of a request whose arguments are malformed or ambiguous.
+// ErrArgument means that the arguments of a request are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
 // argumentError wraps ErrArgument without repeating the text of ErrArgument.

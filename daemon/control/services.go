@@ -20,12 +20,11 @@ import (
 // the daemon does not serve.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults holds the faults of documents in manifests that cannot be used. Such a document may be a Service that is
-	// missing from Items.
+	// Faults holds the faults of unusable manifest documents. Such a document may be a Service that is missing from
+	// Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceItem describes a Service.
 type ServiceItem struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -38,11 +37,11 @@ type ServiceItem struct {
 	// requested addresses and ports.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
-	// All is the number of distinct addresses of the Service's endpoints, and Ready is the number of these addresses
-	// that get connections and respond.
+	// All is the number of distinct endpoint addresses. Ready is the number of addresses that get connections and
+	// respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// ServicePorts and Endpoints are counted in the same way as in Status.
+	// Status counts ServicePorts and Endpoints in the same way.
 	ServicePorts int           `json:"servicePorts"`
 	Endpoints    int           `json:"endpoints"`
 	State        ServiceState  `json:"state"`
@@ -60,7 +59,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The states, the worst first.
+// The worst state comes first.
 const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
@@ -81,16 +80,15 @@ type ServiceInput struct {
 	Place func(source.Key) string
 }
 
-// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel rejects, idle holds
-// the faults of ports without an endpoint, and others holds the faults of the snapshot and the plan.
+// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel rejects. idle holds the
+// faults of ports without an endpoint. others holds the faults of the snapshot and the plan.
 type lister struct {
 	ServiceInput
-	snapshot              *tracker.Snapshot // empty until the sources have listed all objects
+	snapshot              *tracker.Snapshot // snapshot is empty until the sources have listed all objects
 	refused, idle, others map[fault.Object][]fault.Fault
 }
 
-// NewPlannedServices returns the table of the Services in a plan that no daemon has applied. The table includes the
-// problems.
+// NewPlannedServices returns a table of the problems and of the Services in a plan that no daemon has applied.
 func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
 	list, _ := NewServiceList(ServiceInput{State: pipeline.State{InForce: p}}) // fails only without a plan
 	list.Faults = problems
@@ -213,8 +211,8 @@ func (l *lister) sourceOf(s *source.Service) string {
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }
 
-// count sets the numbers of endpoints, and returns a fault for each dead endpoint. If Edgeway serves the Service,
-// count ignores slices of families that Edgeway does not serve. If no source contains the Service, count treats all
+// count sets the numbers of endpoints, and returns a fault for each dead endpoint. If Edgeway serves the Service, count
+// ignores EndpointSlices of families that Edgeway does not serve. If no source contains the Service, count treats all
 // of its endpoints in the kernel as ready.
 func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
@@ -339,7 +337,7 @@ func (v ServiceList) Only(filter string) (ServiceList, error) {
 	return v, nil
 }
 
-// Problems returns a list of only the Services whose state is not ok.
+// Problems returns the Services whose state is not ok.
 func (v ServiceList) Problems() ServiceList {
 	return v.where(func(i *ServiceItem) bool { return i.State != ServiceIsServed })
 }

@@ -49,7 +49,6 @@ func serving(name, clusterIP string, endpoints ...string) *tracker.Service {
 	return svc
 }
 
-// planned returns the state of a daemon that has just applied the Services.
 func planned(services ...*tracker.Service) ServiceInput {
 	snap := &tracker.Snapshot{All: true, Generation: 1}
 	for _, svc := range services {
@@ -70,7 +69,6 @@ func planned(services ...*tracker.Service) ServiceInput {
 	}
 }
 
-// without removes a Service from a plan.
 func without(p *plan.Plan, name string) *plan.Plan {
 	out := *p
 	out.Services = slices.DeleteFunc(
@@ -87,7 +85,6 @@ func quarantined(name string, previous bool) pipeline.Quarantined {
 	}
 }
 
-// broken returns a state with Services in every ServiceState.
 func broken() ServiceInput {
 	part := serving("external", "10.96.0.9", "10.1.0.9")
 	part.Spec.ExternalIPs = addrs("10.96.0.1")
@@ -233,7 +230,6 @@ func TestServicesAfterReload(t *testing.T) {
 	}
 }
 
-// healthy returns a state with Services from both sources, with many addresses and ports.
 func healthy() ServiceInput {
 	web := serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	web.Spec.Ports[0].NodePort = 30080

@@ -17,7 +17,6 @@ import (
 // ErrRunning means that another daemon owns the socket.
 var ErrRunning = errors.New("another edgeway daemon is running")
 
-// lockSuffix is the suffix of a lock file's name.
 const lockSuffix = ".lock"
 
 // socket is the bound socket, together with the lock that proves its ownership.
@@ -29,10 +28,10 @@ type socket struct {
 
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// A lock file next to the socket decides between two daemons that start at the same time. The kernel releases the
-// lock when the process exits. bind creates the socket in a private directory and then moves it, because no other
-// user may connect before the mode of the socket is set, whatever the umask is. The group of the socket is the group
-// of the process.
+// A lock file next to the socket decides between two daemons that start at the same time. The kernel releases the lock
+// when the process exits. bind creates the socket in a private directory, sets the socket's mode, and then moves the
+// socket, so that no other user can connect before the mode is set. The group of the socket is the group of the
+// process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -62,7 +61,7 @@ func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 func lockNamespace(flags int) (io.Closer, error) {
 	var ns unix.Stat_t
 	_ = unix.Stat("/proc/self/ns/net", &ns)
-	if ns.Ino == 0 { // /proc is not mounted, as in a chroot
+	if ns.Ino == 0 { // /proc is not mounted, for example in a chroot
 		return io.NopCloser(nil), nil
 	}
 	if flags&os.O_CREATE != 0 {
@@ -117,8 +116,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
-// respond.
+// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. listenerOf needs no
+// response from the process.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

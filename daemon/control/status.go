@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxProblems is the maximum number of problems in a Status. The total number of problems is always correct.
+// maxProblems is the maximum number of problems in a Status. StatusProblems.Total includes all problems.
 const maxProblems = 50
 
 // Status is the state of the daemon at one point in time. Clients receive only the fields of State that have JSON
@@ -29,13 +29,12 @@ type Status struct {
 	Health  health.State `json:"state"`
 	Summary string       `json:"summary"`
 	health.Report
-	// Problems holds the faults of objects.
 	Problems StatusProblems `json:"problems"`
 	// Ignored holds the IDs of the notices that are omitted from Faults.
 	Ignored []string `json:"ignored,omitempty"`
 
 	pipeline.State
-	Counts pipeline.Counts `json:"counts"` // of the plan in the kernel
+	Counts pipeline.Counts `json:"counts"` // Counts is the size of the plan in the kernel
 	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node object for
 	// the host.
 	Node       *plan.Node `json:"node,omitempty"`
@@ -44,7 +43,7 @@ type Status struct {
 
 	Sources   []StatusSource `json:"sources"`
 	LastKnown LastKnown      `json:"lastKnown"`
-	// Checks is absent if no endpoints are checked, and FastPath is absent if there is no fast path.
+	// Checks is absent if no endpoints are checked. FastPath is absent if the fast path is not in use.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
 	// Shortcut states how many connections use the backend's shortcut. Shortcut is absent if the backend has no
@@ -52,13 +51,11 @@ type Status struct {
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the number of faults of objects, and the first faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
-	First []fault.Fault `json:"first"` // at most 50
+	First []fault.Fault `json:"first"` // First holds at most maxProblems faults
 }
 
-// StatusSource is the state of a source.
 type StatusSource struct {
 	Name string `json:"name"`
 	source.Status
@@ -75,7 +72,7 @@ type LastKnown struct {
 // StatusChecks holds the numbers of checked and dead endpoints.
 type StatusChecks struct {
 	Endpoints int `json:"endpoints"`
-	Dead      int `json:"dead"` // the endpoints that do not respond
+	Dead      int `json:"dead"`
 }
 
 // StatusFastPath holds the connections that take the fast path instead of the rules.

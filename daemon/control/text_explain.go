@@ -38,7 +38,6 @@ func (e Explanation) Print(p *text.Screen) {
 	rows(p, "fast path", e.FastPath)
 }
 
-// severity returns the severity of the verdict for the client.
 func (e Explanation) severity() fault.Severity {
 	switch e.Verdict {
 	case plan.Forward.String():
@@ -63,7 +62,6 @@ func (ep ExplainedEndpoint) text(scheduled bool) string {
 	return out + after(", ", ep.NextHop)
 }
 
-// rows prints a row for each text that is not empty.
 func rows(p *text.Screen, heading string, texts ...string) {
 	for _, t := range texts {
 		if t != "" {
@@ -72,7 +70,6 @@ func rows(p *text.Screen, heading string, texts ...string) {
 	}
 }
 
-// after returns the text preceded by the prefix, or "" if the text is empty.
 func after(prefix, text string) string {
 	if text == "" {
 		return ""

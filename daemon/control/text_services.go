@@ -20,7 +20,8 @@ type ServiceTable struct {
 	None string `json:"-"`
 }
 
-// The maximum width of a list of addresses or ports, in columns. The first item of a list is always printed.
+// narrowCell and wideCell are the maximum width of a list of addresses or ports, in columns. The first item of a list
+// is always printed, even if the item is wider.
 const (
 	narrowCell = 15
 	wideCell   = 60

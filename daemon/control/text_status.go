@@ -69,8 +69,8 @@ func (s Status) since(f fault.Fault) string {
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// stages prints the backend, and the repairs of rules that another program changed. The followers are a detail,
-// because a failing follower also causes a fault.
+// stages prints the backend, and the repairs of rules that another program changed. Followers need --verbose, because a
+// failing follower also causes a fault.
 func (s Status) stages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.Running.IsZero() {
@@ -109,7 +109,6 @@ func (s Status) stage(st *pipeline.StageState, behind bool) string {
 	return out
 }
 
-// details describes the syncs of a stage.
 func details(p *text.Screen, st *pipeline.StageState) string {
 	if !p.Verbose {
 		return ""

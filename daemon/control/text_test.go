@@ -29,7 +29,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// columns is the width of the screens in the golden files.
 const columns = 80
 
 type answer interface{ Print(*text.Screen) }
@@ -60,7 +59,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The golden files show a terminal of 80 columns. Only services_wide.txt is wider.
+// The golden files show a terminal of 80 columns, except for services_wide.txt, which is wider.
 func TestGoldenFilesFitTerminal(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) < 8 {
@@ -143,7 +142,6 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
-// Only --verbose shows the counters of the fast path and of the shortcut.
 func TestDetailsNeedVerbose(t *testing.T) {
 	s := statusOf(testState())
 	s.Shortcut = []string{"1 of 2 connections by socket"}

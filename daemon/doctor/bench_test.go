@@ -32,7 +32,6 @@ func BenchmarkCheapChecks(b *testing.B) {
 	}
 }
 
-// benchHost returns a host with Services whose endpoints are spread over several networks.
 func benchHost(services, endpoints, networks int) *Host {
 	var list []*plan.ServicePort
 	for s := range services {

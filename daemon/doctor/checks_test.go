@@ -49,7 +49,7 @@ func TestDaemonCheck(t *testing.T) {
 	h, _ := testHost()
 	wants(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | systemctl start edgeway")
 	h.Unasked = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "cannot query the daemon: no permission")
-	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor") // rather than "no daemon answers"
+	wants(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor")
 	h.Unasked = fault.Fault{}
 	h.PID = 7
 	wants(t, h, "daemon", "problem: ")

@@ -77,7 +77,6 @@ func backend(ctx context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// The systemd unit, the administrator's directory for units, and the package's directory of examples.
 const (
 	unitName   = "edgeway.service"
 	ownUnits   = "/etc/systemd/system"

@@ -47,8 +47,8 @@ func Cheap() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime limits the time of one check. Information that has not arrived by then, such as a response from the API
-// server, counts as missing.
+// checkTime limits the time of one check. Information that arrives later, such as a response from the API server,
+// counts as missing.
 const checkTime = 20 * time.Second
 
 // Look runs the checks and returns their findings, the worst first.

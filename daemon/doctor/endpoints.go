@@ -15,12 +15,12 @@ import (
 // network is an address range of endpoints. The range is as large as the usual pod range of a node. All endpoints of
 // a network usually share one route.
 type network struct {
-	to   netip.Prefix // a single address if only one endpoint is known
+	to   netip.Prefix // to is a single address if only one endpoint is known
 	addr netip.Addr
 	svc  plan.ServicePortName
 }
 
-// The prefix lengths of networks, and the number of networks that a notice names.
+// A network has the prefix length of the usual pod range of a node. maxNamed limits the networks that a notice names.
 const (
 	bits4, bits6 = 24, 64
 	maxNamed     = 3

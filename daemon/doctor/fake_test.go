@@ -20,10 +20,10 @@ import (
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
-	hops              map[string]nodeinfo.NextHop // by prefix; the longest match wins
+	hops              map[string]nodeinfo.NextHop // hops holds the routes by prefix; the longest prefix wins
 	links, advertised []string
-	asked             int   // the number of route lookups
-	wayErr            error // the error that each route lookup returns
+	asked             int
+	wayErr            error // wayErr is the error that each route lookup returns
 }
 
 func (f *fake) Read(path string) (string, error) {
@@ -88,7 +88,6 @@ func frontend(kind plan.FrontendKind, a string) plan.Frontend {
 	return plan.Frontend{Kind: kind, Addr: addr(a), Port: 80, Routes: forward(plan.ClusterPool)}
 }
 
-// servicePort returns a ServicePort whose frontends forward to the endpoints.
 func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4, Frontends: frontends}
 	for _, e := range endpoints {
@@ -100,7 +99,6 @@ func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *p
 	return svc
 }
 
-// testHost returns a host without faults. The host has one network, a default route and the Services.
 func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	f := &fake{
 		files: map[string]string{},
@@ -128,8 +126,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run runs the check with the given name and returns the findings as lines: the severity, the message and, after " |
-// ", the fix.
+// run returns a line for each finding of the check with the given name: the severity, the message and, after a vertical
+// bar, the fix.
 func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })

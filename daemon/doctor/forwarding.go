@@ -13,7 +13,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The sysctls that turn a host into a router.
 const (
 	forward4    = "net.ipv4.ip_forward"
 	forward6    = "net.ipv6.conf.all.forwarding"
@@ -33,7 +32,6 @@ func interfaceSetting(device, key string) (path, name string) {
 	return path, name
 }
 
-// number reads a file that contains one number.
 func (h *Host) number(path string) (int, error) {
 	text, err := h.Read(path)
 	if err != nil {
@@ -82,7 +80,6 @@ func (h *Host) serves(family plan.Family) bool {
 	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
 }
 
-// everything returns the prefix that contains all addresses of a family.
 func everything(family plan.Family) netip.Prefix {
 	if family == plan.IPv4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -137,8 +134,8 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	return "", useful
 }
 
-// clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there are
-// none. must reports whether the clients always connect through this host.
+// clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if no client
+// does. must reports whether the clients always connect through this host.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {

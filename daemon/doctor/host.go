@@ -43,11 +43,11 @@ type Host struct {
 
 // Facts holds the state that a daemon reports or, if no daemon runs, the state of the daemon's sources.
 type Facts struct {
-	PID int `json:"pid,omitempty"` // 0 if no daemon runs
-	// Plan is the plan in the kernel, or else the next plan, or nil if there is neither.
+	PID int `json:"pid,omitempty"` // PID is 0 if no daemon runs
+	// Plan is the plan in the kernel, or else the next plan, or nil before the first plan.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
-	// NodeObject reports whether the cluster has a Node object for this host, to which endpoints may belong.
+	// NodeObject reports whether the cluster has a Node object for this host.
 	NodeObject bool `json:"nodeObject,omitempty"`
 	// Faults holds the faults that the daemon reports or, if no daemon runs, the faults of the sources.
 	Faults []fault.Fault `json:"faults,omitempty"`
@@ -67,7 +67,6 @@ type System interface {
 	Advertised() ([]string, error)
 }
 
-// node returns the plan's node, or an empty node if there is no plan.
 func (h *Host) node() *plan.Node {
 	if h.Plan == nil || h.Plan.Node == nil {
 		return &plan.Node{}
@@ -75,7 +74,6 @@ func (h *Host) node() *plan.Node {
 	return h.Plan.Node
 }
 
-// servicePorts returns the plan's ServicePorts.
 func (h *Host) servicePorts() []*plan.ServicePort {
 	if h.Plan == nil {
 		return nil
@@ -83,7 +81,7 @@ func (h *Host) servicePorts() []*plan.ServicePort {
 	return h.Plan.Services
 }
 
-// held reports whether the address a is the host's own.
+// held reports whether the host owns an address.
 func (h *Host) held(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(h.node().HostAddrs, a, netip.Addr.Compare)
 	return found

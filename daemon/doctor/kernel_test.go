@@ -23,7 +23,7 @@ type lab struct {
 
 func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread exits with the test
+	runtime.LockOSThread() // the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -35,7 +35,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	return l
 }
 
-// sh runs a command line in the lab, because a child process starts in the namespace of this thread.
+// A child process starts in the namespace of this thread, which is the lab.
 func (l *lab) sh(line string) {
 	l.Helper()
 	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {

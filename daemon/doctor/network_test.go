@@ -42,8 +42,8 @@ func TestForwardingCheck(t *testing.T) {
 	}
 }
 
-// A host that becomes an IPv6 router ignores router advertisements and would lose its default route. The fix
-// therefore sets accept_ra to 2, too.
+// A host that becomes an IPv6 router ignores router advertisements and would lose its default route. Therefore, the fix
+// also sets accept_ra to 2.
 func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
 	h, f := testHost(svc)
@@ -61,7 +61,7 @@ func TestRoutesToServices(t *testing.T) {
 	h, f := testHost(
 		servicePort("web", []plan.Frontend{
 			frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "198.51.100.7"), frontend(plan.ExternalIP, "198.51.100.8"),
-			frontend(plan.LoadBalancerIP, "192.0.2.10"), // an address of this host
+			frontend(plan.LoadBalancerIP, "192.0.2.10"), // the host owns this address
 			{Kind: plan.LoadBalancerIP, Addr: addr("203.0.113.1"), Port: 80, Routes: [3]plan.Route{{}, {Verdict: plan.Reject}, {}}},
 		}, "192.0.2.50:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),

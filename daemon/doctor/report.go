@@ -11,8 +11,7 @@ import (
 // Report lists the doctor's findings for operators and programs.
 type Report struct {
 	// Daemon is the process ID of the daemon that responded. Daemon is absent if no daemon runs.
-	Daemon int `json:"daemon,omitempty"`
-	// Severity is the severity of the worst fault.
+	Daemon   int            `json:"daemon,omitempty"`
 	Severity fault.Severity `json:"severity"`
 	// Faults lists the worst fault first. A check without a finding adds a fault with the severity OK.
 	Faults []fault.Fault `json:"faults"`

@@ -28,24 +28,23 @@ type Rounds struct {
 
 // RoundsOptions are the dependencies of Rounds. All fields are required.
 type RoundsOptions struct {
-	// Host returns the current state of the host.
 	Host func() *Host
 	// Moved receives a value after a change of the host's network.
 	Moved <-chan struct{}
 }
 
-// The times between two runs of the checks. One event, such as a new DHCP lease, changes the network in several
-// steps, and a router's network may change all the time.
+// The checks wait for settle and afterMove, because one event, such as a new DHCP lease, changes the network in several
+// steps, and because the network of a router may change all the time.
 const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second // the minimum time between two runs
+	afterMove    = 5 * time.Second // afterMove is the minimum time between two runs
 	// filterPeriod is the minimum time for which Rounds reports drops of the reverse path filter.
 	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two runs while there is a problem, because an operator who fixes the problem
 	// waits for the result.
 	faultPeriod = 10 * time.Second
-	// confirmed is the delay before a new problem is checked again. The delay ends before health.FaultLog logs the
+	// confirmed is the delay before the checks confirm a new problem. health.FaultLog waits longer before logging the
 	// problem.
 	confirmed = 5 * time.Second
 )
@@ -69,7 +68,7 @@ func (r *Rounds) Faults() []fault.Fault {
 // atOnce is the maximum age of a run that Now does not repeat.
 const atOnce = time.Second
 
-// Now runs the checks unless a run started a moment ago.
+// Now runs the checks, unless a run started within atOnce.
 func (r *Rounds) Now(ctx context.Context) {
 	r.looking.Lock()
 	recent := time.Since(r.looked) < atOnce
@@ -127,10 +126,9 @@ func (r *Rounds) pause(fresh bool) time.Duration {
 	return roundsPeriod
 }
 
-// dropCount tracks a counter of dropped packets.
 type dropCount struct {
 	base, last int
-	since      time.Time // the time when base was set
+	since      time.Time // since is the time when base was set
 }
 
 // before returns the count from one to two periods ago.
@@ -174,7 +172,6 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	return fresh
 }
 
-// find returns the problems and notices of all checks.
 func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	for _, c := range r.checks {
 		found, err := c.look(ctx, h)
@@ -190,5 +187,5 @@ func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// key identifies a problem. The numbers in a problem's message may change from one run to the next.
+// key identifies a problem without its message, because the numbers in the message may change from one run to the next.
 func key(f fault.Fault) string { return f.ID + " " + f.Fix }

@@ -182,7 +182,6 @@ func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
 	})
 }
 
-// Rounds reports a notice as a notice, not as a problem.
 func TestRoundsReportNotices(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		byDefault := f.hops["0.0.0.0/0"]

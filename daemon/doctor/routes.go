@@ -19,7 +19,7 @@ import (
 // target is a range or an address of Services that needs a route, because the kernel looks up a route before the
 // rules process a packet of this host.
 type target struct {
-	name string // "the Service range"
+	name string // name is, for example, "the Service range"
 	to   netip.Prefix
 	// addr is an address of svc, and endpoint is an endpoint that receives connections to addr.
 	addr, endpoint netip.Addr
@@ -71,7 +71,6 @@ func (h *Host) targets() []target {
 // String returns text such as "the Service range 10.96.0.0/12".
 func (t target) String() string { return t.name + " " + short(t.to) }
 
-// judge checks whether the kernel has a route for packets to the target.
 func (h *Host) judge(t target) fault.Fault {
 	r, why := h.route(t.addr)
 	if why == "" {
@@ -119,8 +118,8 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if there is
-// none.
+// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if this host has
+// no such address.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {

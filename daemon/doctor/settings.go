@@ -9,17 +9,17 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Files and sysctls of the calling thread's network namespace.
+// /proc/thread-self refers to the network namespace of the calling thread.
 const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
 	filterKey      = "net.ipv4.conf.all.rp_filter"
-	loose          = 2 // applies to all interfaces, because the kernel uses the larger value (Linux, ip-sysctl)
+	loose          = 2 // the kernel uses the larger of this value and the interface's value (Linux, ip-sysctl)
 )
 
-// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to the
-// packet's sender uses another interface than the interface on which the packet arrived, as on a host with two
-// networks. A daemon counts the packets of the last few minutes.
+// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to the packet's
+// sender does not use the interface on which the packet arrived, as on a host with two networks. A daemon counts the
+// packets of the last few minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {
@@ -37,7 +37,6 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 			"of endpoints among them are lost", n)}
 }
 
-// filtered returns the number of packets that the reverse path filter has dropped.
 func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }
 
 // counter reads a counter from a file like /proc/net/netstat, in which a line of names precedes a line of numbers.
@@ -58,14 +57,13 @@ func (h *Host) counter(file, heading, name string) int {
 	return 0
 }
 
-// The fill levels of the connection-tracking table, in percent, that cause a warning and a problem. The kernel drops
-// new connections when the table is full.
+// The kernel drops new connections when the connection-tracking table is full. The check reports a warning at muchUsed
+// percent and a problem at nearlyFull percent.
 const (
 	muchUsed   = 75
 	nearlyFull = 95
 )
 
-// conntrack checks the fill level of the connection-tracking table.
 func conntrack(_ context.Context, h *Host) []fault.Fault {
 	count, err := h.number(conntrackFiles + "count")
 	limit, limitErr := h.number(conntrackFiles + "max")

@@ -33,7 +33,7 @@ const (
 // Run.
 type Checker struct {
 	lines          Lines
-	dial           dialFunc // set by Use, and by tests
+	dial           dialFunc // Use and tests set dial
 	settings       Settings
 	changed, wake  chan struct{}
 	dead           atomic.Pointer[Dead]
@@ -41,13 +41,12 @@ type Checker struct {
 
 	mu        sync.Mutex
 	targets   map[netip.AddrPort]*target
-	queue     []*target // in the order of their next checks; Run removes targets that were dropped
+	queue     []*target // queue is in the order of the next checks; Run removes dropped targets
 	faults    map[netip.AddrPort]fault.Fault
 	published time.Time
 	pending   bool // a publication is scheduled
 }
 
-// target is an endpoint to check.
 type target struct {
 	addr netip.AddrPort
 	// flying reports whether a check is waiting for a response.
@@ -59,8 +58,7 @@ type target struct {
 	since   time.Time
 }
 
-// Lines logs changes of the thing with the given key, and may omit lines if there are too many. journal.Damper
-// implements Lines.
+// Lines logs changes of the thing with the given key, and may omit some lines. journal.Damper implements Lines.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }

@@ -21,7 +21,6 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// defaults holds the default settings of the configuration.
 var defaults = Settings{Interval: time.Second, Failures: 2}
 
 // promise is the maximum time for which a dead endpoint may stay in use with the default settings.
@@ -35,7 +34,7 @@ type network struct {
 	dialled map[netip.AddrPort]int
 	starts  []time.Time
 	flying  int
-	most    int // the maximum number of simultaneous connections
+	most    int // most is the maximum number of simultaneous connections
 }
 
 var errSilent = errors.New("silent")
@@ -83,7 +82,6 @@ func many(n int) (out []netip.AddrPort) {
 	return out
 }
 
-// bench is a Checker in a synctest bubble.
 type bench struct {
 	*testing.T
 	*Checker
@@ -150,7 +148,7 @@ func TestEndpointTransitionTimes(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // at any time within its interval
+				for range 50 { // the fault begins at any time within the check interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
@@ -229,7 +227,7 @@ func TestChecksFollowTargets(t *testing.T) {
 	})
 }
 
-// A reload stops a Run and starts the next Run. In between, dead endpoints remain dead, and the Checker forgets
+// A reload stops a Run and starts the next Run. Between the runs, dead endpoints remain dead, and the Checker forgets
 // dropped endpoints.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
@@ -262,7 +260,6 @@ func TestVerdictsSurviveNextRun(t *testing.T) {
 	})
 }
 
-// A check that is interrupted because Run stops does not count as a failure.
 func TestInterruptedCheckIsNoFailure(t *testing.T) {
 	s := defaults
 	s.Failures = 1

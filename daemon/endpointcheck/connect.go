@@ -13,7 +13,6 @@ import (
 	"edgeway/daemon/ownmark"
 )
 
-// dialFunc opens a connection and closes the connection again.
 type dialFunc func(ctx context.Context, to netip.AddrPort) error
 
 // connector returns a dialFunc that connects by TCP and closes the connection with a reset. A normal close would
@@ -32,7 +31,6 @@ func connector(mark uint32) dialFunc {
 	}
 }
 
-// result is the outcome of one check.
 type result struct {
 	began time.Time
 	// fault is "" if the endpoint responded.

@@ -2,9 +2,9 @@
 // manifests need these checks, because no other component reports whether these endpoints are ready.
 //
 // The planner sets the endpoints (Follow) and reads the dead endpoints (Dead). The dead endpoints are an input of the
-// next plan, like the host's addresses, and the planner decides whether to exclude these endpoints. Each endpoint is
-// checked once, even if many Services use it. Verdicts outlive Run, so that a reload does not restore a dead
-// endpoint.
+// next plan, like the host's addresses, and the planner decides whether to exclude these endpoints. The Checker checks
+// an endpoint only once per interval, even if many Services use the endpoint. Verdicts outlive Run, so that a reload
+// does not restore a dead endpoint.
 package endpointcheck
 
 import (

@@ -10,7 +10,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// pipelineFaults returns the faults of the pipeline's syncs.
 func (c *Checker) pipelineFaults() (out []fault.Fault) {
 	state := c.pipeline.State()
 	if state.Synced() {
@@ -33,7 +32,7 @@ func leaving(s *pipeline.State) bool {
 }
 
 // firstSync returns the fault of a first sync that has not succeeded yet. The fault is Unhealthy from the start,
-// because a host without rules serves no Services.
+// because a host without rules forwards no connections to Services.
 func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
 	switch {
@@ -119,8 +118,8 @@ func followers(s *pipeline.State) []fault.Fault {
 	return out
 }
 
-// sourceFaults returns faults that never make the host unhealthy, because Edgeway still serves the last objects of
-// each source.
+// sourceFaults returns faults that never make the host unhealthy, because Edgeway keeps the last objects of each
+// source.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
 	for _, src := range c.sources {
 		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {
@@ -130,7 +129,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// SourceFault returns the fault of a source with the given status. faulty reports whether the source has a fault.
+// SourceFault returns the fault of a source with the given status.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if !st.Faulty() {
 		return f, false

@@ -21,7 +21,7 @@ const Grace = time.Minute
 // State summarizes the health in one word.
 type State string
 
-// The states of a host. A host is degraded if connections fail although the rules are correct.
+// A host is degraded if connections fail although the rules are correct.
 const (
 	StateHealthy   State = "healthy"
 	StateDegraded  State = "degraded"
@@ -36,7 +36,7 @@ type Report struct {
 	LastSync time.Time `json:"lastSync,omitzero"`
 	// Synced reports whether the first sync has succeeded.
 	Synced bool `json:"synced"`
-	// Healthy reports whether no fault is Unhealthy, apart from the fault of a Node that is leaving the cluster.
+	// Healthy is false if any fault is Unhealthy.
 	Healthy bool `json:"healthy"`
 	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete the Node. A
 	// host without a Node is eligible.
@@ -48,7 +48,7 @@ type Report struct {
 	Faults []fault.Fault `json:"faults"`
 }
 
-// State returns the state that follows from the faults.
+// State derives the state from the faults.
 func (r Report) State() State {
 	switch {
 	case !r.Healthy:

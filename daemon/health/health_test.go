@@ -42,9 +42,9 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		name             string
 		tune             func(*pipeline.State)
 		source           source.Status
-		contact          time.Duration // time since the last contact, or 0 if there was none
+		contact          time.Duration // contact is the time since the last contact, or 0 if there was no contact
 		healthz, livez   int
-		condition, names string // the first condition, or "" if there is none, and a text in its message
+		condition, names string // condition is the ID of the first fault, or ""; names is a text in the fault's message
 	}{
 		{name: "all well", healthz: 200, livez: 200},
 		{
@@ -235,8 +235,8 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 	})
 }
 
-// The report lists problems of the host after unhealthy faults and before all others. Problems do not fail any health
-// endpoint.
+// The report lists problems of the host after unhealthy faults and before all other faults. Problems do not fail any
+// health endpoint.
 func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})

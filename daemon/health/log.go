@@ -13,16 +13,16 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the time between two reads of the faults. A fault is logged only if two consecutive reads find the
-// fault, because some faults last only for a moment, for example while a DHCP lease is renewed.
+// logEvery is the time between two reads of the faults. Run logs only a fault that two consecutive reads find, because
+// some faults last only for a moment, for example while the host renews a DHCP lease.
 const logEvery = 10 * time.Second
 
-// FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, so
-// that the FaultLog can log the faults that the reload fixes.
+// FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, in
+// order to log which faults the reload fixed.
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
-	known  map[string]*known // by key, as of the previous read
+	known  map[string]*known // known holds the faults of the previous read, by key
 }
 
 // NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the faults of the pipeline, the
@@ -48,7 +48,6 @@ type known struct {
 	logged bool
 }
 
-// look compares the current faults with the faults of the previous read.
 func (l *FaultLog) look(faults []fault.Fault) {
 	now := map[string]*known{}
 	for _, f := range faults {

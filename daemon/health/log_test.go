@@ -48,7 +48,7 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 	web := fault.New("services-dead", fault.Problem, "start it", "no answer")
 	for name, c := range map[string]struct {
 		before, after []fault.Fault
-		want          string // text in the only logged line
+		want          string // the only logged line must contain want
 	}{
 		"begins":            {nil, []fault.Fault{web}, `level=ERROR msg="fault began" message_id=`},
 		"has its fix":       {nil, []fault.Fault{web}, `fault=services-dead message="no answer" fix="start it"`},

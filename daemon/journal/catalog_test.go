@@ -68,7 +68,6 @@ func TestEachMessageIDIsLogged(t *testing.T) {
 	}
 }
 
-// Each configuration key that the catalog mentions must exist.
 func TestCatalogNamesKnownKeys(t *testing.T) {
 	known := map[string]bool{}
 	section := ""

@@ -19,15 +19,15 @@ import (
 const (
 	// maxLines is the maximum number of lines per minute, because many things can change at the same time.
 	maxLines = 20
-	// maxChanges is the number of changes of a thing that the Damper logs one by one within damping: three changes in
-	// each direction.
+	// maxChanges is the number of changes of one thing that the Damper logs individually within damping: three changes
+	// in each direction.
 	maxChanges = 6
 	// damping is the time for which a flapping thing must keep its state before the Damper logs each of its changes
 	// again. Until then, the Damper logs the latest change of the thing once per damping interval.
 	damping = time.Hour
 	// calm is the time without a change after which the Damper logs the current state of a flapping thing.
 	calm = 15 * time.Minute
-	// review is the time between two runs of the method review.
+	// review is the interval of Damper.review.
 	review = time.Minute
 )
 
@@ -39,17 +39,17 @@ type Damper struct {
 	lines *rate.Limiter
 
 	mu      sync.Mutex
-	things  map[string]*thing // the things that changed within damping, by key
-	omitted map[string]int    // the number of omitted lines, by message
+	things  map[string]*thing // things holds the things that changed within damping, by key
+	omitted map[string]int    // omitted counts the omitted lines, by message
 	waiting bool              // a review is scheduled
 }
 
-// thing is the recent history of a thing whose changes are logged.
+// thing holds the recent changes of a thing.
 type thing struct {
-	since   time.Time // the time of the first change that is counted in changes
+	since   time.Time // since is the time of the first counted change
 	changes int
 	last    line
-	changed time.Time // the time of the change that is described by last
+	changed time.Time // changed is the time of the change in last
 	// silent counts the changes without a line since the time in logged. logged is the time of the latest line about
 	// a flapping thing.
 	silent int
@@ -123,7 +123,6 @@ func (d *Damper) schedule() {
 	}
 }
 
-// review logs the lines that are due.
 func (d *Damper) review() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +146,6 @@ func (d *Damper) review() {
 	d.schedule()
 }
 
-// counts returns the number of omitted lines for each message.
 func (d *Damper) counts() string {
 	var out []string
 	for _, message := range slices.Sorted(maps.Keys(d.omitted)) {

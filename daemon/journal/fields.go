@@ -17,7 +17,6 @@ const messageID = "message_id"
 // attr is an attribute with its full key and its value in text form.
 type attr struct{ key, value string }
 
-// flatten appends an attribute, or the attributes of a group, to out.
 func flatten(out []attr, group string, a slog.Attr) []attr {
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {

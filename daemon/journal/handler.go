@@ -30,7 +30,7 @@ type handler struct {
 	fallback slog.Handler
 	send     func(message string, priority sd.Priority, fields map[string]string) error
 	attrs    []attr
-	group    string // prefix of the keys of later attributes
+	group    string // group is the prefix of the keys of later attributes
 }
 
 // NewHandler returns a handler for records of level and above. The handler passes a record that the journal rejects

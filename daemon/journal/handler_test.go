@@ -20,7 +20,6 @@ type entry struct {
 	fields   map[string]string
 }
 
-// recorder is a journal that accepts every entry, or returns err.
 type recorder struct {
 	entries []entry
 	err     error

@@ -106,7 +106,7 @@ func child() error {
 	return nil
 }
 
-// receive reads an entry in the journal's native protocol. A long entry arrives as the descriptor of a file.
+// The journal's native protocol passes a long entry as a file descriptor.
 func receive(conn *net.UnixConn) (map[string]string, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	data, oob := make([]byte, 1<<20), make([]byte, 128)

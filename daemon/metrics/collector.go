@@ -80,7 +80,6 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.sources()
 }
 
-// scrape is the state of a call of Collect.
 type scrape struct {
 	*collector
 	out chan<- prometheus.Metric
@@ -95,14 +94,12 @@ func (s scrape) counter(name string, value uint64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
 }
 
-// timestamp sends t as a timestamp, unless t is zero.
 func (s scrape) timestamp(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, float64(t.UnixNano())/1e9, labels...)
 	}
 }
 
-// age sends the time since t in seconds, unless t is zero.
 func (s scrape) age(name string, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.gauge(name, max(0, s.now.Sub(t).Seconds()), labels...)
@@ -121,7 +118,7 @@ func (s scrape) syncs(state *pipeline.State) {
 	}
 	for _, st := range state.Stages() {
 		name := st.Name
-		if name == "" { // no sync yet
+		if name == "" { // the stage has not synced yet
 			name = s.opts.Backend
 		}
 		s.counter("edgeway_drift_repairs_total", st.Drift, name)

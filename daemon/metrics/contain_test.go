@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// broken is a collector that panics.
 type broken struct{ prometheus.Collector }
 
 func (broken) Collect(chan<- prometheus.Metric) { panic("on purpose") }

@@ -22,23 +22,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Source provides the freshness of a source of objects.
+// Source provides the status of a source of objects.
 type Source interface {
 	Name() string
 	Status() source.Status
 }
 
-// Options provides the values of the metrics. The functions are called at each scrape, from any goroutine, and must
-// not be nil.
+// Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
+// goroutine, and must not be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
 	Backend, Mode string
-	// Families are the address families that are synced.
-	Families []plan.Family
-	State    func() pipeline.State
-	Tracker  func() tracker.Stats
-	Sources  []Source
+	Families      []plan.Family
+	State         func() pipeline.State
+	Tracker       func() tracker.Stats
+	Sources       []Source
 	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
 	SavedAt func() time.Time
 	// Expiries returns the times at which the credentials for the API server expire.
@@ -76,12 +75,10 @@ type Metrics struct {
 	families []string
 	registry *prometheus.Registry
 
-	// Metrics of the backend with kube-proxy's names.
 	duration, fullDuration, partialDuration *prometheus.HistogramVec
 	programming                             *prometheus.HistogramVec
 	healthz, livez                          *prometheus.CounterVec
 
-	// Edgeway's own metrics, for every stage.
 	stageDuration *prometheus.HistogramVec
 	stageErrors   *prometheus.CounterVec
 }

@@ -66,7 +66,7 @@ type breaking struct {
 }
 
 func (b *breaking) Subscribe(groups ...uint) (rtnl.Socket, error) {
-	runtime.LockOSThread() // never unlocked
+	runtime.LockOSThread() // the thread exits with its goroutine
 	if err := netns.Set(b.ns); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (b *breaking) fail() {
 	b.last.Close()
 }
 
-// panicky is the lab's kernel with a first socket that panics at the first notification.
+// panicky is the lab's kernel, except that the first socket panics at its first notification.
 type panicky struct {
 	breaking
 	sockets int
@@ -119,7 +119,7 @@ func TestWatcherRunAfterPanic(t *testing.T) {
 	run := func() <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			runtime.LockOSThread() // never unlocked
+			runtime.LockOSThread() // the thread exits with its goroutine
 			done <- contain.Call(func() error { return errors.Join(netns.Set(ns), w.Run(ctx)) })
 		}()
 		return done

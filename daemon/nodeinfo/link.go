@@ -9,15 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link holds the properties of an interface that this package uses.
 type link struct {
 	index int
 	name  string
-	kind  string // the kind that ip-link(8) prints, or "" for physical interfaces
+	kind  string // kind is the kind that ip-link(8) prints, or "" for physical interfaces
 	up    bool
 	// direct reports whether the interface, like a tunnel, sends packets without a neighbor's link-layer address.
-	direct bool
-	// loopback reports whether the interface is a loopback device.
+	direct   bool
 	loopback bool
 }
 
@@ -46,7 +44,6 @@ func parseLink(message []byte) (out link, ok bool) {
 	return out, out.name != ""
 }
 
-// The interface kinds of ip-link(8) that this package distinguishes.
 const (
 	dummy  = "dummy"
 	bridge = "bridge"
@@ -92,7 +89,6 @@ func (f *foreign) note(l link) bool {
 	return true
 }
 
-// has reports whether the interface with the given index is foreign.
 func (f *foreign) has(index int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,7 +32,7 @@ func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err e
 	}
 	steady = steady && linksSteady
 	host = &Host{}
-	primary := map[netip.Addr]int{} // maps an address to the index of its interface
+	primary := map[netip.Addr]int{} // primary maps an address to the index of its interface
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		found, routesSteady, err := listRoutes(family, wanted)
 		if err != nil {
@@ -59,7 +59,6 @@ func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err e
 	return host, steady, nil
 }
 
-// add adds an address of the given interface.
 func (h *Host) add(a address, on link, primary bool) {
 	addr := Addr{Addr: a.addr, Interface: on.name, Dummy: on.kind == dummy, Bridge: on.kind == bridge, Primary: primary}
 	h.Addrs = append(h.Addrs, addr)
@@ -178,8 +177,8 @@ type route struct {
 	is6     bool
 	metric  int
 	link    int
-	source  netip.Addr // invalid if the kernel chooses the source
-	gateway netip.Addr // invalid if the destination is on the link
+	source  netip.Addr // source is invalid if the kernel chooses the source
+	gateway netip.Addr // gateway is invalid if the destination is on the link
 }
 
 // defaultRoutes returns the default routes through interfaces that are up, with the kernel's preferred route first.

@@ -11,8 +11,8 @@ import (
 
 // NextHop is the result of a route lookup for packets that this host sends to an address.
 type NextHop struct {
-	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports
-	// none.
+	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports no
+	// source address.
 	Source netip.Addr
 	// Gateway is the next router, or the zero value if the destination is on the link or is this host.
 	Gateway   netip.Addr
@@ -36,8 +36,8 @@ func (w NextHop) String() string {
 	return "on " + w.Interface
 }
 
-// RouteLookup looks up many routes, and reads each interface only once. A RouteLookup must be used by only one
-// goroutine. RouteLookup looks up routes in the network namespace of the thread that created the RouteLookup.
+// RouteLookup looks up many routes, and reads each interface only once. Only one goroutine may use a RouteLookup.
+// RouteLookup looks up routes in the network namespace of the thread that created the RouteLookup.
 type RouteLookup struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs

@@ -30,7 +30,6 @@ func TestMovedReportsRoutesAndSettings(t *testing.T) {
 	}
 }
 
-// ignoredTable is the routing table of a proxy.
 const ignoredTable = 99
 
 // Routes that a proxy adds to an ignored table do not trigger Moved. Routes in other tables trigger Moved.

@@ -24,7 +24,7 @@ type Host struct {
 	// Networks are the networks of this host's interfaces, sorted. Networks omits link-local networks and the
 	// networks of loopback and dummy devices. For an address without a network, Networks contains the address itself.
 	Networks []netip.Prefix
-	// Routes holds the widest route beyond this host's networks that overlaps each of Options.Ranges.
+	// Routes holds, for each of Options.Ranges, the widest overlapping route beyond this host's networks.
 	Routes []Route
 	// NameServers are the name servers of /etc/resolv.conf and systemd-resolved, sorted, without loopback and
 	// link-local addresses.
@@ -35,7 +35,7 @@ type Host struct {
 // routes 0.0.0.0/1 and 128.0.0.0/1, which OpenVPN adds to override a default route.
 type Route struct {
 	Range, To netip.Prefix
-	Gateway   netip.Addr // invalid if a tunnel is the next hop
+	Gateway   netip.Addr // Gateway is invalid if a tunnel is the next hop
 	Interface string
 }
 

@@ -14,9 +14,9 @@ import (
 // preferredSource chooses like the kernel wherever an operator could see a difference. The source of the route itself
 // ("src" in ip-route(8)) wins. For IPv4, the next choice is the first address in the gateway's network, or else the
 // first address of the interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win
-// over unique local ones (RFC 6724). If the interface of the route has no address, an address of another interface is
-// used. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address, because the address
-// of NodePorts should not change.
+// over unique local addresses (RFC 6724). If the interface of the route has no address, preferredSource uses an address
+// of another interface. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address,
+// because the address of NodePorts should not change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
 	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.borrows} {
 		for _, r := range routes {
@@ -35,7 +35,7 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 	return address{}, false
 }
 
-// sendsFrom reports whether a is the source of the route, or an eligible address of its interface.
+// sendsFrom reports whether the address a is the source of the route, or an eligible address of the route's interface.
 func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
 		return a.addr == r.source // the address may be on any interface
@@ -43,7 +43,7 @@ func (r route) sendsFrom(a address) bool {
 	return a.link == r.link && r.borrows(a)
 }
 
-// borrows reports whether a is eligible if the interface of the route has no address.
+// borrows reports whether the address a is eligible if the interface of the route has no address.
 func (r route) borrows(a address) bool {
 	if a.addr.Is6() != r.is6 || a.scope != unix.RT_SCOPE_UNIVERSE {
 		return false
@@ -52,7 +52,7 @@ func (r route) borrows(a address) bool {
 	return a.addr.Is6() || a.flags&unix.IFA_F_SECONDARY == 0
 }
 
-// cost ranks the candidates. The first candidate with the lowest cost is chosen.
+// cost ranks the candidates. preferredSource chooses the first candidate with the lowest cost.
 func (r route) cost(a address) int {
 	if a.addr.Is4() {
 		if r.gateway.IsValid() && a.prefix.Contains(r.gateway) {

@@ -19,7 +19,7 @@ func TestPreferredSource(t *testing.T) {
 	for name, c := range map[string]struct {
 		routes []route
 		addrs  []address
-		want   string // empty if there is no source
+		want   string // want is "" if there is no source
 	}{
 		"no route": {nil, []address{on(2, "10.0.0.1/24", 0)}, ""},
 		"first address of the interface": {
@@ -90,7 +90,6 @@ func TestRelevantMessages(t *testing.T) {
 	}
 }
 
-// rtmsg returns an rtnetlink message about an IPv4 route.
 func rtmsg(bits, protocol byte, to ...byte) []byte {
 	header := []byte{unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, protocol, 0, unix.RTN_UNICAST, 0, 0, 0, 0}
 	return append(append(header, 8, 0, unix.RTA_DST, 0), to...)

@@ -48,7 +48,8 @@ type Watcher struct {
 // ignores.
 type Options struct {
 	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces to which a
-	// proxy adds Service addresses. Host omits the addresses of these interfaces, and their changes are not events.
+	// proxy adds Service addresses. Host omits the addresses of these interfaces, and changes of these addresses are
+	// not events.
 	IgnoreDevices []string
 	// IgnoreTables are the numbers, below 256, of routing tables whose routes are not events.
 	IgnoreTables []int

@@ -28,7 +28,7 @@ type lab struct {
 	*testing.T
 	*Watcher
 	log    *bytes.Buffer
-	resolv string // a file that replaces /etc/resolv.conf
+	resolv string // resolv replaces /etc/resolv.conf
 	// gate blocks notifications to the watcher while gate is locked.
 	gate sync.Mutex
 }
@@ -56,7 +56,7 @@ func (s gatedSocket) Receive() ([]syscall.NetlinkMessage, error) {
 // newLab moves the test's goroutine into a new network namespace and runs a watcher there.
 func newLab(t *testing.T, setup ...string) *lab {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread exits with the test
+	runtime.LockOSThread() // the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -99,7 +99,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	return l
 }
 
-// ip runs ip(8) in the lab, because a child process starts in the namespace of this thread.
+// A child process starts in the network namespace of this thread, which is the lab.
 func (l *lab) ip(args string) {
 	l.Helper()
 	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -247,7 +247,6 @@ func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 	l.quiet()
 }
 
-// foreignName is the name of the interface that the watcher of a lab ignores.
 const foreignName = "kube-ipvs0"
 
 // A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the addresses of the
@@ -321,7 +320,6 @@ func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 }
 
-// The kernel reports the kind of an interface. A dummy interface has the kind "dummy".
 func TestLinkKind(t *testing.T) {
 	l := newLab(t, veth...)
 	up, steady, err := listLinks(newForeign([]string{"v1"}))
@@ -338,7 +336,6 @@ func TestLinkKind(t *testing.T) {
 	l.quiet()
 }
 
-// parseLink rejects a message that is too short to describe an interface.
 func TestParseLinkRejectsShortMessage(t *testing.T) {
 	whole := slices.Concat(make([]byte, unix.SizeofIfInfomsg), []byte{7, 0, unix.IFLA_IFNAME, 0, 'v', '0', 0, 0})
 	if l, ok := parseLink(whole); !ok || l.name != "v0" {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// childRole is an environment variable. If childRole is set, the test binary acts as the daemon in a child process,
-// with descriptors as systemd would pass them.
+// If the environment variable childRole is set, the test binary acts as the daemon in a child process, with descriptors
+// as systemd would pass them.
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,6 @@ func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cm
 	return cmd, bufio.NewScanner(out)
 }
 
-// expect reads lines until a line begins with the prefix, and returns the rest of that line.
 func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
 	t.Helper()
 	for out.Scan() {

@@ -19,7 +19,6 @@ type serviceManager = sdtest.Manager
 
 type datagram = sdtest.Datagram
 
-// logBuffer is a log that a test can read while other goroutines write to the log.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -42,7 +41,6 @@ func newLog() (*slog.Logger, *logBuffer) {
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 
-// freeAddr returns a loopback address on which no process listens.
 func freeAddr(t *testing.T, host string) netip.AddrPort {
 	t.Helper()
 	l := mustListen(t, netip.AddrPortFrom(netip.MustParseAddr(host), 0))
@@ -68,7 +66,6 @@ func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPo
 	return fileOf(t, l, name), l, l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// fileOf returns a second descriptor of a socket, with its name from LISTEN_FDNAMES.
 func fileOf(t *testing.T, socket syscall.Conn, name string) *os.File {
 	t.Helper()
 	raw, err := socket.SyscallConn()
@@ -108,7 +105,6 @@ func ending(t *testing.T, conn *net.TCPConn) (string, error) {
 	}
 }
 
-// acceptFrom accepts a client on a listening socket.
 func acceptFrom(socket *os.File, within time.Duration) (net.Conn, error) {
 	l, err := net.FileListener(socket)
 	if err != nil {
@@ -119,7 +115,6 @@ func acceptFrom(socket *os.File, within time.Duration) (net.Conn, error) {
 	return l.Accept()
 }
 
-// serveOne accepts a client and sends "hello".
 func serveOne(t *testing.T, socket *os.File) {
 	t.Helper()
 	conn, err := acceptFrom(socket, 5*time.Second)

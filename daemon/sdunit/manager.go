@@ -68,7 +68,6 @@ func (m *Manager) extend(ctx context.Context) {
 	}
 }
 
-// extension returns the assignment that requests extendBy more start time.
 func extension() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()) }
 
 // present reports whether the daemon runs under a service manager.
@@ -81,7 +80,6 @@ func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(nil, assignments)
 }
 
-// sendSocket sends the assignments together with the socket's file descriptor.
 func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 	raw, err := socket.SyscallConn()
 	if err == nil {

@@ -13,7 +13,7 @@ func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 	m := sdtest.New(t)
 	logger, log := newLog()
 	n, h := NewNotifier(NewManager(logger), logger), newHost()
-	for range 600 { // more than the queue can hold (net.unix.max_dgram_qlen, 10 or 512)
+	for range 600 { // the queue holds fewer datagrams (net.unix.max_dgram_qlen, 10 or 512)
 		if log.String() != "" {
 			break
 		}
@@ -43,7 +43,7 @@ func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 	if count(sent, "READY=1") == 0 {
 		t.Error("a manager that reads again is not told that the daemon is ready")
 	}
-	n.Stopping() // returns without blocking
+	n.Stopping() // Stopping must not block
 }
 
 func TestInvalidNotifySocketWarnsOnce(t *testing.T) {
@@ -75,7 +75,7 @@ func TestNotifierWithoutServiceManager(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "nonsense")
 	logger, log := newLog()
 	n := NewNotifier(NewManager(logger), logger)
-	n.Run(t.Context(), Subject{}) // returns immediately
+	n.Run(t.Context(), Subject{}) // Run must return immediately
 	n.Stopping()
 	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "watchdog") {
 		t.Errorf("want a warning about the watchdog alone: %s", log)

@@ -32,7 +32,7 @@ const (
 // Subject is the part of the daemon that a reload replaces. A Notifier reports the state of the Subject to systemd.
 type Subject struct {
 	View func() View
-	// Heartbeat returns the time of the sync loop's last sign of life.
+	// Heartbeat returns the time of the sync loop's latest heartbeat.
 	Heartbeat func() time.Time
 }
 
@@ -79,7 +79,6 @@ func (n *Notifier) Run(ctx context.Context, s Subject) {
 	}
 }
 
-// reload is the state of a reload for which systemd is waiting.
 type reload struct {
 	under bool
 	since time.Time
@@ -133,8 +132,8 @@ func (n *Notifier) pause(r *reload) time.Duration {
 	return pause
 }
 
-// alive reports whether the sync loop is alive. An idle loop counts as alive. A stage may run without a sign of life
-// for half of the watchdog interval.
+// alive reports whether the sync loop is alive. An idle loop counts as alive. A stage may run for half of the watchdog
+// interval without a heartbeat.
 func (n *Notifier) alive(beat time.Time) bool {
 	limit := n.watchdog / 2
 	if limit == 0 {

@@ -16,11 +16,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// host is a fake daemon for the Notifier.
 type host struct {
 	mu   sync.Mutex
 	view View
-	beat time.Time // zero if the sync loop is idle
+	beat time.Time // beat is zero if the sync loop is idle
 }
 
 func (h *host) subject() Subject {
@@ -78,7 +77,6 @@ func newHost() *host {
 	}}}}
 }
 
-// notified runs a Notifier for a host in a synctest bubble.
 func notified(t *testing.T, watchdog string, test func(t *testing.T, n *Notifier, h *host, m *serviceManager)) {
 	t.Helper()
 	m := sdtest.New(t)
@@ -296,7 +294,7 @@ func TestReloadNotifications(t *testing.T) {
 		n.Reloading()
 		stop()
 		m.Received()
-		next := newHost() // a pipeline that has not synced yet, with the old plan in force
+		next := newHost() // the new pipeline has not synced yet, and the old plan is in force
 		next.set(synced(1))
 		next.set(func(v *View) { v.State.Backend.LastSync = time.Time{} })
 		stop = run(t, n, next)
@@ -315,7 +313,7 @@ func TestReloadNotifications(t *testing.T) {
 		stop()
 
 		n.Reloading()
-		run(t, n, newHost()) // waits for an unreachable API server
+		run(t, n, newHost()) // the new host waits for an unreachable API server
 		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
 			t.Error("a reload that waits does not end")
 		}

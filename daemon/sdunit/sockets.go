@@ -39,7 +39,7 @@ type socket struct {
 	// either unit or stored is set.
 	unit, stored string
 	claimed      bool // Listen was called
-	released     bool // Release was called, for a socket that stays open
+	released     bool // Release was called, and the socket stays open
 }
 
 // Passed returns the files that the service manager passed, and removes them from the environment. go-systemd (22.7)
@@ -139,7 +139,6 @@ func (s *Sockets) store(sock *socket, name string) {
 	s.manager.sendSocket(sock.file, "FDSTORE=1", "FDNAME="+name)
 }
 
-// remove closes the socket in this process and in the fd store.
 func (s *Sockets) remove(sock *socket) {
 	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. Until
 	// then, clients would hang, and the address could not be bound again.
@@ -166,7 +165,6 @@ func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	return listener.(*net.TCPListener), nil
 }
 
-// fileOfListener returns the socket of a listener, and closes the listener.
 func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	defer listener.Close()
 	return listener.File()

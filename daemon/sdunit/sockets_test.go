@@ -83,7 +83,7 @@ func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	for range 3 {
 		if _, err := s.Listen(addr); err != nil {
-			t.Fatal(err) // EADDRINUSE if only the daemon's copy was closed
+			t.Fatal(err) // the error is EADDRINUSE if only the daemon's copy was closed
 		}
 		s.Release(addr)
 		// The service manager has not read any message yet, so its copies are still open.
@@ -116,7 +116,7 @@ func TestListenOnPortInUse(t *testing.T) {
 	if _, err := s.Listen(l.Addr().(*net.TCPAddr).AddrPort()); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("the error is %v", err)
 	}
-	s.Release(l.Addr().(*net.TCPAddr).AddrPort()) // a port that was never open
+	s.Release(l.Addr().(*net.TCPAddr).AddrPort()) // the port was never open
 }
 
 func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {

@@ -22,8 +22,8 @@ type View struct {
 	Switching bool
 	// Sources report their current status.
 	Sources []health.Source
-	// SavedAt is the time when the last-known state that Edgeway serves was saved. SavedAt is zero if Edgeway serves
-	// the API server's objects.
+	// SavedAt is the time of the last-known state that Edgeway serves, or zero if Edgeway serves the API server's
+	// objects.
 	SavedAt time.Time
 }
 
@@ -46,7 +46,7 @@ func (v View) served() bool {
 // (coarse) stays the same.
 type statusLine struct {
 	meaning string
-	sent    time.Time // zero to send a status line immediately
+	sent    time.Time // sent is zero if the next line must be sent immediately
 
 	counted *plan.Plan
 	counts  pipeline.Counts
@@ -146,8 +146,8 @@ func (v View) unreachable(since func(time.Time) string) []string {
 // systemctl.
 func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
-// coarse rounds an age down so that its text changes less often: to 10 s in the first minute. After the first minute,
-// the text that the function age returns changes rarely enough.
+// coarse rounds an age below one minute down to a multiple of 10 s, so that the text changes less often. The text of a
+// longer age changes rarely enough.
 func coarse(d time.Duration) time.Duration {
 	if d < time.Minute {
 		return d.Truncate(10 * time.Second)

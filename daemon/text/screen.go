@@ -17,7 +17,7 @@ type Screen struct {
 	// Verbose reports whether the output includes details for developers.
 	Verbose bool
 
-	heading string // the heading of the last Row
+	heading string // heading is the heading of the last Row
 	err     error
 }
 
@@ -139,7 +139,6 @@ func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 	return append(lines, line)
 }
 
-// print writes a line, unless an earlier write failed.
 func (s *Screen) print(line string) {
 	if s.err == nil {
 		_, s.err = io.WriteString(s.out, line+"\n")

@@ -85,7 +85,6 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 	return out
 }
 
-// service is a ServicePort under test.
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
@@ -192,7 +191,7 @@ func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// which returns the destinations that responded if answering is set, and otherwise the destinations that did not.
+// which selects the destinations that responded or, if answering is false, the destinations that did not respond.
 func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// listening returns the address of a server that listens until the test is done.
 func listening(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -24,7 +24,7 @@ const (
 	refused
 	unreachable // the kernel has no route, or a router sent an error
 	forbidden   // an output rule of this host rejected the connection
-	failed      // any other error
+	failed      // another error occurred
 )
 
 // String returns the predicate of a sentence about a server, as in "10.244.1.11:8080 does not answer".
@@ -135,7 +135,6 @@ func classify(err error) outcome {
 	return failed
 }
 
-// freePort returns a port that no program is using.
 func freePort(p plan.Protocol) (uint16, error) {
 	if p == plan.UDP {
 		conn, err := net.ListenUDP("udp", nil)

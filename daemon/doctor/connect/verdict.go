@@ -92,7 +92,6 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// after returns the text preceded by the separator, or "" if the text is empty.
 func after(separator, text string) string {
 	if text == "" {
 		return ""

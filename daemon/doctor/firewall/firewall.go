@@ -11,7 +11,7 @@
 //     the finding is a problem with the command that inserts a rule.
 //   - If an earlier rule may accept the connections, the finding is a notice with the command that traces a connection.
 //
-// A rule that drops only some packets causes no finding, because such a rule is there on purpose.
+// A rule that drops only some packets causes no finding, because an operator wrote the rule on purpose.
 package firewall
 
 import (
@@ -35,7 +35,7 @@ const Check = "firewall"
 // Checker is not safe for concurrent use.
 type Checker struct {
 	reader reader
-	// needs holds the needs of plan.
+	// needs holds the packets that the rules must accept for plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
 	// links are the interfaces to endpoints, or nil if the interfaces are not known yet.
@@ -91,7 +91,6 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 // findings appear after the operator has fixed the first findings.
 const maxFindings = 20
 
-// unread returns the finding for a table that could not be read.
 func unread(t *table) fault.Fault {
 	which := fmt.Sprintf("the %s table %s", t.family, t.name)
 	if t.name == "" {
@@ -120,7 +119,6 @@ type need struct {
 	clients fault.Clients
 }
 
-// needsOf returns the packets that the rules must accept for the Services in a plan.
 func needsOf(q Question) (needs []need) {
 	in, out := []string{"prerouting", "input"}, []string{"output", "postrouting"}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

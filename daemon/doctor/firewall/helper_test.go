@@ -19,7 +19,6 @@ func TestMain(m *testing.M) {
 
 var nodeAddr = netip.MustParseAddr("192.0.2.10")
 
-// testPlan returns a plan with one Service that has a NodePort and the given endpoints.
 func testPlan(endpoints ...string) *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
 		Name: "edge", HostAddrs: []netip.Addr{nodeAddr}, NodePortAddrs: []netip.Addr{nodeAddr},
@@ -59,7 +58,6 @@ func newRulesHost(t *testing.T, endpoints ...string) *rulesHost {
 	}}
 }
 
-// sh runs commands in the namespace.
 func (h *rulesHost) sh(commands string) string {
 	h.Helper()
 	out, err := h.node.Command(h.Context(), "sh", "-ec", commands).CombinedOutput()
@@ -69,7 +67,6 @@ func (h *rulesHost) sh(commands string) string {
 	return string(out)
 }
 
-// load passes a file of rules in testdata to a program.
 func (h *rulesHost) load(name string, edit *strings.Replacer, program ...string) {
 	h.Helper()
 	raw, err := os.ReadFile("testdata/" + name)

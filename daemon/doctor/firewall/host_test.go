@@ -11,13 +11,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// base returns the command that adds a base chain c with the given rules to the table inet foo.
+// base returns a command that adds a base chain c with the given rules to the inet table foo.
 func base(hook, policy string, rules ...string) string {
 	return fmt.Sprintf("nft -f - <<'E'\ntable inet foo {\nchain other { }\nchain last { counter reject; }\nchain c {\ntype filter hook %s; policy %s;\n%s\n}\n}\nE",
 		hook, policy, strings.Join(rules, "\n"))
 }
 
-// forward is the hook and priority in most cases.
+// forward is the hook and priority in most test cases.
 const forward = "forward priority 0"
 
 // For rules in a real kernel, the check reports each outcome. The suggested fix removes a problem.
@@ -125,7 +125,6 @@ func TestRulesThatDropOtherConnections(t *testing.T) {
 	h.well()
 }
 
-// Edgeway's own tables cause no finding, whichever backend runs.
 func TestOwnTablesCauseNoFinding(t *testing.T) {
 	h := newRulesHost(t)
 	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {

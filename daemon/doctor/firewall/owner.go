@@ -17,7 +17,6 @@ import (
 // owner is a program that writes rules. The names of tables and chains identify the owner.
 type owner string
 
-// The owners whose own commands can be the fix.
 const (
 	docker    owner = "Docker"
 	ufw       owner = "ufw"
@@ -104,7 +103,6 @@ func (t *table) String() string {
 // word matches a name that a shell, nft and command-line options read as one word.
 var word = regexp.MustCompile(`^([\w?][\w./-]*)?$`)
 
-// list returns the command that lists the rules.
 func (t *table) list() string {
 	switch {
 	case t.program != "":
@@ -121,7 +119,6 @@ func (t *table) list() string {
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
-// fix returns a command that makes the rule or policy accept the packets.
 func (h *hit) fix() string {
 	t, base := h.at.base.table, h.at.base
 	for _, name := range append([]string{t.name, base.name}, h.links...) {

@@ -19,8 +19,8 @@ import (
 const (
 	// maxTable limits the text of a table to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound limits the time of one run of the check, and tableBound limits the time to read one table. Reading a
-	// table takes about 10 ms, or seconds on a busy board.
+	// timeBound limits the time of one run of the check. tableBound limits the time to read one table. Reading a table
+	// takes about 10 ms, or seconds on a busy board.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
 	// again is the delay before a second attempt to read a table that is too large, because each attempt costs as
@@ -31,7 +31,6 @@ const (
 var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d MiB of text, or %s)",
 	maxTable>>20, tableBound)
 
-// reader reads the tables of other programs.
 type reader struct {
 	// known holds the nftables tables of one generation of rules, or nil if the tables must be read again.
 	known      []*table
@@ -70,10 +69,9 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	return out
 }
 
-// families maps the address families to their names in nft.
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// tables reads the tables one by one, and the iptables tables named nat last. A nat table matters only if another
+// tables reads the tables one by one, and reads the nat tables of iptables last. A nat table matters only if another
 // program translates connections. The table may be huge if Edgeway translates connections.
 func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
@@ -208,7 +206,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain with the given name. If the table does not contain the chain, chain adds it.
+// chain returns the chain with the given name, and adds the chain if the table does not contain it.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// table is a table of nftables or iptables.
 type table struct {
-	family string // "ip", "ip6" or "inet"
+	family string // family is "ip", "ip6" or "inet"
 	name   string
 	// program is the iptables program that changes the table, or "" if nft changes the table.
 	program string
@@ -25,7 +24,7 @@ type chain struct {
 	name     string
 	hook     string
 	priority int
-	drops    bool // whether the policy is drop
+	drops    bool // the policy is drop
 	rules    []rule
 }
 
@@ -33,7 +32,7 @@ type chain struct {
 type rule struct {
 	text    string
 	verdict verdict
-	target  string // the destination of jump and jumpAway
+	target  string // target is the destination of jump and jumpAway
 	// fresh is the result of matching a new connection to a Service. answers is the result of matching reply packets.
 	fresh, answers answer
 	// translated reports whether the rule matches a connection because the connection is translated.
@@ -49,10 +48,10 @@ type verdict uint8
 const (
 	goOn verdict = iota // the next rule decides
 	accept
-	drop // or reject
-	back // return
+	drop // the rule drops or rejects the packet
+	back // the packet returns to the calling chain
 	jump
-	jumpAway // goto
+	jumpAway // the packet jumps and does not return (goto)
 )
 
 // answer is the result of matching a rule with a packet.
@@ -78,7 +77,7 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that packets of Services never meet, because the conditions require the interface lo
+	// never matches conditions that packets of Services never satisfy, because the conditions require the interface lo
 	// or ICMP.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
@@ -139,7 +138,6 @@ func (c *chain) addRule(text, plain string) {
 	c.rules = append(c.rules, r)
 }
 
-// classify determines which packets of Services meet the conditions.
 func (r *rule) classify(c *chain, conditions string) {
 	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
 		return // the rule compares several fields together
@@ -195,7 +193,6 @@ func ofContainers(chain, conditions string) bool {
 	return ownerOf(chain, chainOwners) == docker && chain != dockerUser && strings.HasPrefix(conditions, "-i ")
 }
 
-// matches returns whether the rule matches the packets of a need.
 func (r *rule) matches(n *need, links []string) answer {
 	if n.port != 0 && slices.Contains(r.ports, strconv.Itoa(int(n.port))) {
 		return yes
@@ -221,7 +218,7 @@ type place struct {
 type fate struct {
 	// end is accept or drop, or goOn if the packet reaches the end of the chain.
 	end verdict
-	at  place // the rule or policy that drops the packet
+	at  place // at is the rule or policy that drops the packet
 	// may reports whether an earlier rule may accept the packet.
 	may bool
 }
@@ -235,7 +232,6 @@ type walk struct {
 	known map[*chain]fate
 }
 
-// fateIn returns the fate of a need's packets in a base chain.
 func fateIn(base *chain, n *need, links []string) fate {
 	w := walk{need: n, base: base, links: links, known: map[*chain]fate{}}
 	f := w.in(base)
@@ -251,7 +247,7 @@ func (w *walk) in(c *chain) (f fate) {
 	}
 	w.known[c] = fate{} // the kernel rejects loops
 	defer func() { w.known[c] = f }()
-	left := false // whether the packet may already have left the chain
+	left := false // the packet may already have left the chain
 	for i := range c.rules {
 		r := &c.rules[i]
 		match := r.matches(w.need, w.links)
@@ -277,7 +273,6 @@ func (w *walk) in(c *chain) (f fate) {
 // ends reports whether a packet that matches the rule does not reach the next rule of the chain.
 func (r *rule) ends(f fate) bool { return f.end != goOn || r.verdict == back || r.verdict == jumpAway }
 
-// apply returns the fate of a packet that matches a rule.
 func (w *walk) apply(c *chain, r *rule) fate {
 	switch r.verdict {
 	case accept:

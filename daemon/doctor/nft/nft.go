@@ -19,7 +19,7 @@ const waitDelay = 2 * time.Second
 const (
 	// maxMessage is the maximum length of an error message, because nft quotes its input.
 	maxMessage = 200
-	// maxRule limits the text of a rule, and maxChain limits the text of a chain.
+	// maxRule limits the text of a rule. maxChain limits the text of a chain.
 	maxRule  = 200
 	maxChain = 4 << 20
 )
@@ -31,7 +31,7 @@ var ErrTooMuch = errors.New("the answer is too long")
 // flush ruleset".
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run runs nft by calling Program.
+// Run runs nft. See Program.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
 	return Program(ctx, limit, input, "nft", args...)
 }

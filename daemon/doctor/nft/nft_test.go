@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// Run rejects a table name that nft would read as a command.
 func TestRunRejectsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a; list tables", "a\nlist tables", "{", ""} {
 		if out, err := Run(t.Context(), 1000, "", "list", "table", "inet", name); err == nil || !strings.Contains(err.Error(), "is no name") {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is the name of a table in the kernel.
+// Table identifies an nftables table.
 type Table struct{ Family, Name string }
 
 // Family returns nft's name for an NFPROTO number, or "" if the number is unknown.
@@ -35,7 +35,7 @@ func Tables() (out []Table, generation uint16, err error) {
 			Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE,
 			Flags: netlink.Request | netlink.Dump,
 		},
-		Data: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}, // struct nfgenmsg
+		Data: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}, // the data is a struct nfgenmsg
 	})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, 0, nil

@@ -13,14 +13,13 @@ import (
 
 // event is a kernel message about a packet that matched a rule or reached the end of a base chain.
 type event struct {
-	packet               uint32 // the kernel's ID of the packet
+	packet               uint32 // packet is the kernel's ID of the packet
 	family, table, chain string
-	handle               uint64 // the handle of the rule, or 0 for the end or the policy of the chain
+	handle               uint64 // handle is 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // invalid if an earlier event contains the address
+	to                   netip.AddrPort // to is invalid if an earlier event contains the address
 }
 
-// The kernel's NF_DROP, and the attribute that holds the verdict code.
 const (
 	nfDrop      = 0
 	verdictCode = unix.NFTA_VERDICT_CODE
@@ -43,7 +42,6 @@ func parse(m netlink.Message) (e event, ok bool) {
 	return e, attrs.Err() == nil && e.family != "" && e.table != "" && e.chain != ""
 }
 
-// take decodes one attribute.
 func (e *event) take(attrs *netlink.AttributeDecoder) {
 	switch attrs.Type() {
 	case unix.NFTA_TRACE_ID:
@@ -81,11 +79,11 @@ func destination(header []byte) netip.Addr {
 	if len(header) > 0 && header[0]>>4 == 6 {
 		at, end = 24, 40
 	}
-	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // invalid for a short header
+	a, _ := netip.AddrFromSlice(header[min(at, len(header)):min(end, len(header))]) // a is invalid for a short header
 	return a
 }
 
-// judge finds the first drop of a packet that matched a rule of our table, because other programs may trace other
+// judge finds the first drop of a packet that matched a rule of the trace table. Other programs may trace other
 // packets. A packet gets another ID when the packet passes through the loopback interface, and the kernel reuses IDs.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}

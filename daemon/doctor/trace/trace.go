@@ -48,7 +48,7 @@ const (
 
 // Flow is a connection that this host makes.
 type Flow struct {
-	Protocol plan.Protocol // TCP or UDP
+	Protocol plan.Protocol // Protocol is TCP or UDP
 	To       netip.AddrPort
 	// From is the source port of the connection.
 	From uint16
@@ -56,7 +56,7 @@ type Flow struct {
 
 // Verdict is the result of a trace.
 type Verdict struct {
-	// Dropped reports whether a packet was dropped. Otherwise, only Seen, Left, Answered and To are set.
+	// If Dropped is false, only Seen, Left, Answered and To are set.
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool
@@ -158,7 +158,6 @@ func remove(ctx context.Context) error {
 	return nil
 }
 
-// collect reads the kernel's messages.
 func collect(conn *netlink.Conn) (events []event, err error) {
 	for len(events) < maxMessages {
 		if err := conn.SetReadDeadline(time.Now().Add(rest)); err != nil {

@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// closed is a listener that accepts no connections.
 type closed struct{ net.Listener }
 
 func (closed) Accept() (net.Conn, error) { return nil, net.ErrClosed }
@@ -18,7 +17,7 @@ func (closed) Close() error              { return nil }
 func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
 
 // FuzzWebConfig reads arbitrary files as metrics.web_config. The server must accept exactly the files that
-// CheckWebConfig accepts at the start.
+// CheckWebConfig accepts when the daemon starts.
 func FuzzWebConfig(f *testing.F) {
 	dir := f.TempDir()
 	certificate(f, dir)

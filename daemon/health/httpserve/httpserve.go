@@ -1,6 +1,5 @@
-// Package httpserve runs the daemon's small HTTP servers. Each server listens on one address. If an address cannot be
-// bound, the server retries, because a port in use, or an address that the host does not have yet, must not stop the
-// daemon.
+// Package httpserve runs the daemon's small HTTP servers. Each server listens on one address. A server that cannot bind
+// its address retries, because a port in use or a missing address must not stop the daemon.
 package httpserve
 
 import (
@@ -21,16 +20,15 @@ const RetryAfter = 5 * time.Second
 // maxConns limits the connections of a server. The limit allows a few hundred clients, which use 8 MB of memory.
 const maxConns = 256
 
-// Server describes an HTTP server that Run serves.
+// Server configures an HTTP server.
 type Server struct {
 	// Name identifies the server in the log.
 	Name string
 	// Addr is "address:port", or ":port" for all addresses of both families.
 	Addr    string
 	Handler http.Handler
-	// WebConfig is the path of a web configuration file of the Prometheus exporters, for TLS and passwords. The
-	// server reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without
-	// passwords.
+	// WebConfig is the path of a Prometheus web configuration file, which configures TLS and passwords. The server
+	// reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
 	WebConfig string
 	Logger    *slog.Logger
 	// Down is called with the reason when the server stops serving, and with nil when the server starts to serve.

@@ -28,7 +28,6 @@ func writeFile(t testing.TB, path string, content []byte) {
 	}
 }
 
-// certificate writes tls.crt and tls.key for 127.0.0.1, and returns a pool that trusts the certificate.
 func certificate(t testing.TB, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
