@@ -1,7 +1,7 @@
 // Package config reads Edgeway's configuration: the TOML file edgeway.toml and its drop-ins, conf.d/*.toml.
 //
-// The schema (schema.go) is the only description of the keys. The schema defines how a configuration is loaded,
-// validated and printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page
+// The schema (schema.go) is the only description of the keys, and defaults.go has the default values. The schema
+// defines how a configuration is loaded, validated and printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page
 // edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the schema is an error,
 // unless an earlier version supported that key (removed.go).
 package config
@@ -257,31 +257,4 @@ type Log struct {
 // Control configures the socket on which the daemon listens for commands.
 type Control struct {
 	Socket string // Socket is an absolute path
-}
-
-// Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
-// the configuration contains no source and no node name.
-func Default() *Config {
-	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	return &Config{
-		Node:   Node{LocalPolicy: LocalDrop},
-		Source: Source{LastKnown: LastKnown{Directory: "/var/lib/edgeway"}},
-		Proxy: Proxy{
-			Backend:            nftables,
-			Fallback:           "iptables",
-			LocalDetection:     DetectNone,
-			MasqueradeBit:      14,
-			NodePortAddresses:  NodePortAddresses{Primary: true},
-			AllowLoadBalancers: LoadBalancerIPs{Prefixes: everything},
-			DenyEndpoints:      DeniedEndpoints{Host: true},
-			NodePortRange:      PortRange{30000, 32767},
-		},
-		Routes:    Routes{Services: RoutesAuto},
-		Conntrack: Conntrack{MaxPerCore: 32768},
-		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Failures: 2}},
-		Health:    Health{Address: ":10256"},
-		Metrics:   Metrics{Address: "127.0.0.1:10249"},
-		Log:       Log{Level: slog.LevelInfo, Format: "text"},
-		Control:   Control{Socket: DefaultSocket},
-	}
 }

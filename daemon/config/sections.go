@@ -2,17 +2,6 @@ package config
 
 import "slices"
 
-// defaultOf returns the default configuration, including the sections of the backends.
-func defaultOf(backends []Choice) *Config {
-	c := Default()
-	for _, b := range backends {
-		if len(b.Settings) > 0 {
-			c.Sections = append(c.Sections, Section{b.Name, slices.Clone(b.Settings)})
-		}
-	}
-	return c
-}
-
 // Settings returns the values of a backend's own section, indexed by key, or nil if the section does not exist.
 func (c *Config) Settings(section string) map[string]any {
 	i := slices.IndexFunc(c.Sections, func(s Section) bool { return s.Name == section })

@@ -1,163 +1,235 @@
-// Package metrics collects the daemon's metrics and serves them to Prometheus.
-//
-// A metric with the same meaning as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards
-// and alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the
-// sync once for each family. Other metrics begin with "edgeway_".
-//
-// Hooks update the counters and histograms (hooks.go). The gauges are read at each scrape (collector.go). A proxier
-// that has its own metrics is a collector. Each Metrics has its own registry; the global registry is not used.
 package metrics
 
 import (
-	"slices"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
-	"edgeway/proxiers/contain"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
-// Source provides the status of a source of objects.
-type Source interface {
-	Name() string
-	Status() source.Status
+// collector reads the current values at each scrape.
+type collector struct {
+	opts  Options
+	descs map[string]*prometheus.Desc
 }
 
-// Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
-// goroutine, and must not be nil.
-type Options struct {
-	Version, Revision string
-	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
-	Backend, Mode string
-	Families      []plan.Family
-	State         func() pipeline.State
-	Tracker       func() tracker.Stats
-	Sources       []Source
-	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
-	SavedAt func() time.Time
-	// Expiries returns the times at which the credentials for the API server expire.
-	Expiries func() map[string]time.Time
-	// Faults returns all known fault IDs. The value of an ID is true if a fault with that ID is more than a notice.
-	Faults func() map[string]bool
-	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
-	Proxiers []prometheus.Collector
-	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics. Panicked
-	// may be nil.
-	Panicked func(error)
+// present lists the metrics of the collector: name, help and labels.
+var present = [...]struct {
+	name, help string
+	labels     []string
+}{
+	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the rules were last in sync with the plan.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a sync was last requested.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services.", nil},
+	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that are not synced yet.", nil},
+	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices.", nil},
+	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not synced yet.", nil},
+	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no " +
+		"endpoint on this host.", []string{"traffic_policy", familyLabel}},
+	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
+	{"edgeway_fault", "1 while there is a fault with this ID that is more than a notice; edgeway status has the text.", []string{"name"}},
+	{"edgeway_credential_expiry_timestamp_seconds", "When a credential for the API server expires: ca, " +
+		"client-certificate or token. Absent if it does not expire or is unreadable.", []string{"credential"}},
+	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
+	{"edgeway_faulty_objects", "Objects that are ignored, completely or in part. reason: invalid, policy (an " +
+		"address or port that belongs to another Service, or that no Service may have) or refused (by the " +
+		"kernel).", []string{"kind", "reason"}},
+	{"edgeway_last_error_timestamp_seconds", "When a stage last failed. Absent if it never failed.", []string{"stage"}},
+	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk. Absent if there is none.", nil},
+	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes. 0 if it " +
+		"is in sync.", nil},
+	{"edgeway_programmed_endpoints", "Endpoints in the kernel, counted once for each Service port.", nil},
+	{"edgeway_programmed_service_ports", "Service ports in the kernel, counted once for each address family.", nil},
+	{"edgeway_programmed_services", "Services in the kernel.", nil},
+	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
+	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
+	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if it " +
+		"never was.", []string{"source"}},
+	{"edgeway_source_synced", "1 once a source has listed all objects.", []string{"source"}},
 }
 
-// contained recovers from the panic of a collector. Otherwise, the panic would terminate the process, because
-// client_golang (1.23) runs collectors in separate goroutines.
-type contained struct {
-	prometheus.Collector
-	told func(error)
+func newCollector(opts Options) *collector {
+	c := &collector{opts: opts, descs: map[string]*prometheus.Desc{}}
+	for _, m := range present {
+		c.descs[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (c contained) Collect(out chan<- prometheus.Metric) {
-	err := contain.Call(func() error {
-		c.Collector.Collect(out)
-		return nil
-	})
-	if err != nil && c.told != nil {
-		c.told(err)
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := scrape{c, out, time.Now()}
+	state := c.opts.State()
+	s.gauge("edgeway_build_info", 1, c.opts.Version, c.opts.Revision, runtime.Version())
+	s.syncs(&state)
+	s.programmed(state.InForce)
+	s.faults(&state)
+	s.hostFaults()
+	s.tracker()
+	s.sources()
+}
+
+type scrape struct {
+	*collector
+	out chan<- prometheus.Metric
+	now time.Time
+}
+
+func (s scrape) gauge(name string, value float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.GaugeValue, value, labels...)
+}
+
+func (s scrape) counter(name string, value uint64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(s.descs[name], prometheus.CounterValue, float64(value), labels...)
+}
+
+func (s scrape) timestamp(name string, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		s.gauge(name, float64(t.UnixNano())/1e9, labels...)
 	}
 }
 
-// Metrics is a registry with all metrics of the daemon.
-type Metrics struct {
-	opts     Options
-	families []string
-	registry *prometheus.Registry
-
-	duration, fullDuration, partialDuration *prometheus.HistogramVec
-	programming                             *prometheus.HistogramVec
-	healthz, livez                          *prometheus.CounterVec
-
-	stageDuration *prometheus.HistogramVec
-	stageErrors   *prometheus.CounterVec
-}
-
-// New registers all metrics, including the metrics of the Go runtime and of the process.
-func New(opts Options) *Metrics {
-	m := &Metrics{opts: opts, registry: prometheus.NewRegistry()}
-	for _, f := range opts.Families {
-		m.families = append(m.families, f.String())
-	}
-	m.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		contained{newCollector(opts), opts.Panicked},
-	)
-	for _, c := range opts.Proxiers {
-		m.registry.MustRegister(contained{c, opts.Panicked})
-	}
-	m.makeInherited()
-	m.makeOwn()
-	return m
-}
-
-// Registry returns the registry, for tests and for additional collectors.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
-
-func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	m.registry.MustRegister(v)
-	return v
-}
-
-func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	m.registry.MustRegister(v)
-	return v
-}
-
-const familyLabel = "ip_family"
-
-func (m *Metrics) makeInherited() {
-	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of a sync of the rules.",
-		syncBuckets, familyLabel)
-	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
-		"Duration of a full sync of the rules.", syncBuckets, familyLabel)
-	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
-		"Duration of a partial sync of the rules.", syncBuckets, familyLabel)
-	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
-		"Time from a change of a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
-	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
-	m.livez = m.counter("kubeproxy_proxy_livez_total", "Answers of /livez.", "code")
-	for _, f := range m.families {
-		m.duration.WithLabelValues(f)
-		m.fullDuration.WithLabelValues(f)
-		m.partialDuration.WithLabelValues(f)
-		m.programming.WithLabelValues(f)
-	}
-	for _, code := range []string{"200", "503"} {
-		m.healthz.WithLabelValues(code)
-		m.livez.WithLabelValues(code)
+func (s scrape) age(name string, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		s.gauge(name, max(0, s.now.Sub(t).Seconds()), labels...)
 	}
 }
 
-func (m *Metrics) makeOwn() {
-	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage takes to apply a plan.",
-		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
-	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage.", "stage")
-	m.stageErrors.WithLabelValues(m.opts.Backend)
+func (s scrape) syncs(state *pipeline.State) {
+	for _, f := range s.opts.Families {
+		s.timestamp("kubeproxy_sync_proxy_rules_last_timestamp_seconds", state.Backend.LastSync, f.String())
+		s.timestamp("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", state.Queued, f.String())
+	}
+	if state.OutOfSync.IsZero() {
+		s.gauge("edgeway_out_of_sync_seconds", 0)
+	} else {
+		s.age("edgeway_out_of_sync_seconds", state.OutOfSync)
+	}
+	for _, st := range state.Stages() {
+		name := st.Name
+		if name == "" { // the stage has not synced yet
+			name = s.opts.Backend
+		}
+		s.counter("edgeway_drift_repairs_total", st.Drift, name)
+		s.timestamp("edgeway_last_error_timestamp_seconds", st.LastErr, name)
+	}
 }
 
-// programmingBuckets returns kube-proxy's buckets, from 0.25 s to 5 min, and smaller buckets, because most
-// observations on an edge host are below 0.25 s.
-func programmingBuckets() []float64 {
-	return slices.Concat(
-		[]float64{0.005, 0.01, 0.025, 0.05, 0.1},
-		prometheus.LinearBuckets(0.25, 0.25, 2),
-		prometheus.LinearBuckets(1, 1, 59),
-		prometheus.LinearBuckets(60, 5, 12),
-		prometheus.LinearBuckets(120, 30, 7),
-	)
+func (s scrape) programmed(p *plan.Plan) {
+	n := pipeline.Count(p)
+	s.gauge("edgeway_programmed_services", float64(n.Services))
+	s.gauge("edgeway_programmed_service_ports", float64(n.ServicePorts))
+	s.gauge("edgeway_programmed_endpoints", float64(n.Endpoints))
+	s.gauge("edgeway_services_without_endpoint", float64(n.WithoutEndpoint))
+	internal, external := noLocalEndpoints(p)
+	for _, f := range s.opts.Families {
+		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(internal[f]), "internal", f.String())
+		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(external[f]), "external", f.String())
+	}
+}
+
+// noLocalEndpoints counts the ServicePorts that drop connections because no endpoint is on this host.
+func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
+	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
+	if p == nil {
+		return internal, external
+	}
+	for _, svc := range p.Services {
+		var in, ex bool
+		for i := range svc.Frontends {
+			dropped := svc.Frontends[i].Routes[plan.FromOutside].Verdict == plan.Drop
+			if svc.Frontends[i].Kind == plan.ClusterIP {
+				in = in || dropped
+			} else {
+				ex = ex || dropped
+			}
+		}
+		if in {
+			internal[svc.Family]++
+		}
+		if ex {
+			external[svc.Family]++
+		}
+	}
+	return internal, external
+}
+
+func (s scrape) faults(state *pipeline.State) {
+	type object struct {
+		fault.Object
+		reason string
+	}
+	seen := map[object]bool{}
+	count := map[[2]string]int{}
+	add := func(p fault.Fault, reason string) {
+		o := object{p.Object, reason}
+		if !seen[o] && p.Object.Kind != "" {
+			seen[o] = true
+			count[[2]string{p.Object.Kind, reason}]++
+		}
+	}
+	if state.Snapshot != nil {
+		for _, p := range state.Snapshot.Problems {
+			add(p, "invalid")
+		}
+	}
+	for _, p := range state.PlanProblems {
+		add(p, "policy")
+	}
+	for _, q := range state.Quarantined {
+		add(q.Fault(), "refused")
+	}
+	for labels, n := range count {
+		s.gauge("edgeway_faulty_objects", float64(n), labels[0], labels[1])
+	}
+}
+
+func (s scrape) hostFaults() {
+	for name, holds := range s.opts.Faults() {
+		value := 0.0
+		if holds {
+			value = 1
+		}
+		s.gauge("edgeway_fault", value, name)
+	}
+}
+
+func (s scrape) tracker() {
+	t := s.opts.Tracker()
+	s.counter("kubeproxy_sync_proxy_rules_service_changes_total", t.Services.Total)
+	s.gauge("kubeproxy_sync_proxy_rules_service_changes_pending", float64(t.Services.Pending))
+	s.counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", t.Endpoints.Total)
+	s.gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", float64(t.Endpoints.Pending))
+	for _, layer := range t.Layers {
+		for kind, n := range layer.Objects {
+			s.gauge("edgeway_source_objects", float64(n), layer.Name, kind.String())
+		}
+	}
+}
+
+func (s scrape) sources() {
+	for _, src := range s.opts.Sources {
+		st := src.Status()
+		synced := 0.0
+		if st.Synced {
+			synced = 1
+		}
+		s.gauge("edgeway_source_synced", synced, src.Name())
+		s.age("edgeway_source_staleness_seconds", st.LastContact, src.Name())
+	}
+	s.age("edgeway_last_known_age_seconds", s.opts.SavedAt())
+	for credential, at := range s.opts.Expiries() {
+		s.timestamp("edgeway_credential_expiry_timestamp_seconds", at, credential)
+	}
 }

@@ -1,0 +1,46 @@
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
+// the configuration contains no source and no node name.
+func Default() *Config {
+	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	return &Config{
+		Node:   Node{LocalPolicy: LocalDrop},
+		Source: Source{LastKnown: LastKnown{Directory: "/var/lib/edgeway"}},
+		Proxy: Proxy{
+			Backend:            nftables,
+			Fallback:           "iptables",
+			LocalDetection:     DetectNone,
+			MasqueradeBit:      14,
+			NodePortAddresses:  NodePortAddresses{Primary: true},
+			AllowLoadBalancers: LoadBalancerIPs{Prefixes: everything},
+			DenyEndpoints:      DeniedEndpoints{Host: true},
+			NodePortRange:      PortRange{30000, 32767},
+		},
+		Routes:    Routes{Services: RoutesAuto},
+		Conntrack: Conntrack{MaxPerCore: 32768},
+		Checks:    Checks{TCP: TCPChecks{Interval: time.Second, Failures: 2}},
+		Health:    Health{Address: ":10256"},
+		Metrics:   Metrics{Address: "127.0.0.1:10249"},
+		Log:       Log{Level: slog.LevelInfo, Format: "text"},
+		Control:   Control{Socket: DefaultSocket},
+	}
+}
+
+// defaultOf returns the default configuration, including the sections of the backends.
+func defaultOf(backends []Choice) *Config {
+	c := Default()
+	for _, b := range backends {
+		if len(b.Settings) > 0 {
+			c.Sections = append(c.Sections, Section{b.Name, slices.Clone(b.Settings)})
+		}
+	}
+	return c
+}
