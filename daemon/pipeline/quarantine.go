@@ -23,6 +23,7 @@ type Quarantined struct {
 	Previous bool `json:"previous,omitempty"`
 }
 
+// String describes whether Edgeway serves the ServicePort, and why the kernel refused the new version.
 func (q Quarantined) String() string {
 	what := "is not served"
 	if q.Previous {
