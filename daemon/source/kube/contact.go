@@ -24,13 +24,13 @@ type Contact struct {
 	Dated bool
 	// Fix is the remedy for the error.
 	Fix string
-	// Faults lists a fault for each other resource that the API server refuses to return.
+	// Faults lists a fault for each optional resource that the API server refuses to return.
 	Faults []fault.Fault
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-// Source with the same options would use. The error explains why Services cannot be read. After an error, the Contact
-// holds the fix and the known values.
+// Source with the same options would use. The error explains why Edgeway cannot read Services. After an error, the
+// Contact contains the fix and the known values.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err
@@ -63,7 +63,6 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	return out, nil
 }
 
-// try requests at most one object from the collection at path.
 func (c *client) try(ctx context.Context, path string) error {
 	url := c.server.JoinPath(path)
 	url.RawQuery = "limit=1"

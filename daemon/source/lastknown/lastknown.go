@@ -234,6 +234,7 @@ func (s *Store) setAside() string {
 	return aside
 }
 
+// Saved is a state on disk.
 type Saved struct {
 	At   time.Time        // the time when the source last confirmed the state
 	Held []source.Holding // see Store.Held
