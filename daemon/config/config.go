@@ -1,9 +1,9 @@
 // Package config reads Edgeway's configuration: the TOML file edgeway.toml and its drop-ins, conf.d/*.toml.
 //
 // The schema (schema.go) is the only description of the keys, and defaults.go has the default values. The schema
-// defines how a configuration is loaded, validated and printed. The commented file etc/edgeway/edgeway.toml and the key list of the manual page
-// edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the schema is an error,
-// unless an earlier version supported that key (removed.go).
+// defines how a configuration is loaded, validated and printed. The commented file etc/edgeway/edgeway.toml and the key
+// list of the manual page edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the
+// schema is an error, unless an earlier version supported that key (removed.go).
 package config
 
 import (

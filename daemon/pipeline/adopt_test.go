@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Without the
-// sync, the pipeline would not notice that the kernel has lost the rules of the plan.
+// If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Without this
+// sync, the pipeline would not detect that the kernel has lost the rules of the plan.
 func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -39,7 +39,6 @@ func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 	})
 }
 
-// A report of drift makes the pipeline sync the plan in force immediately.
 func TestDriftBeforeFirstPlanSyncsPlanInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

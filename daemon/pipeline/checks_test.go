@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// When an endpoint dies, a partial sync follows immediately, as after any other change.
 func TestDeadEndpointTriggersPartialSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicked is the error for a panic of a stage's Apply. The panic counts as a refusal, so that the search finds the
-// ServicePort that causes the panic.
+// panicked is the error for a panic of a stage's Apply. The pipeline treats the panic as a refusal, so that the search
+// finds the ServicePort that causes the panic.
 type panicked struct {
 	stage string
 	err   error
@@ -19,7 +19,6 @@ type panicked struct {
 
 func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Error() }
 
-// Unwrap returns proxiers.ErrRefused and the panic.
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
 // refusePanic converts a panic of Apply to a refusal. refusePanic logs only one stack per sync, because the search
@@ -35,8 +34,8 @@ func (p *Pipeline) refusePanic(s *stage, err error) error {
 	return &panicked{s.Name, err}
 }
 
-// isolatePanic searches for the ServicePort that makes a follower panic. The backend first applies the plan without
-// that ServicePort. The follower then receives the same plan.
+// isolatePanic searches for the ServicePort that makes a follower panic. The backend applies the plan without the
+// ServicePort, and then the follower receives the same plan.
 func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
 	if !contain.Is(err) || ctx.Err() != nil {
 		return err
@@ -44,8 +43,8 @@ func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan
 	return p.isolate(ctx, f, target, partial, err)
 }
 
-// suspend pauses a stage after a panic that no single ServicePort causes, because the state of the kernel is then
-// unknown.
+// suspend pauses a stage after a panic that no single ServicePort causes, because Edgeway does not know the kernel's
+// state then.
 func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	if !contain.Is(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {
 		return

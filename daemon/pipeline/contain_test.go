@@ -16,7 +16,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicsOn makes a kernel panic while the plan contains this Service.
 func panicsOn(k *kernel, name string) {
 	k.fault = func(c proxiers.Change) error {
 		if i := slices.IndexFunc(c.Next.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == name }); i >= 0 {
@@ -97,7 +96,7 @@ func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 	})
 }
 
-// run starts a pipeline as the daemon does, and returns a channel that receives the pipeline's error.
+// run starts a pipeline as the daemon does, and returns a channel for the pipeline's error.
 func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
@@ -114,8 +113,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// If a stage panics with every plan, the pipeline pauses and retries the stage. The third panic of the stage ends the
-// daemon. The other stages run until the third panic.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of the stage, the
+// daemon exits. The other stages run until then.
 func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -143,7 +142,6 @@ func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	}
 }
 
-// tender is a kernel with deferred work.
 type tender struct {
 	*kernel
 	tend func()

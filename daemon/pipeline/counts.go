@@ -4,7 +4,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counts holds the numbers of objects in a plan.
+// Counts counts the objects of a plan.
 type Counts struct {
 	Services     int `json:"services"`
 	ServicePorts int `json:"servicePorts"`
@@ -28,7 +28,6 @@ func Count(p *plan.Plan) Counts {
 	return c
 }
 
-// services counts the Services in a sorted list of ServicePorts.
 func services(list []*plan.ServicePort) (n int) {
 	for i, svc := range list {
 		if i == 0 || svc.Name.Namespace != list[i-1].Name.Namespace || svc.Name.Name != list[i-1].Name.Name {
@@ -38,7 +37,6 @@ func services(list []*plan.ServicePort) (n int) {
 	return n
 }
 
-// distinct returns the size of the union of two sorted lists.
 func distinct(a, b []plan.Endpoint) int {
 	n := len(a) + len(b)
 	for len(a) > 0 && len(b) > 0 {

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// If another program undoes each repair, State.OutOfSync is the time of the first drift, even while the next repair
-// waits.
+// If another program undoes each repair, State.OutOfSync stays at the time of the first drift, even while the next
+// repair is delayed.
 func TestRepeatedDriftIsOutOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -39,7 +39,6 @@ func TestRepeatedDriftIsOutOfSync(t *testing.T) {
 	})
 }
 
-// While the repair of a drift waits, the state shows that the kernel is out of sync.
 func TestDelayedDriftRepairIsOutOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

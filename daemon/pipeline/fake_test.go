@@ -22,26 +22,24 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is an Applier that checks the contract: a Change with a Prev must start from the kernel's state, unless the
-// state has drifted.
+// kernel is an Applier that verifies the contract: unless the state has drifted, a Change with a Prev must start from
+// the kernel's state.
 type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
 	state map[string][32]byte
-	// took holds the Changes of all Applies, in order.
-	took []proxiers.Change
-	// refuses holds versions of ServicePorts that no transaction may add or keep.
+	took  []proxiers.Change
+	// A transaction must not add or keep a version of a ServicePort in refuses.
 	refuses map[string]bool
 	// names reports whether a refusal names its ServicePort.
 	names bool
-	// takes is the duration of an Apply.
 	takes time.Duration
-	// If fault is not nil, an Apply fails with the error that fault returns, before the Apply changes the kernel.
+	// fault, unless nil, returns the error of an Apply before the Apply changes the kernel.
 	fault   func(proxiers.Change) error
 	drifted bool
 	running bool
 	refused map[string]int // the number of refused full Changes in the current search
-	ended   time.Time      // the end of the last Apply
+	ended   time.Time
 }
 
 var errTransport = errors.New("netlink socket gone")
@@ -52,7 +50,6 @@ func newKernel(t *testing.T) *kernel {
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
 
-// version returns a string that identifies a version of a ServicePort.
 func version(s *plan.ServicePort) string { return key(s) + " " + hex.EncodeToString(s.Digest[:]) }
 
 func contents(p *plan.Plan) map[string][32]byte {
@@ -82,7 +79,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.running = true
 	if time.Since(k.ended) > 100*time.Millisecond {
-		clear(k.refused) // this Apply is a retry and does not belong to the same search
+		clear(k.refused) // this Apply is a retry and does not belong to the previous search
 	}
 	k.took = append(k.took, c)
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
@@ -165,7 +162,7 @@ func (k *kernel) applies() int {
 	return len(k.took)
 }
 
-// lose removes all ServicePorts from the fake kernel without a report of drift.
+// lose removes all ServicePorts from the fake kernel without reporting drift.
 func (k *kernel) lose() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -178,7 +175,6 @@ func (k *kernel) holds(p *plan.Plan) bool {
 	return equal(contents(p), k.state)
 }
 
-// world implements the tracker, the node and the planner for a test.
 type world struct {
 	mu        sync.Mutex
 	ready     bool
@@ -190,7 +186,7 @@ type world struct {
 	triggers  []time.Time
 	problems  []fault.Fault
 	snapshots uint64
-	// If planning is not nil, the planner blocks until the channel is closed.
+	// Unless planning is nil, the planner blocks until the test closes planning.
 	planning chan struct{}
 }
 
@@ -242,7 +238,7 @@ func (w *world) wanted() *plan.Plan {
 	return p
 }
 
-// set replaces Service i by a version with n endpoints and returns the version's name. Only announce signals the
+// set replaces Service i by a version with n endpoints and returns the name of the version. Only announce signals the
 // change.
 func (w *world) set(i, n int) string {
 	s := &plan.ServicePort{
@@ -275,7 +271,6 @@ func (w *world) announce() {
 	}
 }
 
-// bench holds a pipeline inside a synctest bubble.
 type bench struct {
 	*world
 	kernel *kernel
@@ -314,21 +309,19 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 	return b
 }
 
-// told returns the number of calls of OnSynced.
 func (b *bench) told() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.synced)
 }
 
-// settle sleeps for the given time, and then waits until all goroutines are idle.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// converged fails the test unless the kernel holds the wanted ServicePorts. For a ServicePort that the kernel
-// refuses, the fake kernel may hold another version or no version.
+// converged fails the test unless the kernel holds the wanted ServicePorts. For a ServicePort that the kernel refuses,
+// the fake kernel may hold another version or no version.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// After any sequence of changes, failures, refusals and drift, the fake kernel reaches the wanted state. The fake
-// kernel verifies the contract of Applier at each step.
+// After any sequence of changes, failures, refusals and drift, the fake kernel reaches the wanted state. At each step,
+// the fake kernel verifies the contract of Applier.
 func TestRandomFaultsConverge(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed is the maximum number of ServicePorts that one search leaves out. If the kernel refuses more
-// ServicePorts, the host probably has another fault, which the error describes. The next retry continues the search.
+// maxBlamed limits the number of ServicePorts that one search leaves out. If the kernel refuses more ServicePorts, the
+// host probably has a different fault, which the error describes. The next retry continues the search.
 const maxBlamed = 100
 
 var (
@@ -20,13 +20,13 @@ var (
 	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
-// isolate finds and quarantines the ServicePorts that make a stage refuse the target. The backend, and then the
-// followers, apply the target without these ServicePorts. The suspects are the ServicePorts that the stage has not
-// accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another
-// ServicePort claims an address of that version.
+// isolate quarantines the ServicePorts that make a stage refuse the target. The backend and then the followers apply
+// the target without these ServicePorts. The suspects are the ServicePorts that the stage has not accepted before.
+// Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort claims an address
+// of that version.
 //
-// The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
-// full sync. isolate does not offer the kernel a refused set of ServicePorts again, except once to confirm the
+// The kernel may also refuse a partial change because the kernel's state is not what Edgeway assumes, so isolate first
+// tries a full sync. isolate does not offer the kernel a refused set of ServicePorts again, except once to confirm the
 // result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGood, target).Changed
@@ -61,8 +61,9 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	return err
 }
 
-// search looks for the refused ServicePorts among the suspects, then among all ServicePorts of the target. The kernel
-// may now refuse the previous versions of suspects too, so search also tries the target without previous versions.
+// search searches for the refused ServicePorts among the suspects, then among all ServicePorts of the target. Because
+// the kernel may now also refuse the previous versions of suspects, search also tries the target without previous
+// versions.
 func (p *Pipeline) search(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -92,7 +93,7 @@ func (p *Pipeline) search(
 	return s, err
 }
 
-// logRefusal logs a refusal as a warning, unless it was the last logged refusal.
+// logRefusal logs a refusal as a warning if the refusal differs from the last logged refusal.
 func (p *Pipeline) logRefusal(refusal error, suspects int) {
 	level := slog.LevelWarn
 	if refusal.Error() == p.refusal {
@@ -103,8 +104,8 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 
-// previousVersions returns the last accepted version of each suspect that has changed. previousVersions leaves out a
-// version if another ServicePort of the target now has one of its addresses.
+// previousVersions returns the last accepted version of each changed suspect, unless another ServicePort of the target
+// now has an address of that version.
 func previousVersions(accepted, target *plan.Plan,
 	suspects []*plan.ServicePort,
 ) map[*plan.ServicePort]*plan.ServicePort {
@@ -135,8 +136,8 @@ type search struct {
 	out      map[*plan.ServicePort]struct{}
 	previous map[*plan.ServicePort]*plan.ServicePort
 	blamed   []blame
-	// accepted reports whether any attempt succeeded. The refusal of a single ServicePort proves that the ServicePort
-	// is at fault only if another attempt succeeded.
+	// accepted reports whether any attempt succeeded. If no attempt succeeded, the refusal of a single ServicePort does
+	// not prove that the ServicePort is at fault.
 	accepted bool
 	// refused maps each refused set of ServicePorts to the error, because the search may reach the same set again.
 	refused map[[32]byte]error
@@ -147,7 +148,7 @@ type blame struct {
 	err error
 }
 
-// named blames the ServicePorts that the kernel names, one after another, until the kernel accepts the other
+// named blames the ServicePorts that the kernel names, one after another, until the kernel accepts the remaining
 // ServicePorts.
 func (s *search) named(ctx context.Context, refusal error) error {
 	s.out = map[*plan.ServicePort]struct{}{}
@@ -170,7 +171,7 @@ func (s *search) named(ctx context.Context, refusal error) error {
 	return nil
 }
 
-// suspect returns a ServicePort that the kernel names and that is still in the target, or nil if there is none.
+// suspect returns a ServicePort of the target that the kernel names, or nil if there is none.
 func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	if r == nil {
 		return nil
@@ -183,8 +184,8 @@ func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	return nil
 }
 
-// run blames the refused ServicePorts among the suspects. Before the call, the kernel must have refused the target
-// with all of the suspects.
+// run blames the refused ServicePorts among the suspects. The kernel must already have refused the target with all of
+// the suspects.
 func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal error) error {
 	if len(suspects) == 0 {
 		return fmt.Errorf("%w: %w", errNotToBlame, refusal)
@@ -201,7 +202,7 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 
 // confirm offers all blamed ServicePorts once more, and clears the blame if the kernel accepts these ServicePorts. If
 // the kernel refuses everything for a moment and recovers during the search, the search by halves blames random
-// ServicePorts. A single suspect would be blamed for every temporary refusal.
+// ServicePorts. A search with a single suspect would blame that suspect for every temporary refusal.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {
@@ -215,11 +216,11 @@ func (s *search) confirm(ctx context.Context) error {
 	return err
 }
 
-// admit adds as many ServicePorts of set as the kernel accepts, and blames the others. Before the call, the kernel
-// must have refused the whole set with the error refusal.
+// admit adds the ServicePorts of set that the kernel accepts, and blames the others. The kernel must already have
+// refused the whole set with the error refusal.
 //
-// admit tries both halves before it splits either half. If only one ServicePort is at fault, the kernel serves half
-// of the set after two attempts, and more of the set after each further attempt.
+// admit tries both halves before it splits either half. If only one ServicePort is at fault, the kernel serves half of
+// the set after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -258,8 +259,8 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
-// mustAcceptRest ends the search if the kernel refuses the plan even without the suspects, because then no suspect is
-// at fault.
+// mustAcceptRest ends the search if the kernel refuses the plan even without the suspects, because no suspect is at
+// fault then.
 func (s *search) mustAcceptRest(ctx context.Context) error {
 	if s.accepted {
 		return nil
@@ -272,7 +273,7 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 }
 
 // try offers the kernel the target without the ServicePorts in out, but with the ServicePorts in add. refused is the
-// error of a refusal. err is any other error, which ends the search.
+// error of a refusal. err is any other error, and ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.out, svc)

@@ -53,8 +53,8 @@ func TestRefusedChangeIsFoundWithoutFullSearch(t *testing.T) {
 		k.refuses[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
-		// The Applies: partial, full, with the previous version, with all ServicePorts to confirm, with the previous
-		// version.
+		// The five Applies are a partial sync, a full sync, a sync with the previous version, a sync with all
+		// ServicePorts to confirm the search, and another sync with the previous version.
 		if n := len(k.changes()); n != 5 {
 			t.Errorf("%d applies, want 5", n)
 		}
@@ -84,7 +84,6 @@ func TestRefusedChangeIsFoundWithoutFullSearch(t *testing.T) {
 	})
 }
 
-// Edgeway immediately leaves out a ServicePort that the kernel names, no matter how many ServicePorts there are.
 func TestServicePortNamedByKernelIsLeftOut(t *testing.T) {
 	for _, bad := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -114,7 +113,6 @@ func TestServicePortNamedByKernelIsLeftOut(t *testing.T) {
 	}
 }
 
-// If leaving out a named ServicePort does not help, the search continues.
 func TestSearchContinuesAfterWrongName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -282,8 +280,8 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 	})
 }
 
-// Edgeway removes a previous version when another Service receives its address. The previous version does not return
-// while the other Service has the address, even if only in the other Service's own previous version.
+// When another Service receives an address of a previous version, Edgeway removes the previous version. The previous
+// version does not return while any version of the other Service has the address.
 func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -306,9 +304,9 @@ func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 			settle(time.Second)
 			return &s
 		}
-		put("s00007", "10.96.1.7", true) // stays at 10.96.0.7
+		put("s00007", "10.96.1.7", true) // Edgeway still serves 10.96.0.7
 		second := put("s00008", "10.96.0.7", false)
-		put("s00008", "10.96.1.8", true) // stays at 10.96.0.7
+		put("s00008", "10.96.1.8", true) // Edgeway still serves 10.96.0.7
 		if k.state[key(second)] != second.Digest {
 			t.Error("the kernel does not hold the version that it accepted last")
 		}
@@ -344,7 +342,7 @@ func TestRefusedPreviousVersionIsRemoved(t *testing.T) {
 	})
 }
 
-// The pipeline detects after a few syncs that no ServicePort causes a refusal, without a search at each retry.
+// If no ServicePort causes a refusal, the pipeline detects this after a few syncs and does not search at each retry.
 func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -364,7 +362,6 @@ func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 	})
 }
 
-// If the kernel refuses everything for a moment and recovers during the search, no ServicePort is left out.
 func TestTransientRefusalQuarantinesNothing(t *testing.T) {
 	for passes := range 12 {
 		t.Run(fmt.Sprint(passes, " refused"), func(t *testing.T) {

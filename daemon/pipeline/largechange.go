@@ -7,9 +7,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight is the maximum number of elements that one partial sync of the backend adds. nft adds 30,000 elements in
-// one second. A Service that is created during a large change waits for one partial sync and not for the whole
-// change, which takes more than 12 s for a million elements.
+// stepWeight is the maximum number of elements that one partial sync of the backend adds. nft adds 30,000 elements per
+// second. A Service that is created during a large change waits for one partial sync and not for the whole change: a
+// million elements take more than 12 s.
 const stepWeight = 30_000
 
 // nextStep returns the plan for the next partial sync of a change. Unless the change is very large, nextStep returns

@@ -31,7 +31,6 @@ func (b *backoff) wait() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pacing holds the times of the pauses and full syncs of all stages.
 type pacing struct {
 	notBefore time.Time // the end of the pause after the last sync
 	nextFull  time.Time
@@ -50,11 +49,10 @@ func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
 
-// never is longer than any uptime.
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull sets the time of the next periodic full sync. The time varies by a tenth in each direction, so that a fleet
-// of hosts does not sync together. An interval of 0 disables periodic full syncs.
+// planFull sets the time of the next periodic full sync. The interval varies randomly by up to a tenth, so that a fleet
+// of hosts does not sync at the same time. An interval of 0 disables periodic full syncs.
 func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
 		interval = never
@@ -88,9 +86,9 @@ func weight(svc *plan.ServicePort) int {
 	return n
 }
 
-// applyTimeout returns the time limit of an Apply. nft and the kernel take 0.1 ms for a ServicePort and 25 µs for
-// each of its elements. The limit allows a hundred times as long for a ServicePort and twenty times as long for an
-// element, because a board may be slow and its disk busy.
+// applyTimeout returns the time limit of an Apply. nft and the kernel need 0.1 ms per ServicePort and 25 µs per
+// element. The limit allows a hundred times as long per ServicePort and twenty times as long per element, because a
+// board may be slow and its disk busy.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
@@ -101,11 +99,10 @@ func applyTimeout(c proxiers.Change) time.Duration {
 	return min(limit, maxApply)
 }
 
-// maxApply is the time limit of an Apply of any size.
+// maxApply limits the time of an Apply of any size.
 const maxApply = time.Hour
 
-// ownTimeout is the time limit for the loop's own work between two stages. Planning 10^6 endpoints takes seconds.
+// ownTimeout limits the time of the loop's own work between two stages. Planning 10^6 endpoints takes seconds.
 const ownTimeout = time.Minute
 
-// maintainTimeout is the time limit for the deferred work of a stage.
 const maintainTimeout = time.Minute

@@ -32,7 +32,6 @@ func TestPauseAfterSyncEqualsSyncDuration(t *testing.T) {
 	})
 }
 
-// A program that hangs delays only the current sync.
 func TestPauseAfterSyncIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -1,9 +1,9 @@
-// Package pipeline decides when to sync. The package turns triggers (a changed object, a changed node address, an
-// endpoint that died, drift in the kernel, the periodic full sync, a retry) into plans, and makes the stages apply the
-// plans.
+// Package pipeline decides when to sync. Triggers are a changed object, a changed node address, an endpoint that died,
+// drift in the kernel, the periodic full sync and a retry. After a trigger, the pipeline creates a plan and makes the
+// stages apply the plan.
 //
-// One goroutine does all the work, in this order: snapshot, plan, backend, followers. Each stage remembers the plan
-// that it applied last. When the host's state is no longer known (first sync, failure, drift, periodic full sync),
+// One goroutine does all the work, in this order: snapshot, plan, backend, followers. Each stage remembers the last
+// plan that the stage applied. When the host's state becomes unknown (first sync, failure, drift, periodic full sync),
 // the stage forgets that plan and receives a Change without Prev.
 package pipeline
 
@@ -28,7 +28,7 @@ type Tracker interface {
 	Snapshot() (*tracker.Snapshot, bool)
 }
 
-// Changer signals that its state has changed since the last signal.
+// Changer signals that the state of the Changer has changed since the last signal.
 type Changer interface {
 	Changed() <-chan struct{}
 }
@@ -43,8 +43,8 @@ type Stage struct {
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals changes of the host that affect the plan. Checks signals changes of the health of endpoints, and
-	// is nil if Edgeway checks no endpoints.
+	// Node signals changes of the host that affect the plan. Checks signals that endpoints died or recovered. Checks is
+	// nil if Edgeway checks no endpoints.
 	Node, Checks Changer
 	// Plan creates the next plan, which shares unchanged data with prev. Plan also returns the problems that involve
 	// several objects, such as two Services with the same address.
@@ -52,7 +52,7 @@ type Options struct {
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
 	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none. With
-	// InForce, the status does not report after a reload that the host serves no Services. The first plan is based on
+	// InForce, the status after a reload does not report that the host serves no Services. The first plan is based on
 	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
 	// syncs InForce.
 	InForce *plan.Plan
@@ -60,15 +60,15 @@ type Options struct {
 	Parts *contain.Parts
 	// OnApplied runs after every Apply, even after a failed Apply.
 	OnApplied func(Applied)
-	// OnSynced runs when the backend is in sync with the plan of a snapshot. The plan does not contain the refused
-	// versions of quarantined ServicePorts.
+	// OnSynced runs when the backend is in sync with the plan of a snapshot. The plan excludes the refused versions of
+	// quarantined ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
 
 // Applied is the outcome of one Apply.
 type Applied struct {
 	Stage string
-	// Full reports whether the Change had no Prev. Reason is the reason for a full sync.
+	// Full reports whether the Change had no Prev. Reason explains a full sync.
 	Full   bool
 	Reason string
 	// Changed and Removed count the ServicePorts of the Change. A full Change counts all ServicePorts as changed.
@@ -80,11 +80,11 @@ type Applied struct {
 
 // Synced describes a successful sync of the backend.
 type Synced struct {
-	// Unchanged reports whether the plan was the same as the last plan, so that the backend had no work.
+	// Unchanged reports whether the plan equals the last plan, so that the backend had no work.
 	Unchanged bool
 	Full      bool
-	// Change is the difference from the plan of the last successful sync, even if the sync needed several Applies. In
-	// the first Change, Prev is nil.
+	// Change is the difference from the plan of the last successful sync, even if the sync needed several Applies. Prev
+	// is nil in the first Change.
 	Change proxiers.Change
 	// Start and Duration span all attempts of this sync, including a search for refused ServicePorts.
 	Start    time.Time
@@ -98,39 +98,39 @@ type Synced struct {
 type Pipeline struct {
 	opts Options
 
-	// Other goroutines also use these fields.
+	// The methods that other goroutines call also use the following fields.
 	wake     chan struct{}
 	drift    driftReports
 	beat     heartbeat
 	progress progressMark
 	state    atomic.Pointer[State]
 
-	// Only the goroutine of Run uses the other fields.
+	// Only the goroutine of Run uses the following fields.
 	started     time.Time
 	backend     *stage
 	followers   []*stage
-	stages      []*stage        // all stages, the backend first
-	dirty       bool            // Tracker, Node or Checks has signalled a change since the last plan
-	plan        *plan.Plan      // the planner's newest plan
-	target      *plan.Plan      // plan without the quarantined ServicePorts
-	quarantine  quarantine      // the ServicePorts that the backend refused
-	reported    *plan.Plan      // the plan of the last OnSynced
-	refusal     string          // the last logged refusal
+	stages      []*stage   // all stages, the backend first
+	dirty       bool       // whether Tracker, Node or Checks has signalled a change since the last plan
+	plan        *plan.Plan // the planner's newest plan
+	target      *plan.Plan // plan without the quarantined ServicePorts
+	quarantine  quarantine // the ServicePorts that the backend refused
+	reported    *plan.Plan // the plan of the last OnSynced
+	refusal     string
 	step        proxiers.Change // the newest step, which most stages share
-	pace        pacing          // the times of the next syncs
-	record      record          // the data for State
-	panicLogged bool            // the pipeline has logged a panic of a stage since the last sync
-	fatal       error           // ends Run after too many panics of a stage
+	pace        pacing
+	record      record
+	panicLogged bool  // whether the pipeline has logged a panic of a stage since the last sync
+	fatal       error // ends Run after too many panics of a stage
 }
 
-// New returns a Pipeline and has no side effects. Run does the work.
+// New returns a Pipeline without side effects. Run does the work.
 func New(opts Options) *Pipeline {
 	p := &Pipeline{opts: opts, wake: make(chan struct{}, 1), quarantine: quarantine{}}
 	p.state.Store(&State{InForce: opts.InForce})
 	return p
 }
 
-// Run syncs the stages until ctx ends, the backend first. The followers receive the plan that the backend has
+// Run syncs the stages until ctx is done, the backend first. The followers receive the plan that the backend has
 // applied. The failure of a follower does not delay the other followers. Run does not close the stages, and may be
 // called again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
@@ -192,7 +192,7 @@ func (p *Pipeline) noteChange() {
 	p.record.queuedAt = time.Now()
 }
 
-// nextSync returns the time of the next work, or false if no work is due before the next trigger.
+// nextSync returns the time of the next work, or false if there is no work before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) { // a zero time means never
@@ -228,7 +228,6 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	return later(next, p.pace.notBefore), true
 }
 
-// sync does all work that is due.
 func (p *Pipeline) sync(ctx context.Context) {
 	began := time.Now()
 	p.takeFull()
@@ -268,8 +267,8 @@ func (p *Pipeline) replan() {
 	p.publish()
 }
 
-// retarget derives the target from the planner's plan and the quarantine. If the quarantine is empty, the target is
-// the plan itself, so that a stage that is in sync stays in sync.
+// retarget derives the target from the planner's plan and the quarantine. If the quarantine is empty, the target is the
+// plan itself, so that a synced stage stays in sync.
 func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
@@ -277,10 +276,9 @@ func (p *Pipeline) retarget() {
 // adoptAfter is the time for which a pipeline with Options.InForce waits for the first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first report of
-// drift, or after adoptAfter. adoptAt returns zero if there is already a plan or no InForce. Until the first sync,
-// the pipeline does not know the state of the kernel. A pipeline without a plan would repair no drift and still count
-// as healthy.
+// adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first report of drift,
+// or after adoptAfter. adoptAt returns zero if a plan exists or InForce is nil. A pipeline without a plan would repair
+// no drift and still count as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}
@@ -324,7 +322,7 @@ func (p *Pipeline) takeFull() {
 	}
 }
 
-// noteDrift publishes that the backend has drifted if the repair must wait.
+// noteDrift publishes that the backend has drifted even if the repair is delayed.
 func (p *Pipeline) noteDrift() {
 	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
 		p.record.behind(report.since)

@@ -256,8 +256,8 @@ func TestFollowersGetPlanInForceAndFailAlone(t *testing.T) {
 	})
 }
 
-// On a slow board, a sync may take longer than the watchdog's limit. Only a stage that exceeds its own time limit is
-// stuck.
+// On a slow board, a sync may take longer than the watchdog's limit. A stage counts as stuck only if the stage exceeds
+// its own time limit.
 func TestHeartbeatDuringLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -312,7 +312,7 @@ func TestHeartbeatAgesWhenStageIsStuck(t *testing.T) {
 func TestTriggersAreReportedOncePlanIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // from before the start, so ignored in the latency
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // before the start, so the latency excludes this time
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Second)
@@ -342,7 +342,7 @@ func TestTriggersAreReportedOncePlanIsInForce(t *testing.T) {
 	})
 }
 
-// A Service keeps its addresses after a reload, which creates a new planner.
+// After a reload, which creates a new planner, a Service keeps its addresses.
 func TestFirstPlanBuildsOnPlanInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -12,12 +12,12 @@ import (
 )
 
 // Quarantined is a version of a ServicePort that Edgeway leaves out because the kernel refused the version. Edgeway
-// tries the ServicePort again when the ServicePort changes, and at the periodic full sync.
+// tries the ServicePort again at the periodic full sync and when the ServicePort changes.
 type Quarantined struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`
 	Since  time.Time            `json:"since"`
-	// Err is the error with which the kernel or the backend's tool refused the version.
+	// Err is the error with which the kernel or the backend's program refused the version.
 	Err string `json:"error"`
 	// Previous reports whether Edgeway serves the last accepted version instead.
 	Previous bool `json:"previous,omitempty"`
@@ -56,9 +56,9 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the last accepted version. previous is nil if the kernel accepted no version, if the kernel refuses
-	// the last accepted version too, or if another ServicePort has received an address of that version. The other
-	// ServicePort may be quarantined too.
+	// previous is the last accepted version. previous is nil if the kernel accepted no version, if the kernel now
+	// refuses that version too, or if another ServicePort, even a quarantined one, has received an address of that
+	// version.
 	previous *plan.ServicePort
 }
 
@@ -76,8 +76,9 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	}
 }
 
-// filter removes the entries whose ServicePorts have changed or no longer exist. filter returns a copy of p that
-// lacks the remaining ServicePorts or contains their previous versions. If no entry remains, filter returns p.
+// filter deletes the entries whose ServicePorts have changed or no longer exist, and returns a copy of p. In the copy,
+// the previous versions replace the quarantined ServicePorts. The copy lacks a quarantined ServicePort without a
+// previous version. If no entry remains, filter returns p itself.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	var kept []*plan.ServicePort
 	for key, entry := range q {
@@ -108,8 +109,8 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	})
 }
 
-// replace returns a copy of p in which each ServicePort is replaced by the result of with. If the result is nil, the
-// copy lacks the ServicePort. The copy shares all other data with p.
+// replace returns a copy of p with the result of with in place of each ServicePort. If the result is nil, the copy
+// lacks the ServicePort. The copy shares all other data with p.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))
@@ -133,7 +134,7 @@ func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
 	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// claimedByOthers returns the keys of the versions whose address and port belong to another ServicePort in p. The
+// claimedByOthers returns the keys of the versions with an address and port that another ServicePort in p has. The
 // versions themselves are not in p.
 func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {
@@ -164,7 +165,6 @@ func (q quarantine) list() []Quarantined {
 	return out
 }
 
-// sortQuarantined sorts the list by name and family.
 func sortQuarantined(list []Quarantined) []Quarantined {
 	slices.SortFunc(list, func(a, b Quarantined) int {
 		if c := a.Name.Compare(b.Name); c != 0 {

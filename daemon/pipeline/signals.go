@@ -14,7 +14,7 @@ func (p *Pipeline) RequestFull(stage, reason string) {
 	p.Wake()
 }
 
-// Wake makes the loop query the stages again for the time of their deferred work.
+// Wake makes the loop ask the stages again when their deferred work is due.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -22,13 +22,12 @@ func (p *Pipeline) Wake() {
 	}
 }
 
-// driftReport is the oldest report of drift that no sync of the stage has handled.
+// driftReport is the oldest pending report of drift in a stage.
 type driftReport struct {
 	reason string
 	since  time.Time
 }
 
-// driftReports holds the pending reports of drift, by stage.
 type driftReports struct {
 	mu      sync.Mutex
 	reports map[string]driftReport
@@ -65,10 +64,9 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 	return r, ok
 }
 
-// Heartbeat returns the time when the sync loop was last known to work. Heartbeat returns the current time while the
-// loop waits for a trigger, and while a stage or the planner is within its time limit. Once the limit is exceeded,
-// Heartbeat returns the time when the limit ended. No timer refreshes the heartbeat, so the heartbeat ages while the
-// loop hangs.
+// Heartbeat returns the time when the sync loop last made progress. While the loop waits for a trigger, and while a
+// stage or the planner is within its time limit, Heartbeat returns the current time. After the limit, Heartbeat returns
+// the time when the limit expired. No timer refreshes the heartbeat, so the heartbeat ages while the loop hangs.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat stores times with a monotonic clock reading, because a program may set the host's clock while a stage
@@ -77,10 +75,9 @@ type heartbeat struct{ until atomic.Pointer[time.Time] } // nil while idle
 
 func (h *heartbeat) idle() { h.until.Store(nil) }
 
-// working records that the loop computes a plan or does other work between two stages.
+// working records that the loop is computing a plan or doing other work between two stages.
 func (h *heartbeat) working() { h.busyUntil(time.Now().Add(ownTimeout)) }
 
-// busyUntil records that the loop may work without reporting progress until t.
 func (h *heartbeat) busyUntil(t time.Time) { h.until.Store(&t) }
 
 func (h *heartbeat) last() time.Time {
@@ -98,7 +95,6 @@ func (p *Pipeline) Progress(done, total int) {
 
 const progressLogEvery = 2 * time.Second
 
-// progressMark holds the progress of the running Apply.
 type progressMark struct {
 	mu          sync.Mutex
 	done, total int

@@ -12,15 +12,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stage is an Applier with its state.
 type stage struct {
 	Stage
 	// applied is the plan with which the host is in sync, or nil if the host's state is unknown.
 	applied *plan.Plan
-	// lastGood is the last plan that the stage applied successfully, even if the host's state has become unknown
-	// since.
+	// lastGood is the last plan that the stage applied successfully, even if the host's state is now unknown.
 	lastGood *plan.Plan
-	// reason is the reason why applied is nil.
+	// reason explains why applied is nil.
 	reason string
 	// failed is the plan whose Apply failed last. An eager stage tries a different plan without a delay.
 	failed  *plan.Plan
@@ -29,7 +27,7 @@ type stage struct {
 	retryAt time.Time
 	// notBefore is the time when the pause after a panic ends.
 	notBefore time.Time
-	// driftPace limits repairs while another program keeps changing the rules. repairing reports whether the next
+	// driftPace delays repairs while another program keeps changing the rules. repairing reports whether the next
 	// successful sync repairs drift.
 	driftPace driftThrottle
 	repairing bool
@@ -54,8 +52,7 @@ func (s *stage) invalidate(reason string) {
 	}
 }
 
-// dueAt returns the earliest time at which the pipeline may sync the stage to the target, or zero if the stage is in
-// sync.
+// dueAt returns the earliest time for a sync of the stage to the target, or zero if the stage is in sync.
 func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
 	now = later(now, s.notBefore)
 	switch {
@@ -73,7 +70,6 @@ func (s *stage) due(target *plan.Plan) bool {
 	return !at.IsZero() && !at.After(now)
 }
 
-// tendAt returns the time of the stage's next deferred work, or zero if there is none.
 func (s *stage) tendAt() time.Time {
 	t, ok := s.Applier.(proxiers.Maintainer)
 	if !ok {
@@ -93,7 +89,6 @@ func (s *stage) drifted(report driftReport, now time.Time) {
 	s.driftPace.hit(now)
 }
 
-// settle records the outcome of a sync of the stage and schedules any retry.
 func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	if err == nil {
 		s.retry.reset()
@@ -112,7 +107,7 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// change returns the Change from prev to next. Stages that need the same Change share one value.
+// Stages that need the same Change share one value.
 func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	if p.step.Prev != prev || p.step.Next != next {
 		p.step = proxiers.NewChange(prev, next)
@@ -120,8 +115,8 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// sinceReported returns the Change from the plan of the last OnSynced to next. After a partial sync, the result is
-// usually the Change that the stages share. Any other result must not replace the shared Change.
+// sinceReported returns the Change from the plan of the last OnSynced to next. After a partial sync, this Change is
+// usually the one that the stages share. Any other Change must not replace the shared Change.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step
@@ -130,7 +125,7 @@ func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 }
 
 // apply syncs the stage to target and reports whether the stage was out of sync. During an Apply, and after an error,
-// the host's state counts as unknown.
+// Edgeway treats the host's state as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
 	if change.Empty() {
@@ -167,8 +162,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// bounded runs the work of a stage with a time limit, and returns a panic of the work as an error. Until the limit,
-// the work may run without reporting progress.
+// bounded runs the work of a stage with a time limit, and returns a panic of the work as an error. Until the limit, the
+// work may run without reporting progress.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.working()
@@ -177,7 +172,6 @@ func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(c
 	return contain.Call(func() error { return work(ctx) })
 }
 
-// logApplied logs details for developers. Other functions log drift, failures, recoveries and changes of Services.
 func (p *Pipeline) logApplied(e Applied) {
 	switch {
 	case e.Err != nil: // the caller handles the error
@@ -202,8 +196,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// tend runs the deferred work of a stage if the work is due. If the work fails, the state of the kernel is still
-// known.
+// tend runs the deferred work of a stage if the work is due. If the work fails, the kernel's state is still known.
 func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	at := s.tendAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
@@ -221,7 +214,6 @@ func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	s.loggedDeferred = text
 }
 
-// settle records the outcome of a sync. Only settle logs failed syncs.
 func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err error) {
 	if err != nil && ctx.Err() != nil {
 		return // the daemon is stopping, so the error is not a failure
@@ -238,7 +230,7 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	}
 }
 
-// logFailure logs an error that differs from the last logged error, because a stage may fail permanently.
+// logFailure logs a repeated error only at the level DEBUG, because a stage may fail permanently.
 func (p *Pipeline) logFailure(s *stage, err error) {
 	level := slog.LevelError
 	if err.Error() == s.said {
@@ -272,12 +264,12 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 		return
 	}
 	if b.applied != p.target {
-		return // the next call applies the next step
+		return // the next call applies the next partial sync
 	}
 	p.refusal, p.panicLogged = "", false
 	since := p.record.outOfSync
 	triggers := p.record.synced()
-	if p.drift.pending(b.Name) && !since.IsZero() { // drift is pending: still out of sync
+	if p.drift.pending(b.Name) && !since.IsZero() { // more drift is pending, so the kernel is still out of sync
 		p.record.behind(since)
 	}
 	if p.opts.OnSynced != nil && p.record.snapshot != nil {

@@ -15,14 +15,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A failing follower must still receive a new plan, because the follower may be able to apply that plan.
+// A failing follower must still receive a new plan, because the new plan may succeed.
 func TestNewPlanDoesNotWaitForFollowerRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, follower := newWorld(), newKernel(t)
 		w.set(1, 1)
 		follower.fault = func(proxiers.Change) error { return errTransport }
 		start(t, w, newKernel(t), nil, Stage{"healthcheck", follower})
-		settle(10 * time.Minute) // by now the retries are 30 s apart
+		settle(10 * time.Minute) // the retries are now 30 s apart
 		follower.changes()
 		w.set(1, 2)
 		w.announce()
@@ -87,7 +87,6 @@ func TestFollowerDriftSyncsOnlyThatFollower(t *testing.T) {
 	})
 }
 
-// lazy is an Applier with deferred work.
 type lazy struct {
 	*kernel
 	mu         sync.Mutex
@@ -153,7 +152,7 @@ func TestDeferredWorkRunsWhenDue(t *testing.T) {
 	})
 }
 
-// The deferred work of a stage may become due earlier than the stage announced.
+// Deferred work may become due before the time that the stage announced.
 func TestDeferredWorkDueEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -31,7 +31,7 @@ type State struct {
 	Total int `json:"total,omitempty"`
 }
 
-// Problems returns the problems of objects, then the problems of the plan, then those of quarantined ServicePorts.
+// Problems returns the problems of objects, then of the plan, then of quarantined ServicePorts.
 func (s *State) Problems() []fault.Fault {
 	var out []fault.Fault
 	if s.Snapshot != nil {
@@ -105,7 +105,6 @@ func (p *Pipeline) State() State {
 	return s
 }
 
-// record holds the data for State that does not belong to a stage.
 type record struct {
 	snapshot     *tracker.Snapshot
 	planProblems []fault.Fault
@@ -114,7 +113,7 @@ type record struct {
 	triggers     []time.Time
 }
 
-// maxTriggers is the maximum number of trigger times that the pipeline stores while syncs fail.
+// maxTriggers limits the number of trigger times that the pipeline stores while syncs fail.
 const maxTriggers = 10_000
 
 func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, started time.Time) {
@@ -128,7 +127,6 @@ func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, sta
 	r.snapshot, r.planProblems = snap, planProblems
 }
 
-// behind records the time when the kernel got out of sync.
 func (r *record) behind(since time.Time) {
 	if r.outOfSync.IsZero() {
 		r.outOfSync = since

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Each change that OnSynced reports starts at the plan of the previous report, no matter which changes the stages
-// received.
+// Each Change that OnSynced reports starts at the plan of the previous report, regardless of the Changes that the
+// stages received.
 func TestOnSyncedReportsChangeSinceLastSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -49,7 +49,6 @@ func TestOnSyncedReportsChangeSinceLastSync(t *testing.T) {
 	})
 }
 
-// On an idle host, the hourly full sync logs nothing.
 func TestIdleFullSyncLogsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -63,7 +63,6 @@ func TestAbsentAgreesWithPlan(t *testing.T) {
 	}
 }
 
-// Unserved reports a reason even if the EndpointSlices do not explain why a port has no endpoint.
 func TestUnservedPorts(t *testing.T) {
 	two := testService("web")
 	two.Ports = append(two.Ports, source.ServicePort{Name: "metrics", Protocol: plan.TCP, Port: 9000})
@@ -86,7 +85,6 @@ func TestUnservedPorts(t *testing.T) {
 	}
 }
 
-// Each family of a port can lack endpoints for a different reason.
 func TestUnservedPortReasonPerFamily(t *testing.T) {
 	svc := testService("web")
 	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:96::10"))

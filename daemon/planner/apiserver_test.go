@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// No Service except the API server's own Service can have the API server's address as a ClusterIP, even if a Service
-// CIDR contains the address.
+// Only default/kubernetes can have the API server's address as a ClusterIP, even if a Service CIDR contains the
+// address.
 func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")
@@ -31,8 +31,8 @@ func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 		"Service ns/thief: spec.clusterIPs: 10.96.0.1 is the API server's address")
 }
 
-// Edgeway drops connections to unused addresses of a Service CIDR. While a range contains the address of the API
-// server or of a gateway, the planner ignores the range and reports a fault.
+// Edgeway drops connections to unused addresses of a Service CIDR, so the planner ignores a range that contains the
+// address of the API server or of a gateway.
 func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
@@ -55,7 +55,6 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 203.0.113.7"+what)
 
-	// The planner still plans Services, and the problems of Services come last.
 	w.put(testService("svc", everywhere, func(s *source.Service) { s.ExternalIPs = nil }), testService("thief", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalIPs = ips("10.96.0.11"), ips("203.0.113.7")
 	}))
@@ -75,8 +74,8 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 		"connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated")
 }
 
-// NAT64 translates an IPv6 address in 64:ff9b::/96 to the IPv4 address that it contains. The planner refuses the IPv6
-// address if the IPv4 address is that of the API server or of a name server.
+// NAT64 maps each address in 64:ff9b::/96 to the IPv4 address in its last 32 bits. The planner refuses the IPv6 address
+// if the IPv4 address belongs to the API server or to a name server.
 func TestNAT64FormOfRefusedAddressIsRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("::/0")

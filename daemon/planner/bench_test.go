@@ -10,7 +10,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// crowd is a cluster of n Services with five endpoints each.
 type crowd struct {
 	tr   *tracker.Tracker
 	sink source.Sink
@@ -65,7 +64,7 @@ func BenchmarkPlanFromScratch(b *testing.B) {
 	}
 }
 
-// benchmarkChange measures the time to compute a plan after each change, without the time to create the snapshot.
+// The benchmark excludes the time to create the snapshot.
 func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -85,12 +84,10 @@ func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	}
 }
 
-// BenchmarkPlanOneSlice measures a plan after a change of one EndpointSlice.
 func BenchmarkPlanOneSlice(b *testing.B) {
 	benchmarkChange(b, func(i int) source.Object { return crowdSlice(50, 4+i%2) })
 }
 
-// BenchmarkPlanOneService measures a plan after a change of one Service and of the Service's claims.
 func BenchmarkPlanOneService(b *testing.B) {
 	benchmarkChange(b, func(i int) source.Object {
 		s := crowdService(50)

@@ -24,21 +24,20 @@ type Budget struct {
 	// Limit is the memory for all Services. The Planner leaves out the largest Services until the other Services are
 	// within the limit. 0 means no limit.
 	Limit int64
-	// Port is the memory that a ServicePort uses. Address is the memory that an address or a source range of a
-	// ServicePort uses. Endpoint is the memory that an endpoint of a ServicePort uses.
+	// Port is the memory per ServicePort. Address is the memory per address or source range of a ServicePort. Endpoint
+	// is the memory per endpoint of a ServicePort.
 	Port, Address, Endpoint int64
 }
 
-// maxEndpoints is the size of the largest Service that Edgeway serves, in endpoints x ports. A port or address counts
-// as the number of endpoints that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that
-// writes this many endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint
-// uses twenty times as much memory with iptables as with nftables.
+// maxEndpoints limits the size of a Service, in endpoints x ports. A port or address counts as the number of endpoints
+// that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that writes this many endpoints
+// takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint uses twenty times as much
+// memory with iptables as with nftables.
 const maxEndpoints = 170_000
 
-// largest returns the size of the largest Service that Edgeway serves, in bytes.
+// largest returns maxEndpoints in bytes.
 func (b Budget) largest() int64 { return maxEndpoints * b.Endpoint }
 
-// budget holds the sizes of all Services, and the set of Services that are too large.
 type budget struct {
 	// limit applies to all Services together, and largest applies to each Service.
 	limit, largest int64
@@ -46,14 +45,14 @@ type budget struct {
 	// large holds the Services above largest, and total is the size of all other Services.
 	large map[tracker.Name]struct{}
 	total int64
-	// order holds the Services that are not in large, in the order in which the Planner leaves them out. order is nil
+	// order lists the Services that are not in large, in the order in which the Planner leaves them out. order is nil
 	// until the total exceeds the limit for the first time.
 	order []size
-	// out holds the Services that the Planner leaves out. out depends only on sizes and limit.
+	// The Planner leaves out the Services in out. out depends only on sizes and limit.
 	out map[tracker.Name]struct{}
 }
 
-// size is the memory that a Service uses. spec breaks ties between Services of the same size.
+// size is the memory that a Service uses. If two Services have the same size, spec decides their order.
 type size struct {
 	spec  *source.Service
 	bytes int64
@@ -96,13 +95,13 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services above largest, and the largest other Services that do not fit into limit.
+// excess returns the Services above largest, and the largest other Services that exceed limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.large)
 	if b.limit == 0 || b.total <= b.limit {
 		return out
 	}
-	if b.order == nil { // sort once; later changes update the order
+	if b.order == nil { // sort once, because later changes update the order
 		for _, s := range b.sizes {
 			if s.bytes <= b.largest {
 				b.order = append(b.order, s)
@@ -117,10 +116,9 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 	return out
 }
 
-// compareSizes orders Services for removal: the largest first and, among Services of about the same size, the
-// youngest first. So a new Service does not displace a served Service of the same size, and two Services whose sizes
-// change a little do not displace each other repeatedly. Two sizes are about the same if they need the same number of
-// bits.
+// compareSizes orders Services for removal: the largest first and, among Services of about the same size, the youngest
+// first. Two sizes are about the same if they have the same number of bits. So a new Service does not displace a served
+// Service of the same size, and Services whose sizes change slightly do not displace each other repeatedly.
 func compareSizes(x, y size) int {
 	magnitude := func(s size) int { return bits.Len64(uint64(s.bytes)) }
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
@@ -138,19 +136,18 @@ func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	return names
 }
 
-// resize updates the size of a Service.
 func (p *Planner) resize(name tracker.Name) {
 	if p.opts.Budget != (Budget{}) {
 		p.budget.set(name, p.size(p.snap.Find(name)))
 	}
 }
 
-// size computes the size of a Service, which may be nil, by multiplying counts, and allocates no ServicePorts.
+// size computes the size of a Service, which may be nil, without creating the ServicePorts.
 func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
 	}
-	// If the Service causes a panic, the method service refuses the Service.
+	// If the Service causes a panic, Planner.service refuses the Service.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
 			p.opts.Budget.Address*p.addresses(svc.Spec)}
@@ -185,8 +182,7 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 	return n
 }
 
-// tooBig returns the reason why the Planner leaves out a Service because of the Service's size, or "" if the Planner
-// does not.
+// tooBig returns the reason why the Service is too large, or "" if the Planner serves the Service.
 func (p *Planner) tooBig(name tracker.Name) string {
 	const what = "the combinations of its endpoints, addresses and ports take %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
@@ -201,7 +197,6 @@ func (p *Planner) tooBig(name tracker.Name) string {
 	}
 }
 
-// leftOut returns a problem if the Planner leaves out Services because of their size.
 func (p *Planner) leftOut() []fault.Fault {
 	if len(p.budget.out) == 0 {
 		return nil

@@ -22,7 +22,7 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// wide returns a function that sets the ports of a Service to n ports: p0, p1 and so on.
+// wide sets the ports of a Service to n ports: p0, p1 and so on.
 func wide(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
@@ -32,7 +32,7 @@ func wide(n int) func(*source.Service) {
 	}
 }
 
-// wideSlice returns a slice with n ports. The addresses of the endpoints are numbered from first.
+// The addresses of the endpoints are numbered from first.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -53,9 +53,9 @@ func addresses(base string, n int) (out []netip.Addr) {
 	return out
 }
 
-// The planner leaves out and reports the largest Services until the other Services are within the limit. A Service
-// may be large because of endpoints, addresses or source ranges. A Service that is left out has no claims. Edgeway
-// serves the Service again when the Service fits into the limit.
+// The planner leaves out and reports the largest Services until the other Services are within the limit. A Service may
+// be large because of endpoints, addresses or source ranges. The planner ignores the claims of an excluded Service.
+// When the Service fits into the limit again, the planner serves the Service again.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -100,8 +100,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// If Services of the same size exceed the limit, Edgeway serves the oldest Service, regardless of the names and of
-// the order in which the Services arrive.
+// Among Services of the same size, the planner leaves out the youngest, regardless of the names and of the order in
+// which the Services arrive.
 func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
@@ -123,9 +123,9 @@ func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	}
 }
 
-// If a Service grows and displaces another Service, the addresses of the displaced Service become free. If the
-// growing Service becomes the largest, the planner leaves out that Service. Of two Services of about the same size,
-// the planner always leaves out the same Service.
+// If a Service grows and displaces another Service, the addresses of the displaced Service become free. If the growing
+// Service becomes the largest, the planner leaves out the growing Service. Of two Services of about the same size, the
+// planner always leaves out the same Service.
 func TestBudgetAfterServiceGrows(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -166,7 +166,6 @@ func TestBudgetAfterServiceGrows(t *testing.T) {
 	}
 }
 
-// The planner limits the number of problems of one Service.
 func TestServiceFaultsAreBounded(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = nil
@@ -176,7 +175,7 @@ func TestServiceFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// cost returns the processor time and the memory that planning takes.
+// cost returns the processor time and the memory of one planning run.
 func cost(snap *tracker.Snapshot, opts Options) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -206,7 +205,7 @@ func snapshotOf(objects ...source.Object) *tracker.Snapshot {
 	return snap
 }
 
-// widest returns a Service with n ports, and 5 slices that each contain all ports.
+// widest returns a Service with n ports, and 5 EndpointSlices that each contain all ports.
 func widest(n int) []source.Object {
 	objects := []source.Object{testService("wide", wide(n))}
 	for i := range 5 {
@@ -215,7 +214,6 @@ func widest(n int) []source.Object {
 	return objects
 }
 
-// With ten times as many ports, planning takes about ten times as long, not a hundred times as long.
 func TestPlanningIsLinearInPorts(t *testing.T) {
 	few, _ := cost(snapshotOf(widest(500)...), testOptions())
 	many, _ := cost(snapshotOf(widest(5000)...), testOptions())
@@ -224,8 +222,8 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// The planner refuses a Service above the budget before it builds the ServicePorts: 2,000 ports with 10,000
-// endpoints, or with 2,000 addresses, would take gigabytes.
+// The planner refuses a Service above the budget before creating the ServicePorts: 2,000 ports with 10,000 endpoints,
+// or with 2,000 addresses, would take gigabytes.
 func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
@@ -255,7 +253,7 @@ func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	}
 }
 
-// BenchmarkPlanManyPorts plans one Service whose 5 slices each contain all of its ports.
+// BenchmarkPlanManyPorts plans one Service with 5 EndpointSlices that each contain all ports.
 func BenchmarkPlanManyPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -268,8 +266,8 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 	}
 }
 
-// With each backend, the largest Service that Edgeway serves has 170,000 endpoints x ports, regardless of the memory
-// that the backend needs for an endpoint. With iptables, a Service of this size takes 1 GB.
+// The size limit is 170,000 endpoints x ports, regardless of the memory that a backend needs for an endpoint. With
+// iptables, a Service of this size takes 1 GB.
 func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()
@@ -283,8 +281,8 @@ func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	}
 }
 
-// BenchmarkUpdateOverBudget changes one Service while the planner leaves out other Services. The change must not
-// sort all 10,000 Services.
+// BenchmarkUpdateOverBudget changes one Service while the planner leaves out other Services. The planner must not sort
+// all 10,000 Services after the change.
 func BenchmarkUpdateOverBudget(b *testing.B) {
 	for _, limit := range []int64{1e9, 1e6} {
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {
@@ -310,7 +308,7 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner leaves out Services, a change of one Service does not sort all Services, which took 44 ms.
+// While the planner leaves out Services, a change of one Service must not sort all Services, which took 44 ms.
 func TestChangeOverBudgetDoesNotSortServices(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})
@@ -331,7 +329,6 @@ func TestChangeOverBudgetDoesNotSortServices(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, a budget leaves out the same Services as a new budget.
 func TestBudgetIsIndependentOfHistory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	limits := Budget{Limit: 3000, Endpoint: 1}

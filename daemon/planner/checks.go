@@ -33,7 +33,6 @@ func (c *Checks) dead() *endpointcheck.Dead {
 	return c.Dead()
 }
 
-// include reports whether Edgeway checks the endpoints of a slice.
 func (c *Checks) include(s *source.EndpointSlice) bool {
 	if s.Manifest {
 		return c.Manifests
@@ -41,8 +40,8 @@ func (c *Checks) include(s *source.EndpointSlice) bool {
 	return c.API
 }
 
-// Out describes each dead endpoint of a ServicePort of the plan: why the endpoint is dead, and whether it is still in
-// use.
+// Out describes each dead endpoint of a ServicePort: why the endpoint is dead, and whether the plan still uses the
+// endpoint.
 func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
 	dead := c.dead()
 	if dead.Len() == 0 {
@@ -72,8 +71,7 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 	return out
 }
 
-// reason describes the fault of a dead endpoint of a slice, with the start time of the fault. reason returns "" if
-// the endpoint responds.
+// reason returns the fault of a dead endpoint and the fault's start time, or "" if the endpoint responds.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
@@ -88,7 +86,6 @@ func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, 
 	return ""
 }
 
-// chosen reports whether the endpoint is in a pool.
 func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	for _, pool := range sp.Pools {
 		compare := func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) }
@@ -99,7 +96,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// gone reports whether the slice has checked TCP ports and no checked TCP port responds at the address.
+// gone reports whether a slice has checked TCP ports and all of these ports are dead at the address.
 func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
@@ -115,7 +112,7 @@ func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, check
 	return found
 }
 
-// targets returns the endpoints to check, sorted: the ready endpoints of a Service's TCP ports.
+// targets returns the ready endpoints of a Service's TCP ports, sorted.
 func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.AddrPort) {
 	if !p.opts.Checks.Manifests && !p.opts.Checks.API {
 		return nil
@@ -139,8 +136,8 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 	return slices.Compact(out)
 }
 
-// isDead reports whether an endpoint of the current Service does not respond at a port. Edgeway cannot check a UDP or
-// SCTP endpoint, so the TCP ports of the endpoint's slice decide.
+// isDead reports whether an endpoint of the current Service does not respond. Edgeway cannot check a UDP or SCTP
+// endpoint, so the TCP ports of the endpoint's slice decide.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):
@@ -151,7 +148,7 @@ func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protoco
 	return p.isGone(c.slice, e)
 }
 
-// isGone reports whether an endpoint of the current Service responds at no checked TCP port.
+// isGone reports whether none of the endpoint's checked TCP ports responds.
 func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 	if p.dead.Len() == 0 || !p.opts.Checks.include(s) {
 		return false
@@ -164,8 +161,8 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched maps each endpoint whose Services changed since the last call of take to whether the endpoint had a
-	// Service before the change.
+	// touched holds the endpoints whose Services changed since the last call of take. The value reports whether the
+	// endpoint had a Service before the change.
 	touched map[netip.AddrPort]bool
 	all     bool
 }
@@ -177,7 +174,6 @@ func newCheckIndex() checkIndex {
 	}
 }
 
-// set records the sorted targets of a Service. A deleted Service has no targets.
 func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	old := x.targets[name]
 	if slices.Equal(old, fresh) {
@@ -202,7 +198,6 @@ func (x *checkIndex) set(name tracker.Name, fresh []netip.AddrPort) {
 	}
 }
 
-// except returns the elements of list that are not in the slice sorted.
 func except(list, sorted []netip.AddrPort) (out []netip.AddrPort) {
 	for _, at := range list {
 		if !hasAddrPort(sorted, at) {
@@ -224,7 +219,6 @@ func (x *checkIndex) touch(at netip.AddrPort) {
 	}
 }
 
-// take returns the endpoints whose checks must start and the endpoints whose checks must stop.
 func (x *checkIndex) take() endpointcheck.Targets {
 	out := endpointcheck.Targets{All: x.all}
 	for at, had := range x.touched {
@@ -239,7 +233,6 @@ func (x *checkIndex) take() endpointcheck.Targets {
 	return out
 }
 
-// concerned returns the Services that have at least one of the endpoints.
 func (x *checkIndex) concerned(list []netip.AddrPort) (names []tracker.Name) {
 	for _, at := range list {
 		names = append(names, x.services[at]...)

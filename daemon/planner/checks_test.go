@@ -28,7 +28,7 @@ func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
 	return d
 }
 
-// checkedWorld is a world in which Edgeway checks all endpoints. At first, all endpoints respond.
+// In a checkedWorld, Edgeway checks all endpoints. At first, all endpoints respond.
 type checkedWorld struct {
 	*world
 	dead *endpointcheck.Dead
@@ -82,8 +82,6 @@ func TestLastEndpointStaysInPool(t *testing.T) {
 	wantAddrs(t, "the one that was back is not ready", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1")
 }
 
-// If all endpoints of a zone are dead, Edgeway uses the endpoints of other zones, as if the dead endpoints were not
-// ready.
 func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 	opts := testOptions()
 	opts.Zone = "z1"
@@ -95,7 +93,8 @@ func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 }
 
 // The local pool keeps its last endpoint even if that endpoint is dead, because the Local policy would otherwise drop
-// connections. The health check reports no local endpoint to load balancers, unless no endpoint on any host responds.
+// connections. The health check reports no local endpoint to load balancers, unless the endpoints on all hosts are
+// dead.
 func TestDeadLocalEndpoints(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
 	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
@@ -134,7 +133,6 @@ func TestDeadLocalEndpoints(t *testing.T) {
 	w.wantServing("10.2.0.1:8080")
 }
 
-// dns sets the ports of a Service: dns over UDP, and dns-tcp and metrics over TCP.
 func dns(s *source.Service) {
 	s.Ports = []source.ServicePort{
 		{Name: "dns", Protocol: plan.UDP, Port: 53}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 53}, {Name: "metrics", Protocol: plan.TCP, Port: 9153},
@@ -149,7 +147,7 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 	return s
 }
 
-// Edgeway cannot check a UDP port. A UDP endpoint counts as dead if all TCP ports of the endpoint are dead.
+// A UDP endpoint counts as dead if all TCP ports of the endpoint are dead, because Edgeway cannot check a UDP port.
 func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
@@ -166,7 +164,6 @@ func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
 	wantAddrs(t, "dns of a Service without TCP", pool("dns", plan.UDP), "10.2.0.1", "10.2.0.2")
 }
 
-// Edgeway checks only endpoints from the selected sources, even if another source has the same endpoint.
 func TestChecksFollowSourceSettings(t *testing.T) {
 	manifest := testSlice("file", ep("10.2.0.1"), ep("10.2.0.2"))
 	manifest.Manifest = true
@@ -198,7 +195,7 @@ func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.Addr
 	}
 }
 
-// Checked first returns each endpoint of a TCP port once, and returns only the differences after a change.
+// The first call of Checked returns each endpoint of a TCP port once. Later calls return only the changes.
 func TestCheckedTargets(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
 	w := newCheckedWorld(t, testOptions(), testService("svc"), second,

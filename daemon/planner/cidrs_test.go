@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// No external IP may be in a ClusterIP range, regardless of whether the range comes from the configuration or from an
-// object, and of whether Edgeway drops connections to unused addresses of the range. A load-balancer address may be
-// in a ClusterIP range, because only controllers write the status.
+// No external IP may be in a ClusterIP range, whether the range comes from the configuration or from an object, and
+// whether or not Edgeway drops connections to unused addresses of the range. A load-balancer address may be in a
+// ClusterIP range, because only controllers write the status.
 func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/16")
@@ -24,7 +24,7 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 			s.LoadBalancerIPs = ips("10.96.0.56")
 		}))
 	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
-	w.problems = w.problems[1:] // without the problem of the range that contains the API server
+	w.problems = w.problems[1:] // skip the problem of the range that contains the API server
 	const why = " is in a range of ClusterIPs"
 	w.wantProblems("Service ns/tenant: spec.externalIPs: 10.96.0.55"+why,
 		"Service ns/tenant: spec.externalIPs: 10.97.0.55"+why, "Service ns/tenant: spec.externalIPs: 10.98.0.55"+why)
@@ -33,9 +33,8 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.97.0.55:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
 }
 
-// Edgeway ignores a ServiceCIDR object that overlaps a network of this host, and reports a fault, because the host
-// could no longer reach its neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway
-// use the range.
+// Edgeway ignores a ServiceCIDR object that overlaps a network of this host, because the host could not reach its
+// neighbours if Edgeway dropped connections to unused addresses. No setting overrides this rule.
 func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string

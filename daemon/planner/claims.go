@@ -23,16 +23,16 @@ type vip struct {
 	ofHost bool
 }
 
-// fields lists the fields of a Service that hold each kind of address.
+// fields maps each kind of address to a field of the Service.
 var fields = [...]string{
 	plan.ClusterIP:      "spec.clusterIPs",
 	plan.ExternalIP:     "spec.externalIPs",
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips returns the addresses that the Service can have, sorted by address. If an address has several kinds, vips
-// returns the address once, with the kind that ranks first. For each address that the Service cannot have, vips adds
-// a fault to found. vips skips the addresses of families that Edgeway does not serve.
+// vips returns the addresses that the Service can have, sorted. If the Service lists an address in several fields, vips
+// returns only the kind that ranks first. vips adds a fault for each address that the Service cannot have, and skips
+// families that Edgeway does not serve.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -66,9 +66,9 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal returns the reason why the Service cannot have the address under any configuration, or "" if there is none.
-// An address on a device of type dummy can be a ClusterIP, because some programs, such as kube-proxy in IPVS mode,
-// bind all ClusterIPs to a dummy device.
+// refusal returns the reason why no configuration allows the address, or "" if there is none. An address on a dummy
+// device can be a ClusterIP, because some programs, such as kube-proxy in IPVS mode, bind all ClusterIPs to a dummy
+// device.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -91,17 +91,17 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	return ""
 }
 
-// RefusedAddressID is the ID of the notice about an address that the configuration does not allow.
+// RefusedAddressID is the ID of the fault of an address that the configuration does not allow.
 const RefusedAddressID = "refused-address"
 
-// fence is a configuration key that lists the allowed addresses of Services from the API server. The author of a
-// Service writes an external IP, and a controller writes a load-balancer address. A Service at an address of this
-// host would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554).
-// Manifests need no permission, because only root can write them.
+// fence is a configuration key that lists the addresses that Services from the API server can have. The author of a
+// Service writes an external IP, and a controller writes a load-balancer address. A Service at an address of this host
+// would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests
+// need no permission, because only root can write manifests.
 type fence struct {
 	key    string
 	ranges []netip.Prefix
-	host   bool // whether the host's own addresses are allowed
+	host   bool // whether the key allows the host's own addresses
 }
 
 func (p *Planner) fence(kind plan.FrontendKind) fence {
@@ -111,7 +111,6 @@ func (p *Planner) fence(kind plan.FrontendKind) fence {
 	return fence{"proxy.allow_external_ips", p.opts.AllowExternalIPs, p.opts.AllowHostIPs}
 }
 
-// allows reports whether the key allows the address.
 func (f fence) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.host || !ofHost && contains(f.ranges, a)
 }
@@ -135,8 +134,8 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 	return out
 }
 
-// apiServerRefusal returns a reason if the address is an address of the API server, or "" if the Service can have the
-// address. Only the API server's own Service can have an address of the API server.
+// apiServerRefusal returns a reason if the API server has the address, or "" if the Service can have the address. Only
+// default/kubernetes can have an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -144,21 +143,19 @@ func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	return ""
 }
 
-// hasFamily reports whether the Service has a ClusterIP of the family.
 func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
-// reachable reports whether the Service has a ClusterIP of a family that Edgeway serves. Other Services need no
-// NodePort.
+// reachable reports whether the Service has a ClusterIP of a family that Edgeway serves. A Service without such a
+// ClusterIP needs no NodePort.
 func (p *Planner) reachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
 
-// claims calls f with each claim and bid of the Service.
 func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	p.claimed = p.claimed[:0]
-	// If the Service causes a panic, the method service refuses the Service.
+	// If the Service causes a panic, Planner.service refuses the Service.
 	_ = contain.Call(func() error {
 		if p.opts.beforeClaims != nil {
 			p.opts.beforeClaims(s)
@@ -171,7 +168,6 @@ func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	}
 }
 
-// claimed is a claim with its bid.
 type claimed struct {
 	claim
 	bid
@@ -203,15 +199,14 @@ func nodePortClaim(port *source.ServicePort) claim {
 }
 
 // healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has no health check port,
-// or if the port is also a NodePort of the Service.
+// or if the Service also uses the port as a NodePort.
 func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the claim. If the Service does not own the claim, owned adds the reason to
-// found.
+// owned reports whether the Service owns the claim, and otherwise adds the reason to found.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -226,9 +221,9 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 	return owner == s
 }
 
-// hostPort returns the reason why no Service can have a port at the address, or "" if a Service can. At an address of
-// this host, the rules of a frontend take precedence over the host's listeners: a load balancer that checks the
-// health of this host would receive the response of an endpoint.
+// hostPort returns the reason why no Service can have a port at the address, or "" if there is none. At an address of
+// this host, a frontend takes precedence over a listening program: a load balancer that checks the health of this host
+// would receive the response of an endpoint.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
 		return ""
@@ -258,7 +253,7 @@ func newHealthPorts() healthPorts {
 	return healthPorts{map[uint16]int{}, map[tracker.Name]struct{}{}}
 }
 
-// countPorts adds the host ports that a Service requests to the counters, or removes these ports if by is -1.
+// countPorts records the host ports that a Service requests, or deletes the record if by is -1.
 func (p *Planner) countPorts(s *source.Service, by int) {
 	if port := p.healthPort(s); port != 0 {
 		add(p.health.ports, port, by)
@@ -274,7 +269,6 @@ func (p *Planner) countPorts(s *source.Service, by int) {
 	}
 }
 
-// healthPort returns the health check port of a Service, or 0 if the Service has none.
 func (p *Planner) healthPort(s *source.Service) uint16 {
 	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
 		return c.port

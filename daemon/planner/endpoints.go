@@ -12,7 +12,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// endpoint is an endpoint of one port.
 type endpoint struct {
 	*source.Endpoint
 	addr  netip.AddrPort
@@ -22,17 +21,15 @@ type endpoint struct {
 	weight uint16
 }
 
-// alive reports whether the endpoint is ready and not dead.
 func (e *endpoint) alive() bool { return e.Ready && !e.dead }
 
 // ready reports whether a pool may contain the endpoint if no endpoint is alive.
 func (e *endpoint) ready() bool { return e.Ready }
 
-// draining reports whether the endpoint is terminating but still serves connections.
 func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
 
-// admit returns the Service without the endpoints that the configuration or the host forbids, and adds a fault for
-// each forbidden endpoint.
+// admit returns the Service without the endpoints that the configuration or the host forbids, and reports each
+// forbidden endpoint as a fault.
 func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Service {
 	out := svc
 	for i, s := range svc.Slices {
@@ -86,15 +83,14 @@ type candidates struct {
 	port  uint16
 }
 
-// backends maps each port of a Service to the endpoints in the Service's EndpointSlices.
 type backends map[portKey][]candidates
 
-// maxIndex is the number of ports up to which the next Service reuses the index, because the time to clear a map is
-// proportional to the largest size that the map ever had.
+// maxIndex is the largest number of ports for which the next Service reuses the index, because the time to clear a map
+// is proportional to the largest size that the map ever had.
 const maxIndex = 64
 
-// index maps a Service's ports to endpoints in one pass over the Service's slices. The result is valid until the next
-// call.
+// index maps a Service's ports to endpoints in one pass over the EndpointSlices. The result is valid until the next
+// call of index.
 func (p *Planner) index(svc *tracker.Service) backends {
 	if len(p.ports) > maxIndex || p.ports == nil {
 		p.ports = make(map[portKey][]candidates, len(svc.Spec.Ports))
@@ -118,9 +114,9 @@ func (p *Planner) index(svc *tracker.Service) backends {
 	return p.ports
 }
 
-// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain the same
-// endpoint, an entry that is not terminating takes precedence, then the last entry. The result is valid until the
-// next call of endpoints.
+// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, an
+// entry that is not terminating takes precedence, then the last entry. The result is valid until the next call of
+// endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b[key] {
@@ -146,7 +142,6 @@ func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	return unique
 }
 
-// weigh sets the weights of the endpoints to the weights that the Service specifies.
 func weigh(endpoints []endpoint, weights []source.Weight) {
 	if len(weights) == 0 {
 		return
@@ -159,22 +154,21 @@ func weigh(endpoints []endpoint, weights []source.Weight) {
 	}
 }
 
-// isLocal reports whether the endpoint's node name is that of this host. An endpoint without a node name is not local
-// to any host.
+// isLocal reports whether the endpoint is on this host. An endpoint without a node name is not local to any host.
 func (e *environment) isLocal(ep *source.Endpoint) bool {
 	return ep.NodeName != "" && ep.NodeName == e.nodeName
 }
 
-// pools holds the endpoints that can receive new connections. reachable reports whether any host has an endpoint.
+// pools holds the endpoints for new connections. reachable reports whether any host has an endpoint.
 type pools struct {
 	cluster, local []plan.Endpoint
 	reachable      bool
 }
 
-// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are
-// alive. If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the
-// terminating endpoints that still serve connections. One pool can therefore hold ready endpoints while the other
-// pool holds terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
+// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are alive.
+// If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the terminating
+// endpoints that still serve connections. One pool can therefore hold ready endpoints while the other pool holds
+// terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready
@@ -197,7 +191,6 @@ func (e *environment) choosePools(endpoints []endpoint) pools {
 	return out
 }
 
-// collect returns the endpoints for which fits returns true, or nil if there are none.
 func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	n := 0
 	for i := range endpoints {
@@ -220,11 +213,10 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	return pool
 }
 
-// topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node
-// hints and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not
-// apply, the same rule applies to zone hints. If neither kind of hint applies, all endpoints are allowed. A single
-// usable endpoint without a hint disables that kind of hint. The hints already reflect spec.trafficDistribution of
-// the Service.
+// topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node hints
+// and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not apply, the
+// same rule applies to zone hints. Without hints that apply, all endpoints are allowed. A single usable endpoint
+// without a hint disables that kind of hint. The hints already reflect spec.trafficDistribution of the Service.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
@@ -253,8 +245,8 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains
-// the endpoint. If the result equals one of the pools, serving returns that pool.
+// serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains the
+// endpoint. If the result equals a pool, serving returns that pool.
 func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -309,7 +301,7 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	return unready(svc.Spec, named)
 }
 
-// unready implements Absent for slices that contain the port.
+// unready explains why a port has no endpoint although the slices contain the port.
 func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
@@ -340,7 +332,6 @@ func hasPort(s *source.EndpointSlice, port plan.ServicePortName) bool {
 	})
 }
 
-// portsOf lists the distinct ports of the slices.
 func portsOf(list []*source.EndpointSlice) string {
 	var out []string
 	for _, s := range list {
@@ -362,7 +353,6 @@ func quotedPort(name string, protocol plan.Protocol) string {
 	return fmt.Sprintf("%q/%s", name, protocol)
 }
 
-// firstOf formats the first few elements of a list.
 func firstOf[T any](list []T) string {
 	const few = 3
 	var out []string
@@ -376,8 +366,8 @@ func firstOf[T any](list []T) string {
 	return text
 }
 
-// absence returns a fault for a ServicePort without an endpoint. The message follows the name of the ServicePort and
-// a colon.
+// absence returns a fault for a ServicePort without an endpoint. The message must be able to follow
+// "namespace/name:port: ".
 func absence(message, fix string) fault.Fault {
 	return fault.Fault{ID: NoEndpointID, Severity: fault.Notice, Message: message, Fix: fix}
 }

@@ -49,7 +49,6 @@ func TestTopologyHints(t *testing.T) {
 	}
 }
 
-// The local pool ignores hints.
 func TestLocalPoolIgnoresHints(t *testing.T) {
 	opts := testOptions()
 	opts.Zone = "z1"
@@ -146,7 +145,6 @@ func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	}
 }
 
-// A slice provides endpoints only for the slice's own family.
 func TestSliceFamilies(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") })
 	six := testSlice("svc", ep("fd00:2::1"))
@@ -156,7 +154,7 @@ func TestSliceFamilies(t *testing.T) {
 	wantAddrs(t, "IPv6", w.find("svc", plan.IPv6).Pools[0], "fd00:2::1")
 }
 
-// Serving contains all endpoints that existing connections may use, whether or not a pool contains the endpoint.
+// Serving contains all endpoints that may have connections, whether or not a pool contains the endpoint.
 func TestServing(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc",
 		ep("10.2.0.4"), ep("10.2.0.1", "stopping"), ep("10.2.0.2", "gone"), ep("10.2.0.3", "unready")))

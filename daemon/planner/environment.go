@@ -13,35 +13,34 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// environment holds everything that the plan of a Service depends on, except the options and the Service itself. When
+// environment holds everything that determines the plan of a Service, except the options and the Service itself. When
 // the environment changes, the Planner plans every Service again. The environment therefore excludes the host's
 // link-local addresses, which change with every pod.
 type environment struct {
-	families []plan.Family // families to serve
+	families []plan.Family
 	detect   []plan.Family // families in which Edgeway can distinguish pods from other sources
 	nodeName string
 	zone     string
-	// localAsCluster is Options.LocalAsCluster, but false on a host with a Node object.
+	// localAsCluster is Options.LocalAsCluster, but always false on a host with a Node object.
 	localAsCluster bool
-	// nodeAddrs holds the addresses by which the cluster knows the host, sorted. The addresses of each family come
+	// nodeAddrs holds the addresses by which the cluster knows the host, sorted. In each family, the addresses come
 	// from the options, else from the Node object, else from the default route.
 	nodeAddrs []netip.Addr
-	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs holds the same addresses, except those that are
-	// only on devices of type dummy. hostAddrs and realAddrs are sorted.
+	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs excludes the addresses that only dummy devices
+	// have. hostAddrs and realAddrs are sorted.
 	hostAddrs, realAddrs []netip.Addr
 	// apiServers comes from the snapshot, and the other lists come from the host. gateways excludes link-local
 	// addresses.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
 	// apiPorts holds the ports of the API servers if an API server is on this host.
-	apiPorts []uint16
-	// serviceCIDRs holds the ranges of ClusterIPs.
+	apiPorts     []uint16
 	serviceCIDRs []netip.Prefix
 	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
 	denyHost bool
 	// guessed holds the families in which Edgeway's own routes choose the source of the host's connections to
-	// ClusterIPs before the device to the endpoint is known.
+	// ClusterIPs before the endpoint, and thus the device, is known.
 	guessed []plan.Family
-	// portless holds the families in which "primary" selects no address although the host has one, with the reasons.
+	// portless holds the families in which "primary" selects no address although the host has an address.
 	portless []portless
 	// problems lists the faults of the ranges of ClusterIPs.
 	problems []fault.Fault
@@ -52,7 +51,6 @@ func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o
 func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
 func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
 
-// environment returns the environment and the plan's view of the host.
 func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
 	node := snap.Node
 	env := &environment{
@@ -107,7 +105,6 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 	return env, out
 }
 
-// serverPorts returns the ports of the API servers if an API server is on this host.
 func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
 	if slices.ContainsFunc(snap.APIServers,
 		func(a netip.Addr) bool { return a.IsLoopback() || hasAddr(e.hostAddrs, a) }) {
@@ -132,7 +129,6 @@ func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
 	return sortAddrs(all)
 }
 
-// serves reports whether Edgeway must serve the family.
 func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	if len(o.Families) > 0 {
 		return slices.Contains(o.Families, family)
@@ -141,7 +137,7 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 }
 
 // nodeAddrs returns the addresses of a family by which the cluster knows the host, and the address that "primary"
-// selects. primary is invalid if no address is known.
+// selects. primary is invalid if there is no such address.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -186,14 +182,12 @@ func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddr
 	return out
 }
 
-// loopback reports whether the loopback address of a family accepts NodePorts.
 func (n *NodePortAddresses) loopback(family plan.Family) bool {
 	return n.Localhost || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
 		return plan.FamilyOf(p.Addr()) == family && p.Addr().IsLoopback() && p.Bits() >= loopbackBits(family)
 	})
 }
 
-// loopback returns the only loopback address of a family that can accept NodePorts.
 func loopback(family plan.Family) netip.Addr {
 	if family == plan.IPv4 {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -201,7 +195,7 @@ func loopback(family plan.Family) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// loopbackBits returns the prefix length of the range of all loopback addresses.
+// loopbackBits returns 8 for 127.0.0.0/8, and 128 for ::1/128.
 func loopbackBits(family plan.Family) int {
 	if family == plan.IPv4 {
 		return 8
@@ -215,11 +209,11 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)
 }
 
-// loopbackDevice is the name of the loopback device in every network namespace.
+// loopbackDevice has the same name in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no
-// default route determines the source address, uplinks adds the family to guessed.
+// uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no default
+// route determines the source address, uplinks adds the family to guessed.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {
@@ -232,10 +226,10 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 	return []plan.Uplink{up}
 }
 
-// uplink returns the source address and the device for connections that use a route of Edgeway. ok is false if the
-// host has no address or no device for these connections. own lists the addresses by which the cluster knows the
-// host, in order of preference. Of the other addresses, uplink prefers the source address of the default route, and
-// uses an address of a dummy device only as a last resort.
+// uplink returns the source address and the device for connections that use a route of Edgeway. ok is false if the host
+// has no usable address or no usable device. own lists the addresses by which the cluster knows the host, in order of
+// preference. Of the other addresses, uplink prefers the source address of the default route, and uses an address of a
+// dummy device only as a last resort.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {
@@ -260,8 +254,7 @@ func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.
 	return plan.Uplink{Addr: source.Addr, Interface: link.Interface}, true
 }
 
-// rank returns the index of an address in the list, or the length of the list if the list does not contain the
-// address.
+// rank returns the index of an address in the list, or the length of the list if the address is not in the list.
 func rank(list []netip.Addr, a netip.Addr) int {
 	if i := slices.Index(list, a); i >= 0 {
 		return i
@@ -269,7 +262,7 @@ func rank(list []netip.Addr, a netip.Addr) int {
 	return len(list)
 }
 
-// first compares two booleans and orders true before false.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -36,8 +36,8 @@ func TestServiceFrontends(t *testing.T) {
 	w.wantProblems()
 }
 
-// A Service uses the fast path if the Service or the configuration enables the fast path. SCTP has no fast path, so
-// the planner reports a problem.
+// A Service uses the fast path if the Service or the configuration enables the fast path. SCTP has no fast path, so the
+// planner reports a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
 	opts.LongLived = map[tracker.Name]bool{{Namespace: "ns", Name: "named"}: true, {Namespace: "ns", Name: "nobody"}: true}
@@ -54,7 +54,6 @@ func TestLongLived(t *testing.T) {
 	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
 }
 
-// Edgeway does not serve a family that is not configured or in which the host has no address.
 func TestFamilies(t *testing.T) {
 	both := func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10", "fd00:96::10") }
 	opts := testOptions()
@@ -75,7 +74,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// One Service may list an address in two fields. The field whose restrictions must apply takes precedence.
+// If a Service lists an address in two fields, the field with restrictions takes precedence.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")
@@ -118,7 +117,7 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// A health check counts the distinct addresses of ready endpoints on this host.
+// The health check response counts the distinct addresses of ready endpoints on this host.
 func TestHealthChecks(t *testing.T) {
 	lb := testService("lb", everywhere, func(s *source.Service) {
 		s.ExternalLocal, s.HealthCheckNodePort = true, 32000

@@ -13,7 +13,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The addresses in the tests: addresses of this host, of the host's pods and outside the host.
 const (
 	hostName  = "here"
 	hostIP    = "192.0.2.1"
@@ -39,7 +38,6 @@ func cidrs(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// testHost returns a host that has one interface with a default route in each family.
 func testHost() *nodeinfo.Host {
 	return &nodeinfo.Host{Addrs: []nodeinfo.Addr{
 		{Addr: ip("127.0.0.1"), Interface: "lo"},
@@ -50,7 +48,6 @@ func testHost() *nodeinfo.Host {
 	}}
 }
 
-// testOptions returns kube-proxy's defaults for a host with pods.
 func testOptions() Options {
 	return Options{
 		NodeName:         hostName,
@@ -74,7 +71,6 @@ func testService(name string, change ...func(*source.Service)) *source.Service {
 	return s
 }
 
-// everywhere gives a Service frontends of every kind.
 func everywhere(s *source.Service) {
 	s.ExternalIPs = ips("198.51.100.10")
 	s.LoadBalancerIPs = ips("198.51.100.20")
@@ -123,7 +119,6 @@ func cut(s, prefix string) (string, bool) {
 	return "", false
 }
 
-// testSlice returns a slice with the port 8080/TCP.
 func testSlice(service string, endpoints ...source.Endpoint) *source.EndpointSlice {
 	s := &source.EndpointSlice{
 		Namespace: "ns", Name: service + "-1", Service: service, Family: plan.IPv4,
@@ -135,7 +130,6 @@ func testSlice(service string, endpoints ...source.Endpoint) *source.EndpointSli
 	return s
 }
 
-// world holds a Planner with the arguments and results of its latest call.
 type world struct {
 	*testing.T
 	opts Options
@@ -155,7 +149,6 @@ func newWorld(t *testing.T, opts Options, objects ...source.Object) *world {
 	return w
 }
 
-// put adds or replaces objects and computes a plan.
 func (w *world) put(objects ...source.Object) {
 	for _, o := range objects {
 		w.sink.Upsert(o)
@@ -179,7 +172,6 @@ func (w *world) replan() {
 	w.plan, w.problems = w.Plan(snap, w.host, w.plan)
 }
 
-// find returns the ServicePort of a Service's unnamed TCP port.
 func (w *world) find(service string, family plan.Family) *plan.ServicePort {
 	return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: service, Protocol: plan.TCP}, family)
 }
@@ -221,7 +213,6 @@ func (w *world) wantProblems(want ...string) {
 	}
 }
 
-// addrsOf formats the addresses of a pool.
 func addrsOf(pool []plan.Endpoint) []string {
 	out := []string{}
 	for _, e := range pool {

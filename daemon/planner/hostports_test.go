@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// onHost sets the load-balancer address of a Service to an address of the host, and sets the Service's TCP ports.
+// onHost sets the load-balancer address of a Service to an address of the host, and the Service's ports to TCP ports.
 func onHost(ports ...uint16) func(*source.Service) {
 	return func(s *source.Service) {
 		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
@@ -50,7 +50,7 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 
-		// Services may have these ports at other addresses or with other protocols.
+		// Services can use these ports at other addresses or with other protocols.
 		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256", "LoadBalancerIP 198.51.100.1:10256")
 		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))
@@ -63,7 +63,7 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// A health check port at a host address belongs to the daemon while at least one Service uses the health check port.
+// While at least one Service uses a health check port, no Service can use the port at a host address.
 func TestHealthCheckPortAtHostAddress(t *testing.T) {
 	opts := testOptions()
 	opts.AllowHostLoadBalancers = true

@@ -10,7 +10,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The setting NodePortAddresses determines the addresses that accept NodePorts.
 func TestNodePortAddrs(t *testing.T) {
 	primary := NodePortAddresses{Primary: true}
 	noRoute := func(h *nodeinfo.Host) {
@@ -88,7 +87,7 @@ func TestPlanNode(t *testing.T) {
 	}
 }
 
-// Each method to detect pods works, separately for each family.
+// The planner detects pods by each configured method, separately for each family.
 func TestPodDetection(t *testing.T) {
 	for name, c := range map[string]struct {
 		pods    PodDetection
@@ -126,8 +125,8 @@ func TestPodDetection(t *testing.T) {
 	}
 }
 
-// The node name of an endpoint determines whether the endpoint is local. The node name in the options takes
-// precedence over the name of the Node object.
+// An endpoint is local if the endpoint's node name is that of this host. The node name in the options takes precedence
+// over the name of the Node object.
 func TestLocalByNodeName(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal = true }
 	named := ep("10.1.0.1")
@@ -143,7 +142,7 @@ func TestLocalByNodeName(t *testing.T) {
 	wantAddrs(t, "the options' name", w.find("svc", plan.IPv4).Pools[plan.LocalPool], "10.1.0.2")
 }
 
-// A changed host address changes the Node of the plan, but no Service.
+// A new host address changes the Node of the plan, but no Service.
 func TestHostAddressChange(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testSlice("svc", ep(epThere)))
 	before, node := w.find("svc", plan.IPv4), w.plan.Node

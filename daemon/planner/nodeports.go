@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The IDs of the NodePort problems that break connections.
+// The IDs of the faults of NodePorts.
 const (
 	NodePortAddressesID = "nodeport-addresses"
 	NodePortRangeID     = "nodeport-range"
@@ -28,7 +28,7 @@ func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last
 
 func (r PortRange) has(port uint16) bool { return r.Last == 0 || r.First <= port && port <= r.Last }
 
-// portRefusal returns the reason why a Service cannot use a port of the host, or "" if the Service can.
+// portRefusal returns the reason why a Service cannot use a port of the host, or "" if there is none.
 func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	switch key := p.opts.OwnPorts[c.port]; {
 	case c.protocol == plan.TCP && key != "":
@@ -41,7 +41,7 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// countOutside adds a Service's ports outside Options.NodePortRange to p.outside, or removes these ports if by is -1.
+// countOutside adds a Service's ports outside Options.NodePortRange to p.outside, or removes the ports if by is -1.
 func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
@@ -62,7 +62,6 @@ func add(ports map[uint16]int, port uint16, by int) {
 	}
 }
 
-// outOfRange returns a problem if the host does not serve some NodePorts because the NodePorts are outside the range.
 func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 	if len(p.outside) == 0 || len(node.NodePortAddrs) == 0 && len(node.LoopbackAddrs) == 0 {
 		return nil
@@ -74,14 +73,13 @@ func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 		"NodePorts and health check ports outside %s are not served: %s", r, firstOf(ports)))}
 }
 
-// portless is an address family in which no address accepts NodePorts, with the reason.
 type portless struct {
 	family plan.Family
 	why    string
 }
 
 // notePortless records a family in which no address accepts NodePorts although the host has a suitable address. ports
-// holds the addresses that accept NodePorts.
+// lists the addresses that accept NodePorts.
 func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
 	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
 	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
@@ -94,8 +92,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portless = append(e.portless, portless{family, why})
 }
 
-// countPortless adds to p.portless the ServicePorts whose NodePort no address accepts, or removes these ServicePorts
-// if by is -1.
+// countPortless adds by to p.portless for each ServicePort whose NodePort no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portless {
 		for _, sp := range ports {
@@ -106,8 +103,8 @@ func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	}
 }
 
-// unservedFamilies returns a problem for each family in which the host serves no NodePorts because the primary
-// address is unknown. If the host serves no NodePorts in any family, the first problem has the severity Problem.
+// unservedFamilies returns a fault for each family in which "primary" selects no address and a Service requests a
+// NodePort. If the host serves no NodePorts in any family, the first fault has the severity Problem.
 func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 	const setting = "proxy.nodeport_addresses"
 	for _, none := range p.env.portless {
@@ -127,8 +124,8 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 }
 
 // proposeAddresses returns a setting with one address of each family. The setting lists the other addresses in a
-// comment, because Edgeway cannot detect which address the clients use. Addresses that only pods or this host can
-// reach come last, because clients seldom use such addresses.
+// comment, because Edgeway cannot detect which address clients use. An address that only pods or this host can reach
+// comes last, because few clients use such an address.
 func proposeAddresses(held []nodeinfo.Addr, pods []netip.Prefix) string {
 	var proposed, others []string
 	seen := map[plan.Family]bool{}

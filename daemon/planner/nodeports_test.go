@@ -15,9 +15,8 @@ func healthPort(port uint16) func(*source.Service) {
 	return func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, port }
 }
 
-// A Service from the API server cannot use a port outside the range. The planner reports a problem with a fix while a
-// Service requests a port outside the range. Only root can write manifests, so Services from manifests may use any
-// port.
+// While a Service from the API server requests a port outside the range, the planner reports a problem with a fix. Only
+// root can write manifests, so Services from manifests can use any port.
 func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
 	opts.NodePortRange = PortRange{30000, 32767}
@@ -42,7 +41,7 @@ func TestNodePortRange(t *testing.T) {
 	w.remove(testService("low"))
 	w.wantProblems()
 
-	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePorts reports no problem
+	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePorts has no problem
 	w.Planner = New(opts)
 	w.put(testService("low", onPort(22)))
 	w.wantProblems("Service ns/low: spec.ports[0].nodePort: port 22 is not in proxy.nodeport_range (30000-32767)")
@@ -53,8 +52,8 @@ func TestNodePortRange(t *testing.T) {
 }
 
 // If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
-// health check port, regardless of the range and even if the Service is from a manifest. UDP ports with these numbers
-// are free.
+// health check port, even if the range contains the port or the Service is from a manifest. UDP ports with these
+// numbers are free.
 func TestDaemonPortsAreNoNodePorts(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

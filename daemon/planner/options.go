@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the operator's decisions. The options of a Planner do not change: a reload creates a new Planner,
-// which receives the plan of the old Planner.
+// Options holds the operator's decisions. The options of a Planner never change: a reload creates a new Planner, which
+// receives the plan of the old Planner.
 type Options struct {
 	// Families lists the families to serve. If Families is empty, Edgeway serves the families of the host's
 	// addresses, including loopback addresses.
@@ -34,22 +34,21 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	// OwnRoutes adds uplinks to the plan, which Edgeway's own routes to Services use.
 	OwnRoutes bool
-	// AllowExternalIPs and AllowLoadBalancers are the only ranges from which Services of the API server may have
-	// external IPs and load-balancer addresses. An address of this host is allowed only by AllowHostIPs or
-	// AllowHostLoadBalancers, even if a range contains the address (CVE-2020-8554). Services from manifests are
-	// exempt.
+	// AllowExternalIPs and AllowLoadBalancers list the ranges in which Services from the API server can have external
+	// IPs and load-balancer addresses. Only AllowHostIPs and AllowHostLoadBalancers allow an address of this host, even
+	// if a range contains the address (CVE-2020-8554). The restrictions do not apply to Services from manifests.
 	AllowExternalIPs, AllowLoadBalancers []netip.Prefix
 	AllowHostIPs, AllowHostLoadBalancers bool
-	// OwnPorts maps each TCP port on which the daemon listens to the configuration key of the port. No Service can
-	// use these ports at an address of this host.
+	// OwnPorts maps each TCP port on which the daemon listens to the port's configuration key. No Service can use these
+	// ports at an address of this host.
 	OwnPorts map[uint16]string
-	// DenyEndpoints lists the ranges in which no endpoint may be. DenyHostEndpoints forbids the host's own addresses
-	// in EndpointSlices from the API server if the host has no Node object. On a Node, pods in the host's network use
-	// the host's own addresses.
+	// DenyEndpoints lists the ranges in which no endpoint may be. If the host has no Node object, DenyHostEndpoints
+	// forbids endpoints at the host's own addresses in EndpointSlices from the API server. On a Node, pods in the
+	// host's network use the host's own addresses.
 	DenyEndpoints     []netip.Prefix
 	DenyHostEndpoints bool
-	// NodePortRange is the only range for the NodePorts and health check ports of Services from the API server.
-	// NodePortRange protects the ports of this host's programs. Services from manifests are exempt.
+	// NodePortRange is the only range for NodePorts and health check ports of Services from the API server, and thus
+	// protects the ports of this host's programs. The restriction does not apply to Services from manifests.
 	NodePortRange PortRange
 	// Budget limits the memory that Services use. The zero value sets no limit.
 	Budget Budget
@@ -57,15 +56,15 @@ type Options struct {
 	Checks Checks
 	// LongLived lists Services that use the fast path, in addition to the Services with a traffic hint.
 	LongLived map[tracker.Name]bool
-	// Held returns the result of Contested when the previous process exited. Only the first call of Plan calls Held.
-	// The owners in a previous plan take precedence. Held may be nil.
+	// Held returns the result of Contested when the previous process exited. Only the first call of Plan calls Held. A
+	// previous plan takes precedence over Held. Held may be nil.
 	Held func() []source.Holding
-	// Before is an optional function. The Planner calls Before with the key of each Service before planning the
-	// Service. Tests use Before to cause panics.
+	// Before, unless nil, is called with the key of each Service before the Planner plans the Service. Tests use Before
+	// to cause panics.
 	Before func(source.Key)
-	// The Planner calls beforeClaims with each Service whose claims it collects. Tests use beforeClaims to cause a
-	// panic. For one version of a Service, beforeClaims must panic always or never, because the Planner would
-	// otherwise remove claims that it did not add.
+	// beforeClaims, unless nil, is called with each Service before the Planner collects the Service's claims. Tests use
+	// beforeClaims to cause a panic. For one version of a Service, beforeClaims must panic always or never, because the
+	// Planner would otherwise remove claims that were never added.
 	beforeClaims func(*source.Service)
 }
 
@@ -83,12 +82,11 @@ type PodDetection struct {
 
 // NodePortAddresses selects the host's addresses that accept NodePorts.
 //
-// Only the selected addresses accept NodePorts. Unlike in kube-proxy, ranges of one family do not select addresses of
-// the other family, and the zero value selects no address. Loopback must be selected explicitly (KEP-6032): a wider
-// range does not include loopback.
+// Unlike in kube-proxy, ranges of one family do not select addresses of the other family, and the zero value selects no
+// address. Loopback must be selected explicitly (KEP-6032): a wider range does not include loopback.
 type NodePortAddresses struct {
-	// Primary selects one address of each family: the first of NodeAddresses or of the Node object that is on the
-	// host, or else the source address of the default route. If neither address is known, Primary selects no address.
+	// Primary selects one address of each family: the first address of NodeAddresses or of the Node object that the
+	// host has, or else the source address of the default route. If neither exists, Primary selects no address.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool

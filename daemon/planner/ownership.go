@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// claim identifies something that only one Service can own: an address and a port or, if the address is invalid, a
-// port of the host (NodePort, healthCheckNodePort).
+// claim identifies a resource that only one Service can own: a port at an address or, if the address is invalid, a port
+// of the host (NodePort, healthCheckNodePort).
 type claim struct {
 	addr     netip.Addr
 	protocol plan.Protocol
@@ -29,7 +29,7 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// bid is the request of one Service for a claim. kind is the kind of the address, or NodePort for a port of the host.
+// bid is a Service's request for a claim. kind is the kind of the address, or NodePort for a port of the host.
 type bid struct {
 	service *source.Service
 	kind    plan.FrontendKind
@@ -45,20 +45,19 @@ func (b bid) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each claim. A Service bids at most once for each claim.
 //
-// A bid with a better kind of address wins a claim at any time. Within a kind, the owner keeps a claim until the
-// owner removes its bid. A claim without an owner, or whose owner has removed its bid, is open until the next call of
-// settle. The first bid by precedence wins an open claim. After settle, a bid of an older Service does not change the
-// owner.
+// A bid with a better kind of address wins a claim at any time. Within a kind, the owner keeps a claim until the owner
+// removes its bid. A claim that never had an owner, or whose owner has removed its bid, is open until the next call of
+// settle. Among the bids for an open claim, the first bid by precedence wins. After settle, a bid of an older Service
+// does not change the owner.
 type ownership struct {
 	owner map[claim]bid
-	// rivals holds the losing bids for each claim. No entry is empty.
+	// rivals maps claims to losing bids. No value is empty.
 	rivals map[claim]*rivals
-	// open maps each open claim to the name of its last owner. The name is empty if the claim had no owner. If
-	// allOpen is true, all claims are open.
+	// open maps each open claim to the name of the claim's last owner, or to an empty name if the claim had no owner.
+	// If allOpen is true, all claims are open.
 	open    map[claim]tracker.Name
 	allOpen bool
-	// limit is the maximum number of rivals that rivals stores for each claim.
-	limit int
+	limit   int
 	// list caches the result of contested. If list is nil, contested computes the result again.
 	list []source.Holding
 }
@@ -68,7 +67,6 @@ func newOwnership(limit int) ownership {
 	return ownership{owner: map[claim]bid{}, rivals: map[claim]*rivals{}, allOpen: true, limit: limit}
 }
 
-// add adds a bid for a claim.
 func (o *ownership) add(c claim, b bid) {
 	owner := o.owner[c]
 	holder, open := o.open[c]
@@ -88,7 +86,6 @@ func (o *ownership) add(c claim, b bid) {
 	o.lose(c, b)
 }
 
-// lose adds a losing bid to the rivals.
 func (o *ownership) lose(c claim, b bid) {
 	r := o.rivals[c]
 	if r == nil {
@@ -99,7 +96,7 @@ func (o *ownership) lose(c claim, b bid) {
 	o.list = nil
 }
 
-// remove reverts add. If s owns the claim, remove opens the claim.
+// remove reverts add. If s owns the claim, the claim becomes open.
 func (o *ownership) remove(c claim, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -122,8 +119,8 @@ func (o *ownership) remove(c claim, s *source.Service) {
 	}
 }
 
-// restore gives a claim back to its previous owner, whose current bid is b. If another bid has a better kind of
-// address, the owner of that bid keeps the claim.
+// restore returns a claim to its previous owner, whose current bid is b. A bid with a better kind of address keeps the
+// claim.
 func (o *ownership) restore(c claim, b bid) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -134,8 +131,8 @@ func (o *ownership) restore(c claim, b bid) {
 	o.lose(c, owner)
 }
 
-// unsure returns the open claims with a new owner or without an owner, if ownership does not store all of the rivals.
-// A rival that is not stored may be the rightful owner. The planner must plan all rivals again with the new owner.
+// unsure returns the open claims with a new owner or without an owner for which ownership does not store all rivals. A
+// rival that is not stored may be the rightful owner, so the Planner must plan all rivals again.
 func (o *ownership) unsure() map[claim]struct{} {
 	out := map[claim]struct{}{}
 	for c, holder := range o.open {
@@ -149,15 +146,15 @@ func (o *ownership) unsure() map[claim]struct{} {
 	return out
 }
 
-// forget removes all bids for a claim. The claim must be open.
+// forget removes all bids for an open claim.
 func (o *ownership) forget(c claim) {
 	delete(o.owner, c)
 	delete(o.rivals, c)
 	o.list = nil
 }
 
-// settle closes all claims. settle returns the Services whose claims changed: the new owners and their stored rivals,
-// each Service once.
+// settle closes all claims and returns the Services whose claims changed: the new owners and their stored rivals, each
+// Service once.
 func (o *ownership) settle() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
 	for c, holder := range o.open {
@@ -179,8 +176,8 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 	return disturbed
 }
 
-// contested returns the claims that several Services bid for, with the owner of each claim. Callers must not modify
-// the result.
+// contested returns the claims that several Services bid for, with each claim's owner. Callers must not modify the
+// result.
 func (o *ownership) contested() []source.Holding {
 	if o.list != nil || len(o.rivals) == 0 {
 		return o.list
@@ -197,7 +194,7 @@ func (o *ownership) contested() []source.Holding {
 	return o.list
 }
 
-// precedes reports whether bid a wins the claim against bid b. If the claim is open, holder is its last owner;
+// precedes reports whether bid a wins the claim against bid b. If the claim is open, holder is the claim's last owner;
 // otherwise b owns the claim.
 func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	switch {
@@ -216,8 +213,8 @@ func compareBids(a, b bid) int {
 	return cmp.Or(a.rank()-b.rank(), comparePrecedence(a.service, b.service))
 }
 
-// comparePrecedence orders Services by age, the oldest first, then by UID and name. A Service without a creation
-// time, such as a Service from a manifest, counts as the youngest.
+// comparePrecedence orders Services by age, the oldest first, then by UID and name. A Service without a creation time,
+// such as a Service from a manifest, counts as the youngest.
 func comparePrecedence(a, b *source.Service) int {
 	age := a.Created.Compare(b.Created)
 	if a.Created.IsZero() || b.Created.IsZero() {
@@ -226,20 +223,20 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-// maxRivals is the maximum number of rivals that a Planner stores for each claim. Without a limit, 300 Services with
-// the same 15,000 claims would need 4.5 million entries. (An object of 6 kB can make 15,000 claims.) When a list of
-// rivals may lack the next owner, Planner.recount fills the list from the snapshot.
+// maxRivals limits the number of rivals that a Planner stores for each claim. Without a limit, 300 Services with the
+// same 15,000 claims would need 4.5 million entries. (An object of 6 kB can make 15,000 claims.) If the next owner may
+// be missing from the stored rivals, Planner.recount collects the rivals from the snapshot.
 const maxRivals = 16
 
-// rivals holds the losing bids for a claim. best holds the first bids by precedence, in order. more is the number of
+// rivals holds the losing bids for a claim. best holds the first bids in order of precedence. more is the number of
 // other bids, which all come after the bids in best.
 type rivals struct {
 	best []bid
 	more int
 }
 
-// add adds a bid. While more is not 0, add only counts a bid that comes after all bids in best, because a bid that is
-// only counted may precede the new bid.
+// While more is not 0, add only counts a bid that comes after all bids in best, because one of the counted bids may
+// precede the new bid.
 func (r *rivals) add(b bid, limit int) {
 	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
 	if i == len(r.best) && (r.more > 0 || i >= limit) {
@@ -253,7 +250,7 @@ func (r *rivals) add(b bid, limit int) {
 	}
 }
 
-// remove removes the bid of a Service. r may be nil if there are no rivals.
+// r may be nil.
 func (r *rivals) remove(s *source.Service) {
 	if r == nil {
 		return
@@ -267,8 +264,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
 
-// recount collects the bids of all Services for some claims again, and returns the Services that bid for these
-// claims.
+// recount collects all bids for some claims again, and returns the Services that bid for these claims.
 func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -291,9 +287,9 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	return bidders
 }
 
-// restore gives contested claims back to the Services that owned these claims when the previous process exited, and
-// then to the owners in the previous plan. After a reload, the previous plan contains only the frontends that the
-// kernel accepted, so the saved owners decide about claims that the kernel refused.
+// restore returns contested claims to the Services that owned the claims when the previous process exited, and then to
+// the owners in the previous plan. After a reload, the previous plan contains only the frontends that the kernel
+// accepted, so the saved owners decide about claims that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
@@ -332,7 +328,7 @@ func (h holders) note(o *ownership, c claim, name tracker.Name) {
 	h[name][c] = struct{}{}
 }
 
-// give gives each claim back to the previous owner if that Service still bids for the claim.
+// give returns each claim to the claim's previous owner if that Service still bids for the claim.
 func (p *Planner) give(had holders) {
 	for name, claims := range had {
 		if s := p.spec(name); s != nil {

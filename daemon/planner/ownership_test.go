@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival returns a Service that requests 198.51.100.10:80. The creation time is the given day of January, or unknown
-// if day is 0.
+// rival returns a Service that requests 198.51.100.10:80 and was created on the given day of January, or at an unknown
+// time if day is 0.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
 		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
@@ -23,7 +23,7 @@ func rival(name string, day int, change ...func(*source.Service)) *source.Servic
 	}}, change...)...)
 }
 
-// wantOwner fails the test unless the rival with this name, and no other, owns the address.
+// wantOwner fails the test unless the named rival, and no other Service, owns the address.
 func (w *world) wantOwner(want string) {
 	w.Helper()
 	var got []string
@@ -48,18 +48,17 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps its claim after a change
+	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps the claim after a change
 	w.wantOwner("5")
 
-	// The owner also keeps the address after a change that affects all Services, and with a new Planner after a
-	// reload.
+	// The owner also keeps the address after a change that affects all Services, and after a reload with a new Planner.
 	w.put(&source.Node{Name: hostName, Zone: "elsewhere"})
 	w.wantOwner("5")
 	w.Planner = New(testOptions())
 	w.replan()
 	w.wantOwner("5")
 
-	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // the owner gives up its claim
+	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // the owner withdraws its bid
 	w.wantOwner("1")
 	w.put(rival("5", 5))
 	w.wantOwner("1")
@@ -74,9 +73,9 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems()
 }
 
-// If several Services request an address in the same plan, the oldest Service becomes the owner, then the Service
-// with the lowest UID, then the first Service by name. A Service without a creation time comes last. The same order
-// applies to Services that lost an earlier bid.
+// If several Services request an address in the same plan, the oldest Service becomes the owner, then the Service with
+// the lowest UID, then the first Service by name. A Service without a creation time comes last. If the owner leaves,
+// the same order applies to the other bidders.
 func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -91,11 +90,11 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			newWorld(t, testOptions(), c.list...).wantOwner(c.want)
 			w := newWorld(t, testOptions())
-			w.put(c.list...) // after a previous plan
+			w.put(c.list...)
 			w.wantOwner(c.want)
 			w = newWorld(t, testOptions(), rival("4", 1, uid("zz")))
 			w.sink.Delete(rival("4", 1).Key())
-			w.put(c.list...) // the removal of the owner is in the same plan
+			w.put(c.list...) // the same plan removes the owner
 			w.wantOwner(c.want)
 		})
 	}
@@ -109,8 +108,8 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. So no other Service can take a ClusterIP before the API server allocates the address,
-// or while the Service with the ClusterIP is deleted and created again.
+// address, then an external IP. So no other Service can obtain a ClusterIP before the API server allocates the address,
+// or while an administrator deletes and creates the Service with the ClusterIP again.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -146,8 +145,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	w.put(cluster) // created again
 	wantOwner(w, "3")
 
-	// After a reload or a restart, the planner does not give the address back to a Service with another kind of
-	// address.
+	// After a reload or a restart, the previous owner does not get the address back from a Service with a better kind
+	// of address.
 	before := newWorld(t, testOptions(), external)
 	for what, held := range map[string]tracker.Name{
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
@@ -171,7 +170,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	wantOwner(w, "3")
 }
 
-// A NodePort belongs to the host in all families, and so does a healthCheckNodePort.
+// NodePorts and healthCheckNodePorts belong to the host in all families.
 func TestNodePortOwnership(t *testing.T) {
 	check := testService("check", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080
@@ -194,7 +193,7 @@ func TestNodePortOwnership(t *testing.T) {
 		"Service ns/six: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/check")
 }
 
-// A Service without a ClusterIP in a family of the host owns no NodePort.
+// A Service owns no NodePort unless the Service has a ClusterIP in a family of the host.
 func TestNodePortNeedsClusterIPInFamily(t *testing.T) {
 	opts := testOptions()
 	opts.Families = []plan.Family{plan.IPv4}
@@ -224,8 +223,8 @@ func TestOwnershipAfterRestart(t *testing.T) {
 	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner no longer exists
 }
 
-// After a reload, the plan in force determines the owner. If the plan in force does not contain the claim, because
-// the kernel refused the frontend, the saved owner keeps the claim.
+// After a reload, the plan in force determines the owner. If the plan in force lacks the claim because the kernel
+// refused the frontend, the saved owner keeps the claim.
 func TestOwnershipAfterReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

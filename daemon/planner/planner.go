@@ -6,7 +6,7 @@
 // and only some Services changed, the Planner plans only these Services and the Services that gain or lose an address
 // because of the change.
 //
-// The files, from the top: planner.go (which Services to plan again), options.go, environment.go (this host),
+// The files, in reading order: planner.go (which Services to plan again), options.go, environment.go (this host),
 // claims.go and nodeports.go (the addresses and ports that a Service requests), ownership.go (which Service owns an
 // address or port), budget.go (which Services are too large), service.go (the ServicePorts and their routes),
 // endpoints.go (the pools) and checks.go (endpoints that do not respond).
@@ -31,15 +31,15 @@ import (
 type Planner struct {
 	opts Options
 
-	// snap and host are arguments of the current call, and before is the snapshot of the previous call.
+	// snap and host are arguments of the current call. before is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
-	// plan is the last result. While a call runs, plan is nil, so that the call after a panic plans every Service.
+	// plan is the last result, but nil while a call runs, so that the call after a panic plans every Service.
 	plan *plan.Plan
 
-	// The following fields are derived from the arguments of the latest call.
+	// The latest call of Plan set the following fields.
 	env      *environment
-	problems []fault.Fault // the problems of Services
+	problems []fault.Fault
 	joined   joined
 	owners   ownership
 	budget   budget
@@ -48,13 +48,11 @@ type Planner struct {
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int
-	// dead holds the endpoints that do not respond. checks maps endpoints to Services.
-	dead   *endpointcheck.Dead
-	checks checkIndex
-	// rivals is the maximum number of rivals that owners stores for each claim.
-	rivals int
+	dead     *endpointcheck.Dead
+	checks   checkIndex
+	rivals   int
 
-	// The planning of each Service reuses the following buffers.
+	// The following buffers are reused for each Service.
 	checked []netip.AddrPort // see targets
 	scratch []endpoint       // see endpoints
 	claimed []claimed        // see claims
@@ -65,10 +63,10 @@ type Planner struct {
 // New returns a Planner.
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
-// Plan returns the plan for a snapshot and a host; a nil host has no addresses. The plan shares unchanged data with
+// Plan returns the plan for a snapshot and a host. A nil host has no addresses. The plan shares unchanged data with
 // prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out, but
-// do not include the faults of the snapshot. The faults of Services come last and are sorted. While no fault changes,
-// Plan returns the same slice again.
+// exclude the faults of the snapshot. The faults of Services come last and are sorted. While no fault changes, Plan
+// returns the same slice again.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -98,7 +96,6 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	return next, p.joined.join(p.hostProblems(next.Node), p.problems)
 }
 
-// rebuild plans all Services.
 func (p *Planner) rebuild(prev, next *plan.Plan) {
 	p.owners, p.budget, p.checks = newOwnership(p.rivals), newBudget(p.opts.Budget), newCheckIndex()
 	p.health, p.outside, p.portless, p.problems = newHealthPorts(), map[uint16]int{}, map[plan.Family]int{}, nil
@@ -125,7 +122,6 @@ func (p *Planner) rebuild(prev, next *plan.Plan) {
 	shareHealthChecks(prev.HealthChecks, next.HealthChecks)
 }
 
-// update plans the Services with these names.
 func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	results := make([]planned, len(names))
 	for i, name := range names {
@@ -149,8 +145,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// concerned returns the Services to plan again, sorted. The Planner plans a Service again if the Service changed,
-// gains or loses a claim, or has an endpoint that died or recovered.
+// concerned returns the Services to plan again, sorted: the Services that changed, gain or lose a claim, or have an
+// endpoint that died or recovered.
 func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.before {
@@ -159,7 +155,7 @@ func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// transfer updates the ownership and returns the Services that changes of other Services affect.
+// transfer updates the ownership and returns the Services that are affected by changes of other Services.
 func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -170,7 +166,7 @@ func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		was, is := p.specBefore(name), p.spec(name)
 		if was == is {
-			continue // only endpoints of the Service changed
+			continue // only the Service's endpoints changed
 		}
 		if was != nil {
 			old = append(old, was)
@@ -188,9 +184,8 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of the Services in old and adds the bids of the Services in fresh. Between the two steps,
-// exchange updates the health check ports and the set of Services that are too large, because the bids depend on
-// both.
+// exchange removes the bids of the Services in old and then adds the bids of the Services in fresh. Between the two
+// steps, exchange updates the health check ports and the budget, because the bids depend on the ports and the budget.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -207,19 +202,17 @@ func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]st
 	}
 }
 
-// hostProblems returns the problems that belong to no Service.
 func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(),
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault of a setting. The fault breaks no connection to a Service with rules, because an
-// object that the setting excludes has no rules.
+// ofSetting returns f as a fault of a setting. The fault breaks no connection to a Service with rules, because Edgeway
+// creates no rules for the objects that the setting excludes.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }
 
-// unknownLongLived returns a problem for each name in Options.LongLived for which no Service exists.
 func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
 		if p.snap.Find(name) == nil {
@@ -230,17 +223,15 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	return out
 }
 
-// Contested returns the claims that several Services bid for, with the owner of each claim. After a restart,
-// Options.Held returns the same claims. The caller must not modify the slice.
+// Contested returns the claims that several Services bid for, with each claim's owner. After a restart, Options.Held
+// must return these claims. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked returns the changes of the set of endpoints to check since the last call. Checked requires Options.Checks.
+// Checked returns the changes to the set of checked endpoints since the last call. Checked requires Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
-// spec returns the Service with this name, or nil if there is none.
 func (p *Planner) spec(name tracker.Name) *source.Service { return specOf(p.snap, name) }
 
-// specBefore returns the Service that had this name in the previous call, or nil if there was none.
 func (p *Planner) specBefore(name tracker.Name) *source.Service { return specOf(p.before, name) }
 
 func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
@@ -259,12 +250,12 @@ func sortNames(names []tracker.Name) []tracker.Name {
 	return slices.Compact(names)
 }
 
-// joined caches the list of all problems. Most plans change no problem, so Plan must not copy the list each time.
+// joined caches the list of all problems, because most plans change no problem and the list can be long.
 type joined struct {
 	host, services, all []fault.Fault
 }
 
-// join returns the problems of the host followed by the problems of Services. The caller must not modify the slices.
+// join returns the host's problems, followed by the Services' problems. The caller must not modify the slices.
 func (j *joined) join(host, services []fault.Fault) []fault.Fault {
 	if len(host) == 0 {
 		*j = joined{}
@@ -281,13 +272,11 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces each ServicePort in next by the pointer in prev if both ServicePorts are equal. prev and
-// next are in plan order.
+// shareServices replaces each ServicePort in next by an equal ServicePort in prev. prev and next are in plan order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }
 
-// shareHealthChecks does the same as shareServices, but for health checks.
 func shareHealthChecks(prev, next []*plan.HealthCheck) {
 	share(prev, next, (*plan.HealthCheck).Compare, func(a, b *plan.HealthCheck) bool { return *a == *b })
 }

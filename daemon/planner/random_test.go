@@ -19,14 +19,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chaos creates random objects with few names, addresses and ports, so that they conflict.
+// chaos creates random objects with few names, addresses and ports, so that many objects conflict.
 type chaos struct{ *rand.Rand }
 
 func (c chaos) chance(percent int) bool { return c.IntN(100) < percent }
 
 func pick[T any](c chaos, from ...T) T { return from[c.IntN(len(from))] }
 
-// some returns a random subset of the list.
 func some[T any](c chaos, percent int, from ...T) (out []T) {
 	for _, v := range from {
 		if c.chance(percent) {
@@ -120,7 +119,6 @@ func (c chaos) options() Options {
 	return o
 }
 
-// dead returns a random set of dead endpoints.
 func (c chaos) dead() *endpointcheck.Dead {
 	var all []netip.AddrPort
 	for i := range 6 {
@@ -131,7 +129,6 @@ func (c chaos) dead() *endpointcheck.Dead {
 	return deadSet(some(c, pick(c, 0, 10, 50, 90), all...)...)
 }
 
-// step changes random objects and returns the host for the next plan.
 func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	for range 1 + c.IntN(3) {
 		switch n := c.IntN(21); {
@@ -171,8 +168,8 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	return host
 }
 
-// After any changes, the incremental plan equals the plan of a new Planner with the same previous plan. The
-// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a claim.
+// After any changes, the incremental plan equals the plan of a new Planner with the same previous plan. The incremental
+// plan shares every possible pointer with the previous plan and is well formed. No owner loses a claim.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -218,7 +215,7 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 	}
 }
 
-// checkFollowed fails the test unless a caller that applies the changes has the same endpoints as the full list.
+// checkFollowed fails the test unless the changes, applied to the previous endpoints, produce the full list.
 func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
 	t.Helper()
 	if change.All {
@@ -287,8 +284,7 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkKept fails the test if a problem shows that a Service lost a claim, except to a bid with a better kind of
-// address.
+// checkKept fails the test if a Service lost a claim, except to a bid with a better kind of address.
 func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
@@ -310,7 +306,6 @@ func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []faul
 	}
 }
 
-// betterKind reports whether the plan has a frontend for the claim with a better kind of address.
 func betterKind(p *plan.Plan, c claim, than plan.FrontendKind) bool {
 	return slices.ContainsFunc(p.Services, func(sp *plan.ServicePort) bool {
 		return sp.Name.Protocol == c.protocol && slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool {

@@ -13,8 +13,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// A Service from the API server cannot have an address of the host unless the configuration allows the address, and
-// can never have an address of the API server (CVE-2020-8554).
+// A Service from the API server can have an address of the host only if the configuration allows the address, and can
+// never have an address of the API server (CVE-2020-8554).
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -33,20 +33,20 @@ func TestRefusedAddresses(t *testing.T) {
 		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
 		`Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
 	)
-	// A refused address has no owner, so another Service that may have the address becomes the owner.
+	// A refused address has no owner, so another Service can become the owner.
 	w.put(testService("modest", func(s *source.Service) {
 		s.UID, s.ClusterIPs, s.LoadBalancerIPs = "zzz", ips("10.96.0.2"), ips("203.0.113.1")
 	}))
 	w.wantFrontends("modest", "ClusterIP 10.96.0.2:80", "LoadBalancerIP 203.0.113.1:80")
 
 	w.host = testHost()
-	w.host.Addrs[1].Addr = ip("10.96.0.2") // the host now has the address of a Service
+	w.host.Addrs[1].Addr = ip("10.96.0.2") // the host now has the ClusterIP of a Service
 	w.replan()
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service can have the address of a name server of this host, because this host finds the API server by the name
-// server's responses. Edgeway serves a name server at a ClusterIP, such as the cluster's DNS.
+// No Service can have the address of a name server of this host, because this host uses the name server to find the API
+// server. Edgeway serves a name server at a ClusterIP, such as the cluster's DNS.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs = cidrs("0.0.0.0/0")
@@ -91,7 +91,6 @@ func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	}
 }
 
-// "host" allows exactly this host's addresses, independent of the ranges, but never the API server's address.
 func TestHostAddressesAsExternalIPs(t *testing.T) {
 	opts := testOptions()
 	opts.AllowExternalIPs, opts.AllowHostIPs = cidrs("198.51.100.0/24"), true
@@ -106,8 +105,6 @@ func TestHostAddressesAsExternalIPs(t *testing.T) {
 		`Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "203.0.113.1/32", "host"]`)
 }
 
-// If the kubeconfig contains a host name, the API server's address is unknown until the first connection, and may
-// change.
 func TestAPIServerAddressIsLearnedLater(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testService("other", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.11")
@@ -130,8 +127,8 @@ func TestAPIServerAddressIsLearnedLater(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 }
 
-// Edgeway serves ClusterIPs that another program binds to a device of type dummy. An address is the host's own if the
-// address is also on another interface, or if the host's own connections use the address as their source.
+// A dummy device can have a ClusterIP that another program bound. An address is the host's own if another interface
+// also has the address, or if the host uses the address as the source of connections.
 func TestClusterIPOnDummyInterface(t *testing.T) {
 	const addr = "10.96.0.10"
 	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
@@ -158,7 +155,7 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 			}
 		})
 	}
-	// For all other purposes, the address is the host's own: as an external IP, the address needs "host".
+	// For all other purposes, the address is the host's own: as an external IP, the address requires "host".
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, onDummy)
@@ -166,7 +163,6 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.1:80")
 }
 
-// The planner treats an endpoint behind NAT64 like the embedded IPv4 address.
 func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	opts := testOptions()
 	opts.DenyEndpoints, opts.DenyHostEndpoints = cidrs("168.63.129.16/32"), true
@@ -178,8 +174,6 @@ func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	}
 }
 
-// No Service can have the address of a gateway, or a broadcast address of the host's networks. Load-balancer
-// addresses have their own allowed ranges.
 func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.AllowLoadBalancers = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -199,9 +193,9 @@ func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
 }
 
-// The planner leaves out endpoints that only this host may reach, and the health check does not count these
-// endpoints. This host's addresses are allowed in manifests, and in any EndpointSlice if the host is a Node of the
-// cluster.
+// The planner leaves out endpoints that only this host may reach, and the health check response does not count these
+// endpoints. Manifests can contain this host's addresses. If the host is a Node of the cluster, any EndpointSlice can
+// contain this host's addresses.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// After the removal of an owner, the first rival by precedence becomes the owner, and the problems of all other
-// rivals name the new owner.
+// When an owner leaves, the first rival by precedence becomes the owner, and the problems of all other rivals name the
+// new owner.
 func TestNextRivalBecomesOwner(t *testing.T) {
 	const count = 3*maxRivals + 2
 	w := newWorld(t, testOptions())
@@ -42,7 +42,6 @@ func TestNextRivalBecomesOwner(t *testing.T) {
 	}
 }
 
-// After any additions and removals, the stored rivals are the first by precedence.
 func TestRivalsKeepHighestPrecedence(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -66,8 +65,8 @@ func TestRivalsKeepHighestPrecedence(t *testing.T) {
 	}
 }
 
-// 300 Services of 6 kB request the same 15,000 addresses and ports, and the test removes the owner. The planner does
-// not store all 4.5 million bids of these Services, which would take 1,200 MB.
+// 300 Services of 6 kB request the same 15,000 addresses and ports, and the owner leaves. The planner must not store
+// all 4.5 million bids, which would take 1,200 MB.
 func TestManyRivalsUseLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
@@ -82,8 +81,8 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 		}
 		return s
 	}
-	// cost returns the number of bytes that two plans for count Services allocate, and the number of bytes that stay
-	// allocated. Between the plans, cost removes the owner.
+	// cost plans count Services, removes the owner and plans again. total counts the bytes that the two plans allocate,
+	// and live counts the bytes that stay allocated.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// planned is the result of planning one Service. For a Service that does not exist, the result is the zero value.
+// planned is the result of planning one Service. If the Service does not exist, planned is the zero value.
 type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
@@ -20,8 +20,8 @@ type planned struct {
 	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// service plans one Service, which may be nil. If the planning of a Service panics, the Planner leaves out the
-// Service and reports a fault.
+// service plans one Service, which may be nil. If a panic occurs, the Planner leaves out the Service and reports a
+// fault.
 func (p *Planner) service(svc *tracker.Service) (out planned) {
 	if svc == nil {
 		return out
@@ -39,7 +39,6 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// decide returns the ServicePorts of a Service.
 func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	found := &source.Faults{Object: svc.Spec.Key()}
 	defer func() { out.problems = found.List() }()
@@ -72,8 +71,8 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// frontends returns the frontends that the Service owns for a port, without routes. A NodePort has one frontend for
-// both families.
+// frontends returns the frontends that the Service owns for a port, without routes. A NodePort has only one frontend
+// for both families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
@@ -90,8 +89,7 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *sou
 	return out
 }
 
-// servicePort returns a ServicePort with the frontends of one port and family, or nil if there are no frontends.
-// Other functions set the remaining fields.
+// servicePort returns a ServicePort without pools and routes, or nil if there are no frontends.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -117,7 +115,7 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	return sp
 }
 
-// longLived reports whether connections to a port use the fast path.
+// longLived also adds a fault if the port's protocol has no fast path.
 func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
 	if !s.LongLived && !p.opts.LongLived[nameOf(s)] {
 		return false
@@ -131,7 +129,7 @@ func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) 
 	return true
 }
 
-// route sets the pools of sp and the routes of the frontends of sp.
+// route sets the pools of sp and the routes of the frontends.
 func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	weigh(endpoints, spec.Weights)
@@ -156,7 +154,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 	sp.Seal()
 }
 
-// keepUsedPools sets the pools of sp that a route uses.
+// keepUsedPools sets only the pools that a route of sp uses.
 func keepUsedPools(sp *plan.ServicePort, p pools) {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
@@ -172,8 +170,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 }
 
 // allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may. If the ranges
-// contain an address of this host, the host itself may connect. On a host that has the load-balancer address on a
-// device, the kernel uses this address as the source, so allowFrom adds the address to the ranges.
+// contain an address of this host, the host itself may connect. If the load-balancer address is on a device of this
+// host, the kernel uses this address as the source of the host's connections, so allowFrom adds the address to the
+// ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -190,8 +189,8 @@ func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Pref
 }
 
 // healthCheck returns the plan for the healthCheckNodePort, or nil if the Service has no such port. A pod of a
-// dual-stack Service has an address in each family, so healthCheck counts the family with more addresses. Dead
-// endpoints count only while no endpoint of the Service responds on any host.
+// dual-stack Service has an address in each family, so healthCheck counts only the family with more addresses. Dead
+// endpoints count only while all endpoints of the Service are dead.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckClaim(svc.Spec)
 	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
@@ -232,7 +231,6 @@ type headcount map[plan.Family]map[netip.Addr]struct{}
 
 func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
 
-// routes holds a route for each plan.Origin.
 type routes = [3]plan.Route
 
 // policy decides the routes of one ServicePort.
@@ -240,8 +238,8 @@ type policy struct {
 	cluster, local plan.Route // the routes to each pool, without SNAT
 	detect         bool       // whether pods can be distinguished from other sources
 	masqueradeAll  bool
-	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's routes
-	// chose their source address.
+	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because a route of Edgeway chose
+	// the source address before the endpoint was known.
 	masqueradeHost bool
 }
 

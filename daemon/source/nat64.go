@@ -6,7 +6,7 @@ import "net/netip"
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // Translated returns the IPv4 address to which NAT64 forwards packets for a, or a itself if a is not in the NAT64
-// prefix. Edgeway must not serve a forbidden IPv4 address through a NAT64 translator either.
+// prefix. Edgeway must serve no forbidden IPv4 address, not even through a NAT64 translator.
 func Translated(a netip.Addr) netip.Addr {
 	if !nat64.Contains(a) {
 		return a

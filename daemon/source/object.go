@@ -11,12 +11,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Kind is a kind of object.
+// Kind is the kind of an object.
 type Kind uint8
 
-// The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads. A
-// Manifest is a file that holds objects. A Document is a document of a manifest file that Edgeway cannot use: it
-// carries only faults.
+// The kinds of objects. An APIServer is not a Kubernetes object, but the API server that a source reads. A Manifest is
+// a file that contains objects. A Document contains only the faults of an unusable document in a manifest file.
 const (
 	KindService Kind = iota + 1
 	KindEndpointSlice
@@ -34,8 +33,8 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// Key identifies an object. Namespace is "" for all kinds except Service and EndpointSlice. The name of a Manifest is
-// its path, the name of a Document is "FILE:LINE", and the name of an APIServer is its URL.
+// Key identifies an object. Namespace is "" for all kinds except Service and EndpointSlice. The name of a Manifest is a
+// path, the name of a Document is "FILE:LINE", and the name of an APIServer is a URL.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -49,7 +48,7 @@ func (k Key) Object() fault.Object {
 	return fault.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
 }
 
-// Compare compares two keys by kind, namespace and name.
+// Compare orders keys by kind, namespace and name.
 func (k Key) Compare(o Key) int {
 	if c := cmp.Compare(k.Kind, o.Kind); c != 0 {
 		return c
@@ -79,8 +78,8 @@ func (k Key) Fault(field, format string, args ...any) fault.Fault {
 	}
 }
 
-// maxFaults is the maximum number of faults that a Faults stores for one object. List adds a fault that states how
-// many more there are.
+// maxFaults limits the number of faults that a Faults stores for one object. If there are more, List adds a fault with
+// their number.
 const maxFaults = 20
 
 // Faults collects the faults of one object. Room and Addf accept a nil Faults and do nothing.
@@ -90,8 +89,8 @@ type Faults struct {
 	more   int
 }
 
-// Room reports whether Add can store another fault. If not, Room counts the fault. One Service can have 15,000
-// invalid addresses, and storing a text for each address would take too much memory.
+// Room reports whether Add can store another fault, and otherwise counts the fault. One Service can have 15,000 invalid
+// addresses, and storing a message for each address would take too much memory.
 func (f *Faults) Room() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -106,7 +105,7 @@ func (f *Faults) Addf(field, format string, args ...any) {
 	}
 }
 
-// Add adds a fault. The caller must first make sure that Room reports true.
+// Add adds a fault. Before each call, the caller must call Room, which must return true.
 func (f *Faults) Add(found fault.Fault) { f.list = append(f.list, found) }
 
 // List returns the faults, or nil if there are none.
@@ -117,8 +116,8 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
-// Refuse returns a replacement for an unusable object. The replacement carries only the name and a fault. For kinds
-// without a replacement, Refuse returns nil.
+// Refuse returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
+// contains only the name and a fault.
 func Refuse(key Key, message string) Object {
 	faults := []fault.Fault{key.Fault("", "%s", message)}
 	switch key.Kind {
@@ -146,8 +145,8 @@ type Service struct {
 	ClusterIPs      []netip.Addr `json:"clusterIPs,omitempty"`
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
-	// SourceRanges restrict the clients of LoadBalancerIPs, separately for each address family. A family without
-	// ranges is not restricted unless NoSources lists the family.
+	// SourceRanges restrict the clients of LoadBalancerIPs, separately for each address family. In a family without
+	// ranges, any client can connect unless NoSources lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	// NoSources lists the families whose source ranges were all invalid, so that no client of the family can connect.
 	NoSources []plan.Family `json:"noSources,omitempty"`
@@ -160,14 +159,14 @@ type Service struct {
 	LongLived           bool          `json:"longLived,omitempty"`
 	Scheduler           string        `json:"scheduler,omitempty"` // an IPVS scheduler, in lower-case letters
 	Weights             []Weight      `json:"weights,omitempty"`   // the first entry that fits an endpoint applies
-	// Manifest reports whether the Service comes from a file on this host. Only root can write the file, so the
-	// Service may use any address of the host.
+	// Manifest reports whether the Service comes from a file on this host. Only root can write the file, so the Service
+	// can use any address of the host.
 	Manifest bool `json:"-"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// Weight is the weight of the endpoints on a Node, or in a range of addresses.
+// Weight is the weight of the endpoints on a Node or in a range of addresses.
 type Weight struct {
 	Node   string       `json:"node,omitempty"` // "" if Range selects the endpoints
 	Range  netip.Prefix `json:"range,omitzero"`
@@ -190,19 +189,19 @@ type ServicePort struct {
 	NodePort uint16        `json:"nodePort,omitempty"`
 }
 
-// EndpointSlice holds the fields that a proxy reads from an EndpointSlice with addresses (never FQDNs).
+// EndpointSlice holds the fields that a proxy reads from an EndpointSlice of IPv4 or IPv6 addresses.
 type EndpointSlice struct {
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
-	Service   string      `json:"service"` // the Service's name, in the same namespace
+	Service   string      `json:"service"` // in the same namespace
 	Family    plan.Family `json:"family"`
 	Ports     []SlicePort `json:"ports,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints,omitempty"`
-	// Triggered is the time of the change that caused this version of the slice (annotation
-	// endpoints.kubernetes.io/last-change-trigger-time), or zero if the time is unknown.
+	// Triggered is the time of the change that caused this version of the slice, from the annotation
+	// endpoints.kubernetes.io/last-change-trigger-time, or zero if the time is unknown.
 	Triggered time.Time `json:"triggered,omitzero"`
 	// Manifest reports whether the slice comes from a file on this host. Only root can write the file, so an endpoint
-	// may have an address of this host.
+	// can have an address of this host.
 	Manifest bool `json:"-"`
 
 	Faults []fault.Fault `json:"faults,omitempty"`
@@ -215,8 +214,8 @@ type SlicePort struct {
 	Port     uint16        `json:"port"`
 }
 
-// Endpoint is one endpoint of an EndpointSlice, with its conditions resolved: a missing condition ready or serving
-// counts as true, and a missing condition terminating counts as false.
+// Endpoint is one endpoint of an EndpointSlice. In the Kubernetes API, each condition is optional: if ready or serving
+// is missing, the field is true, and if terminating is missing, the field is false.
 type Endpoint struct {
 	Addr        netip.Addr `json:"addr"`
 	Ready       bool       `json:"ready,omitempty"`
@@ -226,7 +225,7 @@ type Endpoint struct {
 	*Hints                 // nil if the endpoint has no hints
 }
 
-// Hints holds the Nodes and zones that should use an endpoint. Endpoints with the same hints share one value, because
+// Hints lists the Nodes and zones that should use an endpoint. Endpoints with the same hints share one value, because
 // most endpoints of a slice have the same hints.
 type Hints struct {
 	ForNodes []string `json:"forNodes,omitempty"`
@@ -249,12 +248,12 @@ func (h *Hints) Zones() []string {
 	return h.ForZones
 }
 
-// Equal reports whether h and o, which may be nil, list the same Nodes and zones.
+// Equal reports whether h and o list the same Nodes and zones. Both may be nil.
 func (h *Hints) Equal(o *Hints) bool {
 	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
 
-// Node holds the fields that a proxy reads from its own Node.
+// Node holds the fields that a proxy reads from the host's Node.
 type Node struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses,omitempty"` // InternalIP first, then ExternalIP
@@ -266,7 +265,7 @@ type Node struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// ServiceCIDR holds one range, or one range of each family, from which the API server allocates ClusterIPs.
+// ServiceCIDR lists the ranges, at most one of each family, from which the API server allocates ClusterIPs.
 type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
@@ -274,11 +273,12 @@ type ServiceCIDR struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// APIServer is the API server that a source reads. No Service may use an address of the API server as an external or
+// APIServer is the API server that a source reads. No Service can use an address of the API server as an external or
 // load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs holds the proven addresses and the literal addresses of the API server and of its proxy, sorted.
+	// Addrs lists the proven addresses and the literal addresses of the API server and of the proxy to the API server,
+	// sorted.
 	Addrs []netip.Addr `json:"trusted"`
 	// Proven lists the addresses that a TLS handshake has proven, the latest first.
 	Proven []ServerAddr `json:"proven,omitempty"`
@@ -286,11 +286,10 @@ type APIServer struct {
 
 // ServerAddr is an address over which a TLS handshake with the API server succeeded.
 type ServerAddr struct {
-	Addr netip.Addr `json:"addr"`
-	// Proved is the time of the latest handshake.
-	Proved time.Time `json:"proved"`
-	// Missing is the time when name servers stopped returning the address for the server's name. Missing is zero
-	// while name servers return the address.
+	Addr   netip.Addr `json:"addr"`
+	Proved time.Time  `json:"proved"`
+	// Missing is the time when name servers stopped returning the address for the server's host name, or zero while
+	// name servers return the address.
 	Missing time.Time `json:"missing,omitzero"`
 }
 
@@ -303,21 +302,21 @@ type Holding struct {
 	Name      string        `json:"name"`
 }
 
-// Compare compares two Holdings by address, protocol and port.
+// Compare orders Holdings by address, protocol and port.
 func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
-// Manifest is a file that holds objects. The file source keeps the Manifest to detect that a file has lost all of its
+// Manifest is a file that contains objects. The file source stores Manifests to detect a file that has lost all of its
 // objects.
 type Manifest struct {
 	Name string `json:"name"`
-	// Ended reports whether the file ends with the document end marker of YAML. If a later version of the file lacks
-	// the marker, the file was truncated.
+	// Ended reports whether the file ends with the YAML document end marker. If a later version of the file lacks the
+	// marker, the file was truncated.
 	Ended bool `json:"ended,omitempty"`
 }
 
-// Document is a document of a manifest file that Edgeway cannot use.
+// Document is a document in a manifest file that Edgeway cannot use.
 type Document struct {
 	Name   string        `json:"name"`
 	Faults []fault.Fault `json:"faults"`

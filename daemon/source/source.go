@@ -1,9 +1,8 @@
 // Package source defines the contract between the sources of Services (an API server, manifest files, the last-known
-// state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
+// state on disk) and the tracker that merges the sources. The package also defines the objects that sources produce.
 //
-// The objects are Edgeway's own types. These types hold only the fields that a service proxy reads, parsed and
-// validated. Edgeway's types take a fraction of the memory of the Kubernetes types. Package convert creates the
-// objects.
+// The objects are Edgeway's own types, which hold only the fields that a service proxy reads, parsed and validated. The
+// objects use a fraction of the memory of the Kubernetes types. Package convert creates the objects.
 package source
 
 import (
@@ -13,38 +12,38 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Source produces objects until its context ends.
+// Source produces objects until Run's context is done.
 type Source interface {
 	// Name identifies the source in logs, metrics and status: "kube", "file", "lastknown", "lastknown-file".
 	Name() string
-	// Run passes objects to the sink, from one goroutine, until ctx ends. If a source cannot reach its origin, Run
-	// keeps trying and Status reports the failure. Run returns an error only if retrying cannot help.
+	// Run passes objects to the sink from one goroutine until ctx is done. If a source cannot reach its origin, Run
+	// retries and Status reports the failure. Run returns an error only if retrying cannot help.
 	Run(ctx context.Context, sink Sink) error
-	// Status returns the current status. Status may be called from any goroutine.
+	// Status returns the current status. Any goroutine may call Status.
 	Status() Status
 }
 
-// Sink receives the objects of a source. An object must not change after it was passed to Upsert. Deleting an unknown
-// object does nothing.
+// Sink receives the objects of a source. The source must not modify an object after passing the object to Upsert.
+// Deleting an unknown object has no effect.
 type Sink interface {
 	Upsert(obj Object)
 	Delete(key Key)
-	// Synced tells the sink that the source has passed on every object that exists at its origin. Until the source
-	// calls Synced, a missing object has not necessarily been deleted. Further calls do nothing.
+	// Synced tells the sink that the source has passed on every object that exists at its origin. Until the first call
+	// of Synced, a missing object may still exist. Further calls have no effect.
 	Synced()
 }
 
-// Status describes whether the objects of a source agree with its origin.
+// Status describes whether a source agrees with its origin.
 type Status struct {
 	// Synced reports whether the source has passed on its first complete list.
 	Synced bool `json:"synced"`
-	// LastContact is the last time when the source agreed with its origin, or zero if there has been no contact.
+	// LastContact is the last time when the source agreed with its origin, or zero if the source has had no contact.
 	LastContact time.Time `json:"lastContact,omitzero"`
 	// Fault is the current fault of the source, or the zero Fault.
 	Fault fault.Fault `json:"fault,omitzero"`
-	// Partial reports whether Fault concerns only some objects of the origin. All other objects are then current.
+	// Partial reports whether Fault concerns only some objects of the origin, so that all other objects are current.
 	Partial bool `json:"partial,omitempty"`
-	// Refused reports whether Fault is a response from the origin, so that the origin is reachable.
+	// Refused reports whether the origin itself responded with Fault, so that the origin is reachable.
 	Refused bool `json:"refused,omitempty"`
 }
 

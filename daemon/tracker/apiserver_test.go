@@ -8,8 +8,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The snapshot contains the addresses of all API servers. The snapshot keeps the addresses from the last-known state
-// until the source reports addresses.
+// The snapshot lists the addresses of all API servers. Until the source reports addresses, the snapshot keeps the
+// addresses from the last-known state.
 func TestAPIServers(t *testing.T) {
 	tr, file, kube, last := threeLayers()
 	api := func(name string, addrs ...string) *source.APIServer {
@@ -52,7 +52,6 @@ func TestAPIServers(t *testing.T) {
 	want()
 }
 
-// The snapshot contains the ports in the URLs of the API servers.
 func TestAPIServerPorts(t *testing.T) {
 	for url, want := range map[string]uint16{
 		"https://192.0.2.1:6443": 6443, "https://[2001:db8::1]:8443/base": 8443, "https://api.example": 443, "http://api.example": 80,

@@ -4,14 +4,13 @@ import (
 	"edgeway/daemon/source"
 )
 
-// layer holds the objects of one source.
 type layer struct {
 	name    string
-	primary *layer // the layer that this layer is a fallback for; nil for a primary layer
+	primary *layer // nil for a primary layer; otherwise, this layer is a fallback for primary
 	synced  bool
 	objects map[source.Key]source.Object
 
-	// Only a fallback uses these fields. hidden holds the objects that the primary layer deleted. retired reports
+	// Only a fallback uses hidden and retired. hidden holds the objects that the primary layer deleted. retired reports
 	// whether the primary layer has replaced the fallback.
 	hidden  map[source.Key]struct{}
 	retired bool
@@ -21,8 +20,8 @@ func newLayer(name string) *layer {
 	return &layer{name: name, objects: map[source.Key]source.Object{}, hidden: map[source.Key]struct{}{}}
 }
 
-// put stores an object, or removes the object with this key if obj is nil. A fallback cannot store an object that its
-// primary has deleted or replaced.
+// put stores an object, or removes the object with this key if obj is nil. A fallback ignores an object that the
+// primary layer has deleted or replaced.
 func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.hidden[key]
 	switch {
@@ -33,7 +32,7 @@ func (l *layer) put(key source.Key, obj source.Object) {
 	}
 }
 
-// hide removes an object that the primary deleted, and ignores the object if the fallback adds it later.
+// hide removes an object that the primary layer deleted, and ignores the object if the fallback adds the object later.
 func (l *layer) hide(key source.Key) {
 	if l.retired {
 		return

@@ -11,11 +11,11 @@ import (
 	"edgeway/daemon/source"
 )
 
-// naive implements the tracker's contract in the simplest way, with three maps and without incremental updates.
+// naive implements the tracker's contract with three maps and without incremental updates.
 type naive struct {
 	layers map[string]map[source.Key]source.Object
 	hidden map[source.Key]bool
-	synced bool // whether the layer kube has synced
+	synced bool
 }
 
 func (n *naive) put(layer string, key source.Key, obj source.Object) {
@@ -127,7 +127,6 @@ func checkChanged(t *testing.T, seed uint64, prev, next *Snapshot) {
 	}
 }
 
-// Sources write from their own goroutines while the pipeline reads.
 func TestConcurrentSources(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	var wg sync.WaitGroup

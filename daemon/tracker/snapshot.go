@@ -11,23 +11,23 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Snapshot is the merged state of all sources at one moment. A Snapshot is immutable and shares unchanged parts with
-// the previous snapshot.
+// Snapshot is the merged state of all sources at one moment. A Snapshot is immutable and shares unchanged data with the
+// previous snapshot.
 type Snapshot struct {
 	// Generation increases by one with every snapshot.
 	Generation uint64
-	// Complete reports whether every source has listed its objects since the start. While Complete is false, a
-	// last-known state replaces the sources that have not listed their objects.
+	// Complete reports whether every source has listed its objects since the start. While Complete is false, the
+	// last-known state replaces a source that has not listed its objects.
 	Complete bool
 	// Services is sorted by namespace, then name.
 	Services []*Service
 	// Changed lists the Services that differ from the previous snapshot, including deleted Services, sorted by
-	// namespace and name. If All is true, everything may differ and Changed is empty.
+	// namespace and name. If All is true, any Service may differ and Changed is empty.
 	Changed []Name
 	All     bool
 	// Node is the host's own Node, or nil if there is none.
 	Node *source.Node
-	// ServiceCIDRs is sorted by name. Snapshots share these pointers.
+	// ServiceCIDRs is sorted by name. Consecutive snapshots share unchanged elements.
 	ServiceCIDRs []*source.ServiceCIDR
 	// APIServers lists the addresses of the API servers, sorted.
 	APIServers []netip.Addr
@@ -35,14 +35,14 @@ type Snapshot struct {
 	APIPorts []uint16
 	// Problems lists the faults of all objects, sorted by object.
 	Problems []fault.Fault
-	// Triggers holds the times of the changes (EndpointSlice.Triggered) since the previous snapshot.
+	// Triggers lists the trigger times (EndpointSlice.Triggered) of the changes since the previous snapshot.
 	Triggers []time.Time
 }
 
 // Name is the namespace and name of a Service.
 type Name struct{ Namespace, Name string }
 
-// Compare compares by namespace, then name, which is the order of Snapshot.Services.
+// Compare compares by namespace, then by name, which is the order of Snapshot.Services.
 func (n Name) Compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }

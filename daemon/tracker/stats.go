@@ -17,7 +17,7 @@ type LayerStats struct {
 	Objects map[source.Kind]int
 }
 
-// Stats holds numbers for metrics and status.
+// Stats counts objects and changes for metrics and for the status.
 type Stats struct {
 	// Layers is sorted by priority, the highest first.
 	Layers []LayerStats
@@ -25,7 +25,7 @@ type Stats struct {
 	Services, Endpoints Changes
 }
 
-// Stats returns the current numbers. Stats visits all objects, so callers must not call Stats after every change.
+// Stats returns the current Stats. Stats visits all objects, so callers must not call Stats after every change.
 func (t *Tracker) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package tracker merges the objects of the sources into snapshots for the planner.
 //
-// Each source writes to its own layer. The layers are ordered: the first layer that contains an object determines the
-// served version. A fallback layer replaces another layer (the last-known state replaces the API server) until the
-// other layer has listed all objects.
+// Each source writes to its own layer. The layers are ordered: if several layers contain an object, Edgeway serves the
+// version in the first of these layers. A fallback layer replaces another layer (the last-known state replaces the API
+// server) until the other layer has listed all objects.
 //
 // The tracker is incremental: after one change among 30,000 Services, a snapshot copies one slice of pointers and
 // shares all other data with the previous snapshot.
@@ -23,8 +23,8 @@ type Layer struct {
 	// Name is the source's name.
 	Name string
 	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves the objects of a
-	// fallback until the other layer has synced. The tracker then removes all objects of the fallback together,
-	// because objects that the other layer has not listed no longer exist.
+	// fallback until the other layer has synced. The tracker then removes all objects of the fallback at once, because
+	// an object that the other layer has not listed no longer exists.
 	FallbackFor string
 }
 
@@ -33,13 +33,13 @@ type Tracker struct {
 	changed chan struct{}
 
 	mu     sync.Mutex
-	layers []*layer // highest priority first
-	view   *view    // the merged state of the layers
-	open   bool     // the gate is open: the layers hold enough objects for a snapshot
+	layers []*layer
+	view   *view
+	open   bool // whether the layers hold enough objects for a snapshot
 }
 
 // New returns a tracker with the given layers, the highest priority first. New panics if a name occurs twice or if a
-// FallbackFor names no layer, because either is a programming error.
+// FallbackFor names no layer, because both are programming errors.
 func New(layers ...Layer) *Tracker {
 	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now())}
 	for _, l := range layers {
@@ -78,13 +78,13 @@ func (t *Tracker) Sink(name string) source.Sink {
 	return sink{t, l}
 }
 
-// Changed returns a channel that receives a value when Snapshot can return a new state: when the gate opens, and then
-// after changes. One value may stand for many changes.
+// Changed returns a channel that receives a value when Snapshot becomes available, and then after changes. One value
+// may stand for many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
 // Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
 // conditions hold: every primary layer or its fallback has synced, and a primary layer has synced or a fallback holds
-// objects. Once ok is true, ok is true in all later calls.
+// objects. Afterwards, ok is always true.
 func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,8 +103,8 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	return s, true
 }
 
-// put stores an object, or removes the object with this key if obj is nil, and updates the view. The caller holds the
-// lock.
+// put stores an object, or removes the object with this key if obj is nil, and updates the view. The caller must hold
+// the lock.
 func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	before := t.served(key)
 	l.put(key, obj)
@@ -118,7 +118,7 @@ func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	t.update(key, before)
 }
 
-// synced marks the layer as synced and retires its fallbacks. The caller holds the lock.
+// synced marks the layer as synced and retires the layer's fallbacks. The caller must hold the lock.
 func (t *Tracker) synced(l *layer) {
 	if l.synced {
 		return
@@ -143,12 +143,11 @@ func (t *Tracker) synced(l *layer) {
 	}
 }
 
-// complete reports whether every primary layer has synced.
 func (t *Tracker) complete() bool {
 	return !slices.ContainsFunc(t.layers, func(l *layer) bool { return l.primary == nil && !l.synced })
 }
 
-// update updates the view if the served object of the key has changed, and signals the reader.
+// update updates the view if Edgeway now serves another version of the object, and signals the reader.
 func (t *Tracker) update(key source.Key, before source.Object) {
 	after := t.served(key)
 	if before == after {
@@ -160,10 +159,10 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 }
 
-// served returns the object with this key from the first layer that contains the key, or nil if no layer does.
+// served returns the version in the first layer that contains the key, or nil if no layer does.
 func (t *Tracker) served(key source.Key) source.Object { return t.servedAbove(nil, key) }
 
-// servedAbove is like served, but considers only the layers above the given layer.
+// servedAbove considers only the layers above the given layer.
 func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {
@@ -176,7 +175,7 @@ func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	return nil
 }
 
-// settled reports whether the gate may open.
+// settled reports whether Snapshot may return a snapshot; see Snapshot for the conditions.
 func (t *Tracker) settled() bool {
 	known := false
 	for _, l := range t.layers {
@@ -200,13 +199,12 @@ func (t *Tracker) notify() {
 	}
 }
 
-// sink implements source.Sink for a layer.
 type sink struct {
 	t *Tracker
 	l *layer
 }
 
-// Upsert implements source.Sink. If the merge of an object panics, Upsert refuses the object.
+// Upsert implements source.Sink. If the merge of the object panics, Upsert refuses the object.
 func (s sink) Upsert(obj source.Object) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()

@@ -17,7 +17,7 @@ func slice(name, service string) *source.EndpointSlice {
 	return &source.EndpointSlice{Namespace: "ns", Name: name, Service: service, Family: plan.IPv4}
 }
 
-// threeLayers returns a tracker with the same layers as in the daemon.
+// threeLayers returns a tracker with the daemon's layers.
 func threeLayers() (t *Tracker, file, kube, known source.Sink) {
 	t = New(Layer{Name: "file"}, Layer{Name: "kube"}, Layer{Name: "lastknown", FallbackFor: "kube"})
 	return t, t.Sink("file"), t.Sink("kube"), t.Sink("lastknown")
@@ -32,7 +32,7 @@ func mustSnapshot(t *testing.T, tr *Tracker) *Snapshot {
 	return s
 }
 
-// names returns the Services of a snapshot in the form "name[slice slice]".
+// names lists the Services of a snapshot in the form "name[slice slice]".
 func names(s *Snapshot) []string {
 	out := []string{}
 	for _, v := range s.Services {
@@ -76,7 +76,7 @@ func TestGate(t *testing.T) {
 	type step struct {
 		layer string
 		obj   source.Object // nil to call Synced
-		open  bool          // whether the gate is open after the event
+		open  bool          // whether the tracker returns a snapshot after the event
 	}
 	for name, steps := range map[string][]step{
 		"every primary synced": {{"kube", svc("a"), false}, {"kube", nil, false}, {"file", nil, true}},
@@ -106,7 +106,7 @@ func TestGate(t *testing.T) {
 }
 
 // The tracker signals the reader when the last source has listed all objects, even if no object has changed, because
-// only then the snapshot is complete.
+// the snapshot is then complete.
 func TestSnapshotIsCompleteAfterAllLists(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	file.Synced()
@@ -296,7 +296,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}
-	// A Document carries the faults of a Service that the document cannot define.
+	// A Document contains the faults of a Service that the document cannot define.
 	doc := &source.Document{Name: "f.yaml#2", Faults: []fault.Fault{problem(b.Key(), "a")}}
 	kube.Upsert(b)
 	kube.Upsert(a)

@@ -13,23 +13,21 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers is the maximum number of trigger times between two snapshots. 1,000 times suffice for a percentile of
-// the programming latency, and use at most 24 KB if the pipeline requests no snapshot.
+// maxTriggers limits the number of trigger times between two snapshots. 1,000 times suffice for a percentile of the
+// programming latency, and use at most 24 KB if the pipeline requests no snapshot.
 const maxTriggers = 1000
 
-// view holds the merged state and the differences from the last snapshot.
 type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first snapshot
 
-	// merged holds each Service with its EndpointSlices. If only the slices exist, Spec is nil. Snapshots share these
-	// Services, so the view replaces a changed Service and never modifies a Service.
+	// merged holds each Service with its EndpointSlices. Spec is nil if only EndpointSlices exist. The view replaces a
+	// changed Service and never modifies a Service, because snapshots share the Services.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
-	// faults holds the problems of all objects, keyed by the object that a problem names. A Document may carry the
-	// problem of another object.
+	// faults maps each object to the object's problems. A Document may contain a problem of another object.
 	faults map[fault.Object][]fault.Fault
 
 	dirtyServices map[Name]struct{}
@@ -54,8 +52,7 @@ func newView(started time.Time) *view {
 	}
 }
 
-// replace replaces the object before with the object after. Either object may be nil, and both objects have the same
-// key.
+// Either object may be nil. Both objects have the same key.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)
@@ -119,7 +116,7 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes the merged Service with this name. The view stores a merged Service while it has a Spec or a slice.
+// edit changes the merged Service with this name. The view stores a merged Service while a Spec or a slice exists.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.merged[name]; ok {
@@ -134,15 +131,15 @@ func (v *view) edit(name Name, change func(*Service)) {
 	v.merged[name] = next
 }
 
-// spliceSlice returns a copy of list in which fresh (at most one slice) replaces the slice with this name.
+// spliceSlice returns a copy of list with fresh, at most one slice, in place of the slice with this name.
 func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.EndpointSlice) []*source.EndpointSlice {
 	return sorted.Splice(list, []string{name},
 		func(s *source.EndpointSlice, name string) int { return strings.Compare(s.Name, name) },
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores times from
-// before the start, as in the first list, because they do not show the latency of current changes.
+// count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores trigger
+// times before the start, as in the first list, because such times do not show the latency of current changes.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -164,7 +161,6 @@ func (v *view) count(before, after source.Object) {
 	v.triggers = append(v.triggers, slice.Triggered)
 }
 
-// snapshot creates the next snapshot.
 func (v *view) snapshot() *Snapshot {
 	prev := v.last
 	if prev == nil {
@@ -207,7 +203,7 @@ func (v *view) snapshot() *Snapshot {
 	return next
 }
 
-// renew makes the next snapshot rebuild all Services, after a panic.
+// renew marks all Services as changed, so that the next snapshot after a panic rebuilds all Services.
 func (v *view) renew() {
 	for name := range v.merged {
 		v.dirtyServices[name] = struct{}{}

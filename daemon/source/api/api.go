@@ -19,7 +19,7 @@ func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 // Networking returns the group and version of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo registers in a scheme the kinds that Edgeway reads. Registering all kinds of the three API groups would make
+// AddTo registers the kinds that Edgeway reads in a scheme. Registering all kinds of the three API groups would make
 // the program 3 MB larger.
 func AddTo(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
@@ -38,14 +38,14 @@ const (
 	LabelZone             = corev1.LabelTopologyZone
 )
 
-// The annotations that Edgeway reads. Annotations returns all of them.
+// The annotations that Edgeway reads; see also Annotations.
 const (
 	// AnnotationLastChange is an annotation of EndpointSlices. All other annotations are annotations of Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
 	// AnnotationPrefix is the prefix of the keys of Edgeway's own annotations.
 	AnnotationPrefix = "edgeway.io/"
 	// AnnotationTrafficHint enables the flowtable fast path for a Service. The only valid value is "LongLived".
-	// KEP-4963 proposes the hint as the field spec.trafficHint, which manifests may use.
+	// KEP-4963 proposes the hint as the field spec.trafficHint, which manifests can also use.
 	AnnotationTrafficHint = AnnotationPrefix + "traffic-hint"
 	AnnotationScheduler   = AnnotationPrefix + "ipvs-scheduler"
 	AnnotationWeights     = AnnotationPrefix + "ipvs-weights"

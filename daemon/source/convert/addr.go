@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseAddr accepts every address that Kubernetes accepts in fields that are older than Go 1.17's strict parser. In
-// these fields, IPv4 octets may have leading zeros and are decimal. parseAddr rejects addresses with a zone and
+// parseAddr accepts every address that Kubernetes accepts in fields that are older than the strict parser of Go 1.17.
+// In these fields, IPv4 octets are decimal and may have leading zeros. parseAddr rejects addresses with a zone and
 // IPv4-mapped IPv6 addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
@@ -31,7 +31,6 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// trimOctets removes the leading zeros of the octets of an IPv4 address.
 func trimOctets(s string) string {
 	octets := strings.Split(s, ".")
 	if len(octets) != 4 {
@@ -76,20 +75,19 @@ var (
 	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for protocols, is not allowed")
 )
 
-// compatible is the range of IPv4-compatible addresses (RFC 4291). If a device of type sit is up, Linux sends a
-// packet for an IPv4-compatible address to the embedded IPv4 address.
+// compatible contains the IPv4-compatible addresses (RFC 4291). If a sit device is up, Linux sends a packet for such an
+// address to the embedded IPv4 address.
 var compatible = netip.MustParsePrefix("::/96")
 
-// notUnicast lists the ranges that checkUnicast rejects.
 var notUnicast = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
 	compatible, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// checkUnicast rejects the addresses that must never be a frontend or an endpoint, because packets to them stay on
-// this host or its link, or reach no host. checkUnicast treats an address that NAT64 translates like the embedded
-// IPv4 address.
+// checkUnicast rejects the addresses that must never be a frontend or an endpoint, because packets to these addresses
+// stay on this host or its link, or reach no host. For an address that NAT64 translates, the embedded IPv4 address
+// decides.
 func checkUnicast(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -113,7 +111,7 @@ func checkUnicast(a netip.Addr) error {
 
 // metadata lists addresses of cloud metadata services, from which hosts read their identity and credentials. Most
 // clouds use 169.254.169.254, which is link-local. An endpoint may have a listed address, because a pod network can
-// include 100.100.100.200. To forbid such endpoints in these clouds, set proxy.deny_endpoints.
+// contain 100.100.100.200. To forbid such endpoints, set proxy.deny_endpoints.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
@@ -123,11 +121,10 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:42::42"),        // Scaleway
 }
 
-// protocols is the range that RFC 6890 reserves for IETF protocol assignments. Hosts use 192.0.0.170 to detect NAT64
-// (RFC 7050).
+// protocols is reserved for IETF protocol assignments (RFC 6890). Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
 var protocols = netip.MustParsePrefix("192.0.0.0/24")
 
-// checkFrontend rejects the addresses that an endpoint may have but a frontend must not.
+// checkFrontend rejects the addresses that an endpoint may have but a frontend must not have.
 func checkFrontend(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -139,7 +136,6 @@ func checkFrontend(a netip.Addr) error {
 	return nil
 }
 
-// parseUnicast parses an address that may be a frontend or an endpoint.
 func parseUnicast(s string) (netip.Addr, error) {
 	a, err := parseAddr(s)
 	if err != nil {
@@ -151,7 +147,6 @@ func parseUnicast(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parseFrontend parses an address that may be a frontend.
 func parseFrontend(s string) (netip.Addr, error) {
 	a, err := parseUnicast(s)
 	if err != nil {
@@ -163,8 +158,7 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses the address families of a range that cannot be parsed. familiesOf returns both families if the
-// text could belong to either.
+// familiesOf guesses the family of an invalid range, and returns both families if the text could belong to either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {
@@ -176,7 +170,6 @@ func familiesOf(s string) []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// parsePort converts n to a port. ok is false if n is not in the range 1 to 65535.
 func parsePort(n int32) (port uint16, ok bool) {
 	if n < 1 || n > 65535 {
 		return 0, false

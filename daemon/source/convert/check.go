@@ -11,9 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check returns an error if no conversion and no source could have created o. Check is meant for other objects, such
-// as those in the last-known state on disk. Check returns an error for an object without a usable name, address
-// family or Service, because Edgeway cannot serve anything from that object.
+// Check returns an error if no conversion and no source could have created o, for example because the last-known state
+// on disk is damaged. Without a usable name, address family or Service, Edgeway cannot serve any data of o.
 func Check(o source.Object) error {
 	var err error
 	switch o := o.(type) {
@@ -81,7 +80,7 @@ func isNoAffinity(d time.Duration) bool {
 	return d < 0 || d > maxAffinity*time.Second || d%time.Second != 0
 }
 
-// isNoWeight reports whether a weight is invalid. A valid weight selects either a Node or a range of addresses.
+// A valid weight selects either a Node or a range of addresses.
 func isNoWeight(w source.Weight) bool { return w.Weight == 0 || (w.Node == "") != w.Range.IsValid() }
 
 func checkServicePorts(ports []source.ServicePort) error {
@@ -97,8 +96,7 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// repeats reports whether a key occurs twice. repeats uses no map for a short list, because the map would take more
-// memory than the list.
+// repeats reports whether a key occurs twice. For a short list, a map would use more memory than the list.
 func repeats[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {
@@ -182,7 +180,7 @@ func checkServiceCIDR(c *source.ServiceCIDR) error {
 	return checkPrefixes(c.CIDRs)
 }
 
-// checkAPIServer validates an APIServer. Loopback addresses are valid, because the API server may run on this host.
+// Loopback addresses are valid, because the API server may run on this host.
 func checkAPIServer(a *source.APIServer) error {
 	if a.Name == "" {
 		return errName

@@ -13,7 +13,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// If the conversion of an object panics, the result has the object's name and a problem. Other objects are not
+// If the conversion of an object panics, the result contains the object's name and a problem, and other objects are not
 // affected.
 func TestConversionPanicIsReported(t *testing.T) {
 	c := Converter{Before: func(key source.Key) {

@@ -1,9 +1,9 @@
-// Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service
-// proxy uses, and validates each field as strictly as the API server does. The package also rejects addresses that no
-// Service may point to: loopback, link-local, multicast, broadcast and reserved addresses, and for frontends the
-// addresses of cloud metadata services (CVE-2021-25737, CVE-2020-8554). The package ignores an invalid field, names
-// the field in the object's problems, and converts the rest of the object. A conversion never fails: if the
-// conversion of an object panics, the result carries only the object's name and a problem.
+// Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service proxy
+// uses, and validates each field as strictly as the API server does. The package also rejects the addresses that no
+// Service may have: loopback, link-local, multicast, broadcast and reserved addresses, and for frontends the addresses
+// of cloud metadata services (CVE-2021-25737, CVE-2020-8554). If a field is invalid, the package ignores the field,
+// names the field in the object's problems, and converts the rest of the object. A conversion never fails: if a panic
+// occurs, the result contains only the object's name and a problem.
 //
 // Every string that can reach a kernel rule is formatted from a parsed value or consists only of the characters
 // [a-z0-9.-]. The planner rejects addresses that are forbidden only on this host, such as the host's own addresses.
@@ -16,17 +16,16 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Converter converts objects and shares the strings that many objects repeat: namespaces, node names, zones, port
+// Converter converts objects and shares the strings that many objects contain: namespaces, node names, zones, port
 // names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// Before is an optional function. The Converter calls Before with the key of each object before converting the
-	// object. Tests use Before to cause panics.
+	// Before, unless nil, is called with the key of each object before the conversion. Tests use Before to cause
+	// panics.
 	Before  func(source.Key)
 	strings map[string]string
 }
 
-// contained returns the result of convert. If convert panics, contained returns an object that carries only a
-// problem.
+// contained returns the result of convert or, if convert panics, an object that contains only a problem.
 func contained[T source.Object](c *Converter, key source.Key, convert func() (T, bool)) (out T, ok bool) {
 	err := contain.Call(func() error {
 		if c.Before != nil {
@@ -41,11 +40,10 @@ func contained[T source.Object](c *Converter, key source.Key, convert func() (T,
 	return out, ok
 }
 
-// maxShared is the maximum number of shared strings. When a Converter has stored that number, it discards all of
-// them.
+// maxShared is the maximum number of shared strings. At this limit, a Converter discards all of its strings.
 const maxShared = 1 << 14
 
-// share returns a string that is equal to s and that all objects share.
+// share returns a string that equals s and that all objects share.
 func (c *Converter) share(s string) string {
 	if s == "" {
 		return ""
@@ -60,15 +58,13 @@ func (c *Converter) share(s string) string {
 	return s
 }
 
-// faults collects the faults of one object.
 type faults struct{ source.Faults }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
-// set holds the distinct values of a list, which may be long.
 type set[T comparable] map[T]struct{}
 
-// add adds v and reports whether v is new.
+// add reports whether v is new.
 func (s set[T]) add(v T) bool {
 	n := len(s)
 	s[v] = struct{}{}

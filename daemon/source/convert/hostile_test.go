@@ -19,7 +19,6 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// hostileService returns a Service with addr as ClusterIP, external IP and load-balancer address.
 func hostileService(addr string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
@@ -31,8 +30,8 @@ func hostileService(addr string) *corev1.Service {
 	}
 }
 
-// An address that cannot belong to a host must be neither a frontend nor an endpoint. The address of a cloud's
-// metadata service must not be a frontend, but may belong to a pod.
+// An address that cannot belong to a host must be neither a frontend nor an endpoint. The address of a cloud's metadata
+// service must not be a frontend, but can belong to a pod.
 func TestForbiddenServiceAddresses(t *testing.T) {
 	for addr, want := range map[string]struct{ frontend, endpoint bool }{
 		"0.0.0.1":         {},
@@ -52,7 +51,6 @@ func TestForbiddenServiceAddresses(t *testing.T) {
 		"fd00:ec2::255":   {true, true},
 		"192.0.1.0":       {true, true},
 
-		// IPv4 addresses embedded in IPv6 addresses.
 		"::127.0.0.1":              {},
 		"::192.0.2.1":              {},
 		"::2":                      {},
@@ -107,7 +105,6 @@ func TestForbiddenServiceCIDRs(t *testing.T) {
 	}
 }
 
-// crowdedService returns a Service with n external IPs, load-balancer addresses and source ranges.
 func crowdedService(n int) *corev1.Service {
 	s := hostileService("10.96.0.1")
 	for i := range n {
@@ -119,8 +116,8 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// used returns the shortest processor time of several calls of f. The time is that of the current thread, so that
-// other programs do not count.
+// used returns the shortest processor time of several calls of f. The clock is that of the current thread, so that
+// other programs have no effect.
 func used(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -135,7 +132,6 @@ func used(f func()) time.Duration {
 	return least
 }
 
-// Converting ten times as many addresses takes about ten times as long, not a hundred times as long.
 func TestConversionIsLinear(t *testing.T) {
 	small, large := crowdedService(3000), crowdedService(30000)
 	few := used(func() { new(Converter).Service(small) })
@@ -157,7 +153,7 @@ func BenchmarkConvertServiceWithAddresses(b *testing.B) {
 	}
 }
 
-// The largest slice in the benchmark has as many ports and endpoints as the API server allows.
+// The largest slice in the benchmark has the maximum number of ports and endpoints in the Kubernetes API.
 func BenchmarkConvertSliceWithPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// protocolPort identifies a port. No two ports of a Service may have the same protocol and number.
+// A protocolPort must be unique among the ports of a Service.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16
@@ -45,7 +45,7 @@ func (b *serviceBuilder) ports() {
 	}
 }
 
-// repeated reports whether another port of the object has the same name, and adds a fault if so.
+// repeated reports whether another port of the object has the same name, and then adds a fault.
 func (f *faults) repeated(names map[string]bool, field, name string) bool {
 	if names[name] {
 		f.Addf(field+".name", "%q is the name of another port too", name)
@@ -53,7 +53,6 @@ func (f *faults) repeated(names map[string]bool, field, name string) bool {
 	return names[name]
 }
 
-// port converts one port, and returns false if Edgeway cannot serve the port.
 func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:
@@ -76,7 +75,6 @@ func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.Se
 	return p, true
 }
 
-// nodePort returns the NodePort, or 0 if the NodePort is missing or invalid.
 func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 	if n == 0 {
 		return 0
@@ -93,7 +91,7 @@ func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 	return port
 }
 
-// parseProtocol parses a protocol. An empty protocol means the API's default, TCP.
+// An empty protocol means TCP, as in the Kubernetes API.
 func parseProtocol(p corev1.Protocol) (plan.Protocol, bool) {
 	if p == "" {
 		return plan.TCP, true
@@ -116,7 +114,7 @@ func (b *serviceBuilder) policies() {
 	b.healthCheck()
 }
 
-// policy reports whether a traffic policy is Local. An unknown policy counts as Cluster.
+// policy reports whether a traffic policy is Local. An unknown policy has the effect of Cluster.
 func (b *serviceBuilder) policy(field, value string) (local bool) {
 	switch value {
 	case "", "Cluster":

@@ -99,7 +99,7 @@ func (b *serviceBuilder) kind() {
 	}
 }
 
-// clusterIPs reads one address of each family. If spec.ipFamilies is set, each address must belong to the family at
+// clusterIPs reads one address of each family. If spec.ipFamilies is set, each address must belong to the family with
 // the same index.
 func (b *serviceBuilder) clusterIPs() {
 	spec := &b.in.Spec
@@ -172,9 +172,9 @@ func (b *serviceBuilder) loadBalancer() {
 	b.sourceRanges()
 }
 
-// ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In
-// Proxy mode, the load balancer sends packets to the hosts' own addresses. An ingress with only a host name has no
-// address to match.
+// ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In Proxy
+// mode, the load balancer sends packets to the hosts' own addresses. An ingress with only a host name has no address
+// that packets could match.
 func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false
@@ -194,8 +194,7 @@ func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (
 	return a, err == nil
 }
 
-// sourceRanges converts the source ranges. If all ranges of a family are invalid, no client of that family can
-// connect.
+// If all source ranges of a family are invalid, no client of that family can connect.
 func (b *serviceBuilder) sourceRanges() {
 	var broken []plan.Family
 	seen := set[netip.Prefix]{}
@@ -252,7 +251,7 @@ func (b *serviceBuilder) scheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights is the maximum number of weights that the planner compares with each endpoint.
+// maxWeights limits the number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
 // weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the
@@ -304,7 +303,8 @@ func parseWeight(part string) (w source.Weight, err error) {
 // maxScheduler is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h without the terminating zero.
 const maxScheduler = 15
 
-// unknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, which is probably misspelt.
+// unknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably
+// misspelt.
 func (b *serviceBuilder) unknownAnnotations() {
 	known := api.Annotations()
 	for _, key := range slices.Sorted(maps.Keys(b.in.Annotations)) {

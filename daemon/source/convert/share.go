@@ -2,8 +2,7 @@ package convert
 
 import "edgeway/daemon/source"
 
-// Share makes o share its strings with the objects that the Converter creates. Call Share before another goroutine
-// uses o.
+// Share makes o share strings with the objects that the Converter creates. Call Share before another goroutine uses o.
 func (c *Converter) Share(o source.Object) {
 	switch o := o.(type) {
 	case *source.Service:
@@ -26,8 +25,7 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints makes e use the hints of the previous endpoint if both endpoints have equal hints, which is the usual
-// case.
+// shareHints makes e use the hints of the previous endpoint if both endpoints have equal hints, as most endpoints have.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
 	if e.Hints == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxEndpoints is the maximum number of endpoints that the API server allows in one EndpointSlice.
+// The API server allows at most maxEndpoints endpoints in one EndpointSlice.
 const maxEndpoints = 1000
 
 // EndpointSlice converts a Kubernetes EndpointSlice to a source.EndpointSlice. EndpointSlice returns false for slices
@@ -32,7 +32,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.ports(s.Ports)
 		b.endpoints(s.Endpoints)
 	}
-	// If the time is invalid, only one latency sample is missing.
+	// An invalid time only omits one latency sample.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.Triggered = t.UTC()
 	}
@@ -191,7 +191,6 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 	return a, true
 }
 
-// hints sets the valid hints of an endpoint.
 func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
 	var found source.Hints
 	for i, n := range in.ForNodes {

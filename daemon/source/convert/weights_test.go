@@ -11,7 +11,6 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// A fault names each invalid entry of the annotation, and the valid entries apply.
 func TestWeights(t *testing.T) {
 	in := parse[corev1.Service](t, `
 metadata: {namespace: shop, name: web}

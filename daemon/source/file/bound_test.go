@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost returns the number of MiB that f allocates, which limits the memory that f uses, and the duration of f.
+// cost returns the number of MiB that f allocates, which is an upper bound of the memory that f uses.
 func cost(f func()) (mib uint64, took time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -24,7 +24,8 @@ func cost(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// Edgeway reads each hostile file with little memory and time, names the file in a fault, and serves the other file.
+// Edgeway reads each hostile file with little memory and time, names the file in a fault, and serves the objects of the
+// other file.
 func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error

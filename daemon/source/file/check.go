@@ -45,8 +45,8 @@ func Check(o Options) *Checked {
 	return c
 }
 
-// Locate returns the problems sorted by position. The position of a problem is that of the document that contains the
-// object.
+// Locate sets the position of each problem to that of the document with the object, and returns the problems sorted by
+// position.
 func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {
@@ -64,7 +64,7 @@ func comparePlaces(a, b fault.Fault) int {
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// cutPlace splits "file:line". The line is 0 if at contains no line.
+// cutPlace splits "file:line". line is 0 if at contains no line.
 func cutPlace(at string) (file string, line int) {
 	i := strings.LastIndexByte(at, ':')
 	line, err := strconv.Atoi(at[i+1:])

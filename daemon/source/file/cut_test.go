@@ -14,7 +14,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// examples returns the example manifests that the packages contain.
+// examples returns the example manifests in Edgeway's packages.
 func examples(t *testing.T) (out []string) {
 	t.Helper()
 	paths, err := filepath.Glob("../../../etc/edgeway/examples/*.yaml")
@@ -34,7 +34,7 @@ func examples(t *testing.T) (out []string) {
 	return out
 }
 
-// forwarded returns everything that affects connections: the ports of each Service, and the endpoints of each slice.
+// forwarded returns the data that affects connections: the ports of each Service, and the endpoints of each slice.
 func (f *folder) forwarded() map[string]string {
 	out := map[string]string{}
 	for key, obj := range f.sink.objects {
@@ -48,8 +48,8 @@ func (f *folder) forwarded() map[string]string {
 	return out
 }
 
-// losesNothing replaces the text in a.yaml with each text in others, and fails the test if a Service or an endpoint
-// is removed. A short run tries only every seventh text.
+// losesNothing replaces the text in a.yaml with each text in others, and fails the test if Edgeway removes a Service or
+// an endpoint. With -short, losesNothing tries only every seventh text.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -83,8 +83,8 @@ func losesNothing(t *testing.T, text string, others []string) {
 	}
 }
 
-// A truncated file, for example after an interrupted copy or on a full disk, removes no Service and no endpoint. A
-// file that ended with the document end marker may be truncated at any byte, and any other file only within a line.
+// A truncated file, for example after an interrupted copy or on a full disk, removes no Service and no endpoint. A file
+// that ended with the document end marker may be truncated at any byte, and any other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string
@@ -102,7 +102,6 @@ func TestCutFilesLoseNothing(t *testing.T) {
 	}
 }
 
-// words matches the keys of a manifest that are fields of the API, and the values of kind and apiVersion.
 var words = regexp.MustCompile(`(?m)(?:^|[ {,])([a-zA-Z]+):|kind: (\w+)|apiVersion: ([\w./]+)`)
 
 // A misspelt kind, key or apiVersion removes no Service and no endpoint.

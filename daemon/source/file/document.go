@@ -24,28 +24,25 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// document is one YAML or JSON document of a file.
 type document struct {
 	sum     [sha256.Size]byte // the checksum of the document's text
 	line    int               // the first line of the document in the file
-	empty   bool              // the document holds only white space and comments
+	empty   bool              // whether the document contains only white space and comments
 	objects []source.Object
-	// at holds the path of each object in a list, such as "items[2]", for locate.
+	// at maps each object in a list to the object's path, such as "items[2]", for locate.
 	at map[source.Key]string
-	// broken marks the objects that are invalid and carry only faults.
+	// broken contains the invalid objects, which hold only faults.
 	broken map[source.Key]bool
-	// faults holds the first maxFaults reasons why the document, or an item of its list, cannot be used. more counts
-	// the other reasons. If an object has a fault but is usable, the fault is stored in the object.
-	faults []fault.Fault
-	more   int
-	// ignored lists the objects of kinds that Edgeway does not use.
+	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. more counts the
+	// other reasons. A usable object stores the object's own faults.
+	faults  []fault.Fault
+	more    int
 	ignored []ignored
 }
 
-// ignored is an object of a kind that Edgeway does not use.
 type ignored struct{ at, version, kind, namespace, name string }
 
-// maxFaults is the maximum number of faults that Edgeway reports for one file.
+// maxFaults limits the number of faults that Edgeway reports for one file.
 const maxFaults = 20
 
 func (d *document) addf(field, fix, format string, args ...any) {
@@ -58,20 +55,18 @@ func (d *document) addf(field, fix, format string, args ...any) {
 	d.faults = append(d.faults, f)
 }
 
-// hasFaults reports whether the document or one of its objects has a fault.
 func (d *document) hasFaults() bool {
 	return len(d.faults) > 0 ||
 		slices.ContainsFunc(d.objects, func(o source.Object) bool { return len(o.Problems()) > 0 })
 }
 
-// part is the text of one document of a file.
 type part struct {
 	text  []byte
 	lines int // the number of lines before the text
 }
 
-// split returns the documents of a file. If a JSON file contains text that is not JSON, that text becomes the last
-// document.
+// split returns the documents of a file. If a JSON file contains text that is not JSON, the last document contains that
+// text.
 func split(path string, data []byte) []part {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if filepath.Ext(path) == ".json" {
@@ -130,7 +125,7 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
-// parse never fails: it turns an error or a panic into a fault of the document.
+// parse never fails: an error or a panic becomes a fault of the document.
 func (s *Source) parse(path string, p part) *document {
 	var d *document
 	err := contain.Call(func() error {
@@ -163,10 +158,8 @@ func (s *Source) parsePart(path string, p part) *document {
 	return d
 }
 
-// namedLine matches the line numbers in the error messages of the YAML library (go.yaml.in/yaml v3.0).
 var namedLine = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
 
-// unparsable adds a fault for an error from the YAML library.
 func (d *document) unparsable(path string, p part, err error) {
 	line, message := p.lines+1, oneLine(inFile(p, err)) // no line number for an error in the first line
 	if found := firstLine.FindStringSubmatch(message); found != nil {
@@ -184,7 +177,6 @@ func (d *document) unparsable(path string, p part, err error) {
 	d.faults[0].At = placeOf(path, line)
 }
 
-// firstLine matches the start of an error message that contains a line number.
 var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)
 
 // inFile returns the error with line numbers that count from the start of the file.
@@ -234,11 +226,11 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 }
 
-// maxIgnored is the maximum number of ignored kinds that Edgeway logs.
+// maxIgnored limits the number of ignored kinds that Edgeway logs.
 const maxIgnored = 100
 
-// ignore records an object of an unused kind and logs the kind once. An earlier version of the object may have had a
-// kind that Edgeway uses.
+// ignore records an object of an unused kind and logs each such kind once. An earlier version of the object may have
+// had a kind that Edgeway uses.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`
@@ -305,8 +297,8 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	return len(strict) == 0
 }
 
-// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) inserts into a
-// path. No field of the API starts with a capital letter.
+// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) inserts into
+// paths. No field of the Kubernetes API starts with a capital letter.
 func jsonPath(path string) string {
 	steps := strings.Split(path, ".")
 	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }),
@@ -315,7 +307,7 @@ func jsonPath(path string) string {
 
 func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }
 
-// oneLine shortens an error message of the YAML and JSON libraries to one line.
+// oneLine shortens an error message of the YAML or JSON library to one line.
 func oneLine(err error) string {
 	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(err.Error()), " "))
 }

@@ -1,24 +1,23 @@
-// Package file is the source that reads manifests: YAML or JSON files with any number of documents, which hold the
-// same objects that kubectl writes and reads. Edgeway watches the files and reads them again when they change.
+// Package file is the source that reads manifests: YAML or JSON files with any number of documents, in the same format
+// that kubectl uses. Edgeway watches the files and reads a changed file again.
 //
 // Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and, if its type has
-// NodePorts, its NodePorts. For all other fields, Edgeway applies the API server's defaults and validation. Decoding
-// is strict: a misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document
-// unusable. Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores an object of another API
-// group, unless the object has the kind and the name of a served object that no document contains any more. A YAML
-// file must end with a newline. A file that once ended with the document end marker must keep the marker.
+// NodePorts, its NodePorts. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
+// strict: a misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document unusable.
+// Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores an object of another API group,
+// unless Edgeway serves an object of the same kind and name that no document contains any more. A YAML file must end
+// with a newline. A file that once ended with the document end marker must keep the marker.
 //
 // Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
-// document, a file or a path is unusable, Edgeway removes no object: a half-written, wrongly edited or unreadable
-// file removes no Service, and neither does a renamed folder. A folder without any file, or a file without any text,
-// also counts as unusable if it held objects before: a file system that is not mounted looks like an empty folder,
-// and a power failure can leave an empty file. When Edgeway starts, the same rules apply to the objects that
-// Options.Known returns. Once every document is readable, Edgeway removes the objects that no document contains any
-// more. If two documents contain the same object, Edgeway uses the document that comes first by path and then by
-// line.
+// document, a file or a path is unusable, Edgeway removes no object: a half-written, wrongly edited or unreadable file
+// removes no Service, and neither does a renamed folder. A folder without files, or a file without text, also counts as
+// unusable if it contained objects before: a file system that is not mounted looks like an empty folder, and a power
+// failure can leave an empty file. When Edgeway starts, the same rules apply to the objects that Options.Known returns.
+// Once every document is readable, Edgeway removes the objects that no document contains any more. If several documents
+// contain the same object, Edgeway uses the first document by path and line.
 //
-// A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a
-// Service of the cluster, but it keeps the addresses and NodePorts that it already owns. To give a Service
+// A Service without a creationTimestamp counts as the youngest: the Service cannot take an address or a NodePort from a
+// Service of the cluster, but keeps the addresses and NodePorts that the Service already owns. To give a Service
 // precedence, set its creationTimestamp.
 package file
 
@@ -42,18 +41,18 @@ const FaultID = "source-file"
 
 // Options configure a Source.
 type Options struct {
-	// Paths lists files and folders. In a folder, Edgeway reads the files *.yaml, *.yml and *.json, but no hidden
-	// files and no sub-folders. Paths should be absolute.
+	// Paths lists files and folders. In a folder, Edgeway reads the files *.yaml, *.yml and *.json, but no hidden files
+	// and no sub-folders. Paths should be absolute.
 	Paths []string
-	// NodeName is the name of the host's Node. Edgeway ignores other Nodes.
+	// NodeName is the name of the host's Node. Edgeway ignores all other Nodes.
 	NodeName string
-	// Known returns the objects that the files held in the previous run; ok is false if these objects are unknown.
-	// Known may be nil.
+	// Known returns the objects in the files of the previous run. ok is false if these objects are unknown. Known may
+	// be nil.
 	Known func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// Before is the value for convert.Converter.Before.
+	// Before is passed to convert.Converter.
 	Before func(source.Key)
 }
 
@@ -69,22 +68,22 @@ type Source struct {
 	status source.Status
 	places map[source.Key]place
 
-	// Only Run uses the other fields.
+	// Only Run uses the following fields.
 	converter convert.Converter
 	manifests map[string]*manifest // keyed by file path
 	served    map[source.Key]source.Object
-	ignored   map[string]bool // kinds that were logged
-	known     bool            // served was initialized with the previous run's objects
-	recalled  bool            // served still holds the previous run's objects
-	began     bool            // begin has loaded the previous run's objects
-	said      bool            // Synced was called
-	late      time.Duration   // see the constant late
-	coarse    time.Duration   // see the constant coarse
+	ignored   map[string]bool
+	known     bool          // whether served was initialized with the previous run's objects
+	recalled  bool          // whether served still contains the previous run's objects
+	began     bool          // whether begin has loaded the previous run's objects
+	said      bool          // whether Synced was called
+	late      time.Duration // see the constant late
+	coarse    time.Duration // see the constant coarse
 }
 
 var _ source.Source = (*Source)(nil)
 
-// New returns a Source and reads no file yet.
+// New returns a Source that has not read any file yet.
 func New(o Options) *Source {
 	if o.NewWatcher == nil {
 		o.NewWatcher = files.NewWatcher
@@ -107,16 +106,16 @@ func New(o Options) *Source {
 // Name implements source.Source.
 func (s *Source) Name() string { return "file" }
 
-// Status implements source.Source. Synced is true once every path has been read. LastContact is the last time when
-// the source read all files without a fault.
+// Status implements source.Source. Synced becomes true when the source has read every path. LastContact is the last
+// time when the source read all files without a fault.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// Place returns the position of the document that contains an object, as "file:line". For a document that cannot be
-// read now, the last readable version counts. Place returns "" if no document has contained the object since Edgeway
+// Place returns the position of the document that contains an object, as "file:line". For a document that is unreadable
+// now, Place uses the last readable version. Place returns "" if no document has contained the object since Edgeway
 // started.
 func (s *Source) Place(key source.Key) string {
 	s.mu.Lock()
@@ -129,14 +128,14 @@ func (s *Source) Place(key source.Key) string {
 
 // The times that control when Edgeway reads the files.
 const (
-	// quiet is the time without changes after which Edgeway reads the files. settle is the longest wait for a pause
-	// in the changes.
+	// quiet is the time without changes after which Edgeway reads the files. settle is the longest time for which
+	// Edgeway waits until the changes stop.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
-	// poll is the time between two readings if no event arrives. The kernel sends no events for changes behind
-	// symbolic links or on network file systems.
+	// poll is the time between two readings if no event arrives. The kernel sends no events for changes behind symbolic
+	// links or on network file systems.
 	poll = 30 * time.Second
-	// faultyPoll replaces poll while a path cannot be read or watched.
+	// faultyPoll replaces poll while a path is unreadable or not watched.
 	faultyPoll = 5 * time.Second
 	// late is the time without progress after which Edgeway reports that the reading is slow. Reading 40 MiB takes
 	// some seconds on a small board, and reading 100,000 Services takes a minute if other programs keep the
@@ -146,9 +145,9 @@ const (
 	coarse = 4 * time.Second
 )
 
-// Run implements source.Source. Run calls Synced after the first reading if the previous run's objects are known, and
-// otherwise after the first reading that is complete enough (see reading.counts). Until Run has called Synced,
-// Edgeway does not remove missing objects from the host.
+// Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first reading.
+// Otherwise, Run calls Synced after the first reading that is complete enough (see reading.counts). Until Run has
+// called Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(s.paths, s.inotify, s.log)
@@ -160,7 +159,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		go func() {
 			defer close(done)
 			r.panicked = contain.Call(func() error {
-				r.watched = w.add() // watch first, so that a change during the reading causes another reading
+				r.watched = w.add() // watch before reading, so that a change during the reading causes another reading
 				s.scan(r)
 				return nil
 			})
@@ -183,8 +182,8 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// Read reads all files once and passes the objects to the sink. For an object that cannot be read, Read passes the
-// version that Options.Known returned.
+// Read reads all files once and passes the objects to the sink. If an object is unreadable, Read passes the version
+// from Options.Known.
 func Read(o Options, sink source.Sink) source.Status {
 	s, r := New(o), &reading{}
 	s.begin(sink)
@@ -197,8 +196,8 @@ func Read(o Options, sink source.Sink) source.Status {
 	return s.Status()
 }
 
-// await waits until the reading is complete or ctx ends. A reading may hang forever, for example on a network file
-// system whose server is down. While the reading hangs, the source serves the previous run's objects.
+// await waits until the reading is complete or ctx is done. A reading may hang forever, for example on a network file
+// system whose server is down. In that case, the source serves the previous run's objects.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.late)
 	defer timer.Stop()
@@ -222,7 +221,6 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 	}
 }
 
-// synced calls the sink's Synced method, but only once.
 func (s *Source) synced(sink source.Sink) {
 	if !s.said {
 		s.said = true
@@ -233,7 +231,7 @@ func (s *Source) synced(sink source.Sink) {
 // begin passes the previous run's objects to the sink. The first reading without a fault removes the objects that no
 // longer exist.
 func (s *Source) begin(sink source.Sink) {
-	if s.recall == nil || s.began { // begin ran before a panic ended the last Run
+	if s.recall == nil || s.began { // begin already ran before a panic ended the last Run
 		return
 	}
 	var objects []source.Object
@@ -252,7 +250,6 @@ func (s *Source) begin(sink source.Sink) {
 	}
 }
 
-// finish passes the result of a reading to the sink and updates the status.
 func (s *Source) finish(sink source.Sink, r *reading) {
 	s.merge(r)
 	s.tell(sink, r)

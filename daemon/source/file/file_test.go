@@ -14,7 +14,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// memory is a sink that counts calls.
 type memory struct {
 	mu               sync.Mutex
 	objects          map[source.Key]source.Object
@@ -44,7 +43,6 @@ func (m *memory) Synced() {
 	m.synced++
 }
 
-// names returns the names of the Kubernetes objects.
 func (m *memory) names() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +56,7 @@ func (m *memory) names() string {
 	return strings.Join(out, ", ")
 }
 
-// problems returns all problems, without the folder's name.
+// problems returns all problems, without the name of the folder.
 func (m *memory) problems(dir string) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +116,7 @@ func (f *folder) expect(names string, problems ...string) {
 	f.problems(problems...)
 }
 
-// problems fails the test unless there is exactly one problem for each given text, and the problem starts with that
+// problems fails the test unless there is exactly one problem for each given text, and each problem starts with the
 // text.
 func (f *folder) problems(want ...string) {
 	f.t.Helper()
@@ -189,7 +187,7 @@ func TestIgnoredObjectsCauseNoFault(t *testing.T) {
 	}
 }
 
-// Each bad document stands between two good documents, which Edgeway must serve.
+// In each case, Edgeway must serve the good documents before and after a bad document.
 func TestBadDocumentDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
 		"syntax":         {"a: [", "a.yaml:8: "},
@@ -239,7 +237,6 @@ func TestBadDocumentDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// Faults in two items of a list have the correct line numbers.
 func TestListItemLineNumbers(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", `apiVersion: v1
@@ -258,7 +255,7 @@ func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 	f.write("z.yaml", called("z"))
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
 
-	// The file is half-written: b is truncated, c is still missing, and a has already changed.
+	// The file is half-written: b is truncated, c is missing, and a has changed.
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",

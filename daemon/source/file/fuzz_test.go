@@ -13,8 +13,8 @@ import (
 	"edgeway/test/hostile"
 )
 
-// FuzzManifest reads arbitrary files. Reading must not panic, and each served object must be valid or carry only
-// faults. Check must report everything that Edgeway leaves out, and each reported line must exist in the file.
+// Reading an arbitrary file must not panic, and each served object must be valid or contain only faults. Check must
+// report all data that Edgeway leaves out, and each reported line must exist in the file.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(web+"---\n"+slice), false)
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)

@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// kind describes a kind of object that Edgeway reads. add decodes an object, applies the API server's defaults,
-// validates the fields that only a manifest can omit, and converts the object.
+// kind is a kind of object that Edgeway reads. add decodes an object, applies the API server's defaults, validates the
+// fields that only a manifest can omit, and converts the object.
 type kind struct {
 	apiVersion, kind string
 	add              func(s *Source, d *document, at string, data []byte)
@@ -35,7 +35,6 @@ var kinds = [...]kind{
 const apiVersions = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
 	"networking.k8s.io/v1 for a ServiceCIDR"
 
-// usage describes how an object in a manifest is used.
 type usage int
 
 const (
@@ -45,7 +44,6 @@ const (
 	otherVersion       // an object of a kind that Edgeway reads, but in an unsupported version
 )
 
-// find returns the usage of an object or list, and its kind.
 func find(meta metav1.TypeMeta) (usage, kind) {
 	if meta.Kind == "List" && meta.APIVersion == "v1" {
 		return useList, kind{}
@@ -76,7 +74,6 @@ var builtin = map[string][]string{
 	"networking.k8s.io": {"IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR"},
 }
 
-// isMisspelt reports whether an unused kind, or its version, does not exist in Kubernetes.
 func isMisspelt(meta metav1.TypeMeta) bool {
 	group := groupOf(meta.APIVersion)
 	known, ours := builtin[group]
@@ -89,7 +86,6 @@ func isMisspelt(meta metav1.TypeMeta) bool {
 	return false
 }
 
-// groupOf returns the group of an apiVersion, which is "" for "v1".
 func groupOf(apiVersion string) string {
 	group, _, ok := strings.Cut(apiVersion, "/")
 	if !ok {
@@ -99,7 +95,7 @@ func groupOf(apiVersion string) string {
 }
 
 // service is a Service with the field spec.trafficHint, which KEP-4963 proposes. The API server of Kubernetes 1.37
-// drops the unknown field, so Services in a cluster use the annotation instead.
+// drops this unknown field, so Services in a cluster use the annotation instead.
 type service struct {
 	corev1.Service `json:",inline"`
 
@@ -210,7 +206,7 @@ func addServiceCIDR(s *Source, d *document, at string, data []byte) {
 	}
 }
 
-// namespaced sets the default namespace of an object and validates the object's namespace and name.
+// namespaced sets the default namespace of an object and validates the namespace and the name.
 func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault

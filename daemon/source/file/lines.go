@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// locate sets the line of each fault in a document: the line of the field, or of the nearest enclosing field that
-// exists. locate parses the document a second time, but only if the document has faults, which is rare.
+// locate sets the line of each fault in a document to the line of the field, or of the nearest enclosing field that
+// exists. If the document has faults, which is rare, locate parses the document a second time.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return
@@ -34,7 +34,7 @@ func (d *document) locate(path string, p part) {
 
 func placeOf(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
-// lineOf returns the line of a field in a node. A field is a path such as "spec.ports[0].port".
+// lineOf returns the line of a field, which is a path such as "spec.ports[0].port".
 func lineOf(n *yaml.Node, field string) int {
 	line := n.Line
 	for field != "" {
@@ -49,8 +49,8 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// child returns the nodes of a field's name and of the field's value. For an item of a list, both results are the
-// item. Both results are nil if n has no child for the step.
+// child returns the nodes of a field's name and value. For an item of a list, both results are the item. Both results
+// are nil if n has no such field or item.
 func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:

@@ -34,7 +34,7 @@ func meant(t reflect.Type, path string) (name string, ok bool) {
 	}
 }
 
-// fieldTypes returns the types of a struct's fields by their JSON names.
+// fieldTypes maps the JSON names of a struct's fields to the fields' types.
 func fieldTypes(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for f := range t.Fields() {

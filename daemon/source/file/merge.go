@@ -15,34 +15,30 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// reading is the result of reading all files.
 type reading struct {
-	panicked error // the panic that ended the reading
-	// watched reports whether all paths are watched.
-	watched bool
-	objects map[source.Key]source.Object
-	places  map[source.Key]place // the position of each object
-	paths   []fault.Fault        // the faults of unreadable paths
-	// unread reports whether a path could not be read. fresh reports whether an object comes from a file that could be
-	// read.
+	panicked error
+	watched  bool
+	objects  map[source.Key]source.Object
+	places   map[source.Key]place
+	paths    []fault.Fault // the faults of unreadable paths
+	// unread reports whether a path was unreadable. fresh reports whether any object comes from a readable file.
 	unread, fresh bool
 	// faults holds the first faults that make the reading incomplete, and more counts the other faults.
 	faults []fault.Fault
 	more   int
 	// kept lists the Services that Edgeway still serves although no readable document contains them.
 	kept []source.Key
-	// last is the time when the reading finished its latest file, or when the reading began.
+	// last is the time when the reading finished a file most recently, or the start time of the reading.
 	last atomic.Pointer[time.Time]
 }
 
 // moved records that the reading has made progress.
 func (r *reading) moved() { r.last.Store(new(time.Now())) }
 
-// maxNamed is the maximum number of faults, and of Services, that the status of the source names. The problems of the
-// Documents include further faults.
+// maxNamed limits the number of faults, and of Services, that the status of the source names. The problems of the
+// Documents include the other faults.
 const maxNamed = 3
 
-// add adds a fault of a file or document.
 func (r *reading) add(p fault.Fault) {
 	if len(r.faults) == maxNamed {
 		r.more++
@@ -53,8 +49,8 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a reading can be treated as complete even if the earlier objects are unknown. A reading with
-// faults and without objects looks like an empty cluster, so counts returns false.
+// counts reports whether a reading can be treated as complete even if the earlier objects are unknown. counts returns
+// false for a reading with faults and without objects, which looks like an empty cluster.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
 // fault explains why the reading is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the
@@ -87,8 +83,8 @@ func (r *reading) fault() fault.Fault {
 	return fault.New(FaultID, fault.Warning, cmp.Or(r.faults[0].Fix, "edgeway config check"), "%s", out)
 }
 
-// merge adds to the reading the objects of all files, a Manifest for each file that holds objects, and a Document for
-// each position that has faults.
+// merge adds the objects of all files to the reading. merge also adds a Manifest for each file with objects, and a
+// Document for each position with faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	r.places = make(map[source.Key]place, len(s.served))
@@ -120,8 +116,8 @@ func (s *Source) merge(r *reading) {
 	}
 }
 
-// findMisspelt adds a fault for each ignored object whose kind and name are those of a served object that no document
-// contains any more. The apiVersion of the ignored object is probably misspelt.
+// findMisspelt adds a fault for each ignored object if Edgeway serves an object of the same kind and name that no
+// document contains any more. The apiVersion of the ignored object is probably misspelt.
 func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
@@ -140,7 +136,6 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	}
 }
 
-// place is the file and line where a document starts.
 type place struct {
 	path string
 	line int
@@ -148,7 +143,7 @@ type place struct {
 
 func (p place) String() string { return placeOf(p.path, p.line) }
 
-// addDocument adds the objects of a document. kept reports whether the document's file is currently unreadable.
+// kept reports whether the document's file is currently unreadable.
 func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
@@ -178,13 +173,11 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	out.more += d.more
 }
 
-// reporter collects the faults of one file, up to maxFaults.
 type reporter struct {
 	out        map[source.Key]source.Object
 	told, more int
 }
 
-// report adds each fault to the Document at the fault's position.
 func (r *reporter) report(faults ...fault.Fault) {
 	n := min(len(faults), maxFaults-r.told)
 	r.told += n
@@ -194,7 +187,6 @@ func (r *reporter) report(faults ...fault.Fault) {
 	}
 }
 
-// rest adds a fault that states how many faults were not reported.
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
 		f := source.Key{}.Fault("", "%d more faults in this file", r.more)

@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The field Manifest of a Service from a manifest is true, even if the Service comes from the last-known state.
+// A Service from a manifest has the field Manifest set, even if the Service comes from the last-known state.
 func TestManifestServicesAreMarked(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)

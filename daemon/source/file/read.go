@@ -21,16 +21,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// manifest is the content of a file when it was last read.
 type manifest struct {
 	sum [sha256.Size]byte
-	// stamp is the metadata of the file when the file had this checksum. A zero stamp forces a new reading.
+	// stamp is the metadata of the file at the time of this checksum. A zero stamp forces a new reading.
 	stamp     syscall.Stat_t
 	documents []*document
 	// ended reports whether the file ends, or once ended, with the document end marker.
 	ended bool
-	// fault is the reason why the file cannot be read now, or nil. If fault is set, documents holds the last readable
-	// version.
+	// fault explains why the file is unreadable now. Unless fault is nil, documents holds the last readable version.
 	fault error
 }
 
@@ -64,7 +62,6 @@ func (s *Source) scan(r *reading) {
 	}
 }
 
-// listFiles adds the manifest files at a path.
 func listFiles(path string, files map[string]error) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,7 +84,6 @@ func listFiles(path string, files map[string]error) error {
 	return nil
 }
 
-// The errors of a file or folder whose content has disappeared, perhaps by accident.
 var (
 	errEmptyFolder = errors.New("no manifest is left")
 	errEmptyFile   = errors.New("the file is empty")
@@ -96,13 +92,11 @@ var (
 	errPath = errors.New("the path is unreadable")
 )
 
-// held reports whether the file held objects in the previous reading.
 func (s *Source) held(path string) bool {
 	_, held := s.served[(&source.Manifest{Name: path}).Key()]
 	return held
 }
 
-// heldBelow reports whether a file in the folder held objects in the previous reading.
 func (s *Source) heldBelow(folder string) bool {
 	for key := range s.served {
 		if key.Kind == source.KindManifest && filepath.Dir(key.Name) == folder {
@@ -121,8 +115,8 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 	}
 }
 
-// The size limits of one file and of all files together. Edgeway reads the files in the order of their paths and
-// skips a file that would exceed maxTotal. An export of 10,000 Services with their EndpointSlices takes about 40 MiB.
+// Edgeway reads the files in the order of their paths, and skips a file that would exceed maxTotal. An export of 10,000
+// Services with their EndpointSlices takes about 40 MiB.
 const (
 	maxFile  = 16 << 20
 	maxTotal = 128 << 20
@@ -138,7 +132,8 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	if old.fault = fault; fault != nil {
 		return 0
 	}
-	// Open the file even if it seems unchanged: an NFS client asks the server for changes only when it opens a file.
+	// An NFS client asks the server for changes only when opening a file, so readFile opens even a file that seems
+	// unchanged.
 	file, info, err := files.Open(path)
 	if err == nil {
 		defer file.Close()
@@ -156,7 +151,6 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	return size
 }
 
-// readOpen reads an open file, stores the outcome, and returns the size of the file.
 func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit int64) (size int64, err error) {
 	path := file.Name()
 	old.stamp = syscall.Stat_t{}
@@ -182,8 +176,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// checkEnd detects a truncated YAML file. The remaining text may be valid but incomplete, so the last document counts
-// as unusable.
+// checkEnd detects a truncated YAML file. The remaining text may be valid but incomplete, so Edgeway treats the last
+// document as unusable.
 func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
@@ -214,8 +208,9 @@ func hasEndMarker(data []byte) bool {
 	return bytes.HasSuffix(text, []byte("\n...")) || string(text) == "..."
 }
 
-// stampOf returns the metadata that changes with each write to a file, if the file system's clock has advanced since
-// the previous write. stampOf omits the access time, because each reading changes the access time.
+// stampOf returns the metadata that changes with each write to a file, provided that the file system's clock has
+// advanced since the previous write. The metadata excludes the access time, because each reading changes the access
+// time.
 func stampOf(info fs.FileInfo) syscall.Stat_t {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -226,14 +221,14 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// settled reports whether any later write to the file will change the file's stamp. For a stamp in the future,
-// settled returns false.
+// settled reports whether any later write to the file will change the file's stamp. For a stamp in the future, settled
+// returns false.
 func (s *Source) settled(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
 }
 
-// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a
-// size limit, the returned error names the limit.
+// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a size
+// limit, the returned error names the limit.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
@@ -247,7 +242,6 @@ func reason(err error, limit int64) error {
 	return err
 }
 
-// unreadable returns the fault of a file or folder that cannot be read.
 func unreadable(path string, err error) fault.Fault {
 	fix := files.Advice(path, err)
 	switch {
@@ -267,7 +261,6 @@ func unreadable(path string, err error) fault.Fault {
 	return f
 }
 
-// parseFile parses the documents that have changed since the old version.
 func (s *Source) parseFile(path string, parts []part, sum [sha256.Size]byte, old *manifest) *manifest {
 	next := &manifest{sum: sum}
 	known := make(map[[sha256.Size]byte]*document, len(old.documents))

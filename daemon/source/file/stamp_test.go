@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// Edgeway does not read an unchanged file again, but still checks whether the file is readable.
 func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f := newFolder(t)
 	f.src.coarse = 0
@@ -40,7 +39,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.expect("Service default/a, Service default/c")
 }
 
-// A file system's clock may not advance between two writes, so Edgeway reads a recently written file again.
+// Edgeway reads a recently written file again, because a file system's clock may not advance between two writes.
 func TestRecentFilesAreReadAgain(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", called("a"))
@@ -53,7 +52,6 @@ func TestRecentFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkOneOfManyFiles measures the cost of one changed file among many unchanged files.
 func BenchmarkOneOfManyFiles(b *testing.B) {
 	for _, files := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {

@@ -11,7 +11,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// watcher waits for changes to files. The watcher also watches folders, because most programs replace files.
+// watcher waits for changes of files. Most programs replace a file instead of writing to it, so a watcher also watches
+// folders.
 type watcher struct {
 	paths []string
 	log   *slog.Logger
@@ -32,9 +33,9 @@ func (w *watcher) close() {
 	}
 }
 
-// add watches the paths and their parent folders, including folders created since the last call. add reports whether
-// it watches all of the paths. When an editor replaces a file, the kernel removes the watch on the file, but not the
-// watch on the folder. add also watches each path itself, because the path may be a folder.
+// add watches the paths and their parent folders, including new folders, and reports whether all paths are watched.
+// When an editor replaces a file, the kernel removes the watch on the file, but not the watch on the folder. add also
+// watches each path itself, because the path may be a folder.
 func (w *watcher) add() bool {
 	if w.inner == nil {
 		return false
@@ -48,7 +49,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait returns true when the files must be read: after a change, or after the given time.
+// wait returns true when the source must read the files: after a change, or after the given time.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
@@ -57,7 +58,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}
-	var latest time.Time // the deadline for the reading, set by the first change
+	var latest time.Time // the latest time for the reading, set by the first change
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,7 +80,6 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	}
 }
 
-// concerns reports whether name is one of the paths or a file in one of the paths.
 func (w *watcher) concerns(name string) bool {
 	for _, path := range w.paths {
 		if name == path || filepath.Dir(name) == path {

@@ -21,7 +21,7 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// run starts the source, which must call Synced before the test ends.
+// run starts a source, which must call Synced before the test ends.
 func run(t *testing.T, paths ...string) *memory {
 	m := newMemory()
 	src := New(Options{Paths: paths, Logger: slog.New(slog.DiscardHandler)})
@@ -65,7 +65,7 @@ func TestFileChangesAreDetected(t *testing.T) {
 		t.Fatal(err)
 	}
 	see("Service default/c, Service default/single")
-	for i := range 3 { // a file that is itself one of the paths can be replaced repeatedly
+	for i := range 3 { // a program may replace a file that is itself one of the paths repeatedly
 		tmp := filepath.Join(filepath.Dir(single), "tmp")
 		if err := os.WriteFile(tmp, []byte(called(fmt.Sprintf("single-%d", i))), 0o600); err != nil {
 			t.Fatal(err)
@@ -77,8 +77,8 @@ func TestFileChangesAreDetected(t *testing.T) {
 	}
 }
 
-// The kubelet presents a ConfigMap as links to files behind a link to a folder, and replaces only the link to the
-// folder.
+// In a ConfigMap volume, the kubelet creates links to files behind a link to a folder, and replaces only the link to
+// the folder.
 func TestSwappedSymlinkIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {

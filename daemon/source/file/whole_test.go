@@ -26,7 +26,7 @@ func (f *folder) must(err error) {
 
 func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 
-// restart starts a new source that knows the objects of the last-known state: all objects except Documents.
+// restart starts a new source with the objects of the last-known state: all objects except Documents.
 func (f *folder) restart() {
 	var before []source.Object
 	for _, o := range f.sink.objects {
@@ -52,7 +52,7 @@ func (f *folder) restart() {
 	f.src.begin(f.sink)
 }
 
-// asNobody reads the files as a user who owns none of them, because the superuser can read all files.
+// asNobody reads the files as an unprivileged user, because the superuser can read all files.
 func (f *folder) asNobody() {
 	done := make(chan struct{})
 	go func() {
@@ -66,14 +66,14 @@ func (f *folder) asNobody() {
 	<-done
 }
 
-// accident describes an accident to manifests that must not remove any Service.
+// An accident damages manifests and must not remove any Service.
 type accident struct {
 	do       func(f *folder)
-	asNobody bool   // read as the user nobody, who cannot read all files
+	asNobody bool   // whether to read as the user nobody, who cannot read all files
 	says     string // the expected fault, without the folder's name
 }
 
-// accidents returns the accidents for a folder in which a.yaml holds the Services a and b, and z.yaml holds z.
+// In the folder of the accidents, a.yaml holds the Services a and b, and z.yaml holds z.
 func accidents() map[string]accident {
 	replace := func(name, text string) func(f *folder) { return func(f *folder) { f.write(name, text) } }
 	link := func(to string) func(f *folder) {
@@ -154,7 +154,6 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 	}
 }
 
-// Each case removes Services on purpose, with a single step.
 func TestDeliberateRemoval(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(f *folder)
@@ -236,7 +235,6 @@ func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 	}
 }
 
-// If the earlier objects are unknown, a failed reading does not count as an empty cluster.
 func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
@@ -280,7 +278,6 @@ func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	}
 }
 
-// If the last-known state is available, the source calls Synced, and the status reports the unreadable path.
 func TestSyncedWithLastKnownState(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -309,7 +306,8 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks all attempts to open the folder until release is called, like a network file system without its server.
+// hang blocks every attempt to open the folder until the test calls release, like a network file system without its
+// server.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -368,8 +366,8 @@ func TestHungFileSystem(t *testing.T) {
 	}
 }
 
-// A reading that takes minutes because of its many files is not a fault as long as it makes progress. During the
-// reading, Edgeway serves the known objects.
+// A reading that takes minutes because of its many files is not a fault as long as the reading makes progress. During
+// the reading, Edgeway serves the known objects.
 func TestSlowReadingIsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

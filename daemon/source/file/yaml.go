@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// toJSON converts a YAML document to JSON as kubectl does.
 func toJSON(text []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -28,12 +27,12 @@ func toJSON(text []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxExpanded is the maximum size of a document after the expansion of all aliases. The library (go.yaml.in/yaml
-// v3.0) bounds only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
+// maxExpanded limits the size of a document after the expansion of all aliases. The library (go.yaml.in/yaml v3.0)
+// limits only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand subtracts the size of a node from left and returns the difference. The result is negative if the node
-// exceeds left or nests too deeply.
+// expand returns left minus the size of a node. The result is negative if the node is larger than left or nests too
+// deeply.
 func expand(n *yaml.Node, left, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -50,9 +49,9 @@ func expand(n *yaml.Node, left, depth int) int {
 	return left
 }
 
-// asKubectl changes the types of scalars to the types that kubectl uses. The library (go.yaml.in/yaml v3.0)
-// implements YAML 1.2, but kubectl uses version 2, which implements YAML 1.1: "yes" is true, and a time is a string.
-// All field names are strings.
+// asKubectl changes the types of scalars to the types that kubectl uses. The library (go.yaml.in/yaml v3.0) implements
+// YAML 1.2, but kubectl uses version 2 of the library, which implements YAML 1.1: "yes" is true, and a time is a
+// string. All field names are strings.
 func asKubectl(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		scalarAsKubectl(n)

@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// maxAddrs is the maximum number of proven addresses. A host name may resolve to a different address for each
+	// maxAddrs limits the number of proven addresses, because a host name may resolve to a different address for each
 	// connection.
 	maxAddrs = 32
 	// keepAddr is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
 	// name stopped resolving to the address must be older than keepAddr.
 	keepAddr = 7 * 24 * time.Hour
-	// proofStep is the resolution of the time of a proof. A connection in use proves its address every minute, and
-	// Edgeway writes each change to disk.
+	// proofStep is the resolution of the time of a proof, because Edgeway writes each change to disk and a connection
+	// in use proves an address every minute.
 	proofStep = time.Hour
 )
 
-// addresses holds the addresses of the API server or of its proxy. A successful TLS handshake with the API server
-// over a connection to an address proves that address. A DNS response proves nothing: DNS only supplies addresses to
-// try, and shows which proven addresses are outdated.
+// addresses holds the addresses of the API server or of the proxy to the API server. A successful TLS handshake with
+// the API server over a connection to an address proves that address. A DNS response proves no address: DNS only
+// supplies addresses to try, and shows which proven addresses are outdated.
 type addresses struct {
-	// changed receives a value when the result of the method server changes.
+	// changed receives a value when the result of addresses.server changes.
 	changed chan struct{}
 
 	mu sync.Mutex
-	// configured holds the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no
-	// proof, because only root can write the kubeconfig.
+	// configured lists the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no proof,
+	// because only root can write the kubeconfig.
 	configured []netip.Addr
-	// fixed reports whether the URL of the server or proxy contains an address and not a host name.
+	// fixed reports whether the URL of the server or proxy contains an address instead of a host name.
 	fixed bool
 	// proven starts with the address of the latest proof.
 	proven []source.ServerAddr
@@ -43,8 +43,8 @@ type addresses struct {
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with the addresses in the URLs of the server and of its proxy. The dialer
-// connects to the last URL. Proven addresses of an earlier configuration expire.
+// configure replaces the literal addresses with the addresses in the URLs of the server and of the proxy to the server.
+// The dialer connects to the last URL. Proven addresses of an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,8 +74,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	a.mark()
 }
 
-// prove records a TLS handshake with the API server at an address. prove also removes the addresses that have
-// expired, but never the address of the latest proof.
+// prove records a TLS handshake with the API server at an address. prove also removes expired addresses, but never the
+// address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -98,7 +98,7 @@ func (a *addresses) prove(addr netip.Addr) {
 		a.mark()
 	}
 	a.proven = slices.Insert(a.proven, 0, latest)
-	for i := range a.proven { // correct times in the future: TLS has just confirmed the current time
+	for i := range a.proven { // correct times in the future, because TLS has just confirmed the current time
 		e := &a.proven[i]
 		e.Proved, e.Missing = earlier(e.Proved, now), earlier(e.Missing, now)
 	}
@@ -112,7 +112,7 @@ func (a *addresses) prove(addr netip.Addr) {
 	}
 }
 
-// answered records the addresses to which the host name resolves now.
+// answered records the addresses to which the host name now resolves.
 func (a *addresses) answered(found []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +133,6 @@ func (a *addresses) note(found []netip.Addr, now time.Time) {
 	}
 }
 
-// others returns the proven addresses that are not in the list, the latest proof first.
 func (a *addresses) others(list []netip.Addr) (out []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,7 +150,6 @@ func (a *addresses) isProven(addr netip.Addr) bool {
 	return a.index(plain(addr)) >= 0
 }
 
-// server returns the APIServer object for the sink and for the last-known state.
 func (a *addresses) server(name string) source.APIServer {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,7 +31,7 @@ func TestProvenAddressesExpire(t *testing.T) {
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
 		}
-		for range 60 { // the host name resolves to both addresses, but the source uses only one address
+		for range 60 { // the host name resolves to both addresses, but the source uses only one of the addresses
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(in)
@@ -55,7 +55,7 @@ func TestProvenAddressesExpire(t *testing.T) {
 		for range 7 {
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("192.0.2.3"))
-			a.prove(in) // still in use, although the host name no longer resolves to this address
+			a.prove(in) // the address is still in use, although the host name no longer resolves to it
 			a.prove(next)
 		}
 		wantAddrs(t, "a week later", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
@@ -68,8 +68,7 @@ func TestProvenAddressesExpire(t *testing.T) {
 	})
 }
 
-// Edgeway keeps a limited number of proven addresses, the latest proofs first, even if a host name has many
-// addresses.
+// Edgeway keeps a limited number of proven addresses, the latest proofs first.
 func TestProvenAddressesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -88,7 +87,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 	})
 }
 
-// A connection in use proves its address once a minute, but Edgeway updates the data on disk only once an hour.
+// A connection in use proves an address once a minute, but Edgeway updates the data on disk only once an hour.
 func TestProofsAreRarelySaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -108,7 +107,6 @@ func TestProofsAreRarelySaved(t *testing.T) {
 	})
 }
 
-// Edgeway adds the addresses of the previous run once, after the addresses of the current run.
 func TestRecalledAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().UTC()
@@ -128,7 +126,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// An address that was proved while the clock was ahead still expires.
+// An address that was proven while the clock was ahead still expires.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns the given addresses for apiName. nameServer also returns a resolver
-// that queries the name server.
+// nameServer starts a name server that returns the given addresses for apiName, and returns the name server and a
+// resolver that queries the name server.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,10 +44,10 @@ func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Res
 	}}
 }
 
-// apiName is a name in the certificate of httptest, which is also valid for 127.0.0.1.
+// apiName is a host name in the certificate of httptest. The certificate is also valid for 127.0.0.1.
 const apiName = "example.com"
 
-// byName starts a fake API server and prepares a source that connects to the server by host name.
+// byName prepares a source that connects to a fake API server by host name.
 func byName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeAPI, *running, string) {
 	t.Helper()
 	api := newFakeAPI(t)
@@ -63,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes the connections. A request over a new connection must then succeed in time. Afterwards the source
-// must regain contact, which the feed's pace and the reflector's back-off may delay.
+// redial closes all connections. A request over a new connection must then succeed in time. Afterwards, the source must
+// regain contact, which the feed's pace and the reflector's back-off may delay.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -86,7 +86,6 @@ func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Fault.Message == "" && r.Status().LastContact.After(before) })
 }
 
-// apiServer returns the API server's addresses that the sink has received.
 func (m *memory) apiServer(url string) []netip.Addr {
 	if api := m.server(url); api != nil {
 		return api.Addrs
@@ -108,8 +107,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// If name servers return several addresses, only the address that presents the API server's certificate counts as
-// proven. The sink receives the proven address before the source calls Synced.
+// If name servers return several addresses, only the address that presents the API server's certificate is proven. The
+// sink receives the proven address before the source calls Synced.
 func TestAPIServerByName(t *testing.T) {
 	t.Parallel()
 	lies := []string{"127.66.0.1", "127.0.0.1", "10.96.0.10"}
@@ -125,8 +124,7 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// The source uses the response to the marked query. If there is no such response, the source uses the response to the
-// unmarked query.
+// The source uses the response to the marked query, or else the response to the unmarked query.
 func TestMarkedQueryPrecedesUnmarked(t *testing.T) {
 	t.Parallel()
 	truth, marked := nameServer(t, "127.0.0.1")
@@ -169,8 +167,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the name resolves to a new address, a running source connects to that address. Afterwards, the old and the new
-// address are proven.
+// If the host name resolves to a new address, a running source connects to the new address. Afterwards, the old and the
+// new address are proven.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
@@ -198,8 +196,8 @@ func TestAPIServerMoves(t *testing.T) {
 	}
 }
 
-// A literal address in the kubeconfig counts as an address of the API server even without a connection. An address of
-// a host name does not count if no connection succeeds, or if the source does not verify the server's certificate.
+// A literal address in the kubeconfig counts as an address of the API server even without a connection. An address of a
+// host name does not count if no connection succeeds, or if the source does not verify the server's certificate.
 func TestUnprovenAPIServerAddresses(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")
@@ -227,7 +225,7 @@ func TestUnprovenAPIServerAddresses(t *testing.T) {
 	}
 }
 
-// The TLS handshake with the API server proves the address of the proxy. The source does not look up the host name of
+// The TLS handshake with the API server proves the address of the proxy. The source does not resolve the host name of
 // the API server, because perhaps only the proxy can resolve that name.
 func TestAPIServerBehindProxy(t *testing.T) {
 	t.Parallel()
@@ -275,7 +273,7 @@ func startProxy(t *testing.T, target string) (server *httptest.Server, port stri
 	return server, port
 }
 
-// The packets of each connection carry the mark: connections by host name, by address and to a known address.
+// Connections by host name, by address and to a known address carry the mark.
 func TestConnectionsAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000

@@ -7,7 +7,6 @@ import (
 	"edgeway/daemon/files"
 )
 
-// fixableError is an error in a kubeconfig, with a fix.
 type fixableError struct {
 	error
 	fix string
@@ -17,7 +16,7 @@ func (e *fixableError) Unwrap() error { return e.error }
 
 func fixable(fix string, err error) error { return &fixableError{err, fix} }
 
-// Advice returns the fix for an error in a kubeconfig, or "" if the error itself explains the fix.
+// Advice returns the fix for an error in a kubeconfig, or "" if the error message itself contains the fix.
 func Advice(err error) string {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		return files.Advice(failed.Path, failed.Err)

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes the error handlers of client-go. The handlers delay all reflectors of the process and use the
-// clock of the bubble in which the last error occurred.
+// TestMain removes the error handlers of client-go, because the handlers delay all reflectors of the process and use
+// the clock of the bubble with the last error.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()
 }
 
-// pipes is a listener whose connections need no network, so that tests can use them in a synctest bubble.
+// pipes is a listener whose connections use no network, so that tests can use the listener in a synctest bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}

@@ -15,8 +15,8 @@ import (
 	"edgeway/daemon/source/api"
 )
 
-// client sends the requests for one version of the kubeconfig. A client holds a REST client for each API group that
-// Edgeway reads. These REST clients share their connections.
+// client sends the requests for one version of the kubeconfig. A client has a REST client for each API group that
+// Edgeway reads. The REST clients share their connections.
 type client struct {
 	host      string   // the server's URL as written in the kubeconfig
 	cas       []string // see Source.CAs
@@ -68,7 +68,7 @@ func newClient(config *rest.Config, d *dialer) (*client, error) {
 	return c, nil
 }
 
-// makeTransport creates the transport for the config, which connects through the dialer.
+// makeTransport creates a transport that connects through the dialer.
 func (c *client) makeTransport(config *rest.Config) (err error) {
 	if c.server, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return fmt.Errorf("server %s: %w", config.Host, err)
@@ -110,29 +110,26 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 
 func (c *client) byProxy() bool { return len(c.peers) > 1 }
 
-// begin configures the dialer for the requests of this client.
 func (c *client) begin() {
 	c.dialer.addrs.configure(c.peers)
 	c.dialer.tunnels.use(c.transport.prove != nil && c.byProxy())
 }
 
-// end closes the idle connections.
 func (c *client) end() {
 	if t := innermost(c.transport.base); t != nil {
 		t.CloseIdleConnections()
 	}
 }
 
-// The transport sends a ping on a connection that has received nothing for pingAfter, and closes the connection if no
-// response arrives within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole
-// process.
+// The transport sends a ping on a connection that has received no data for pingAfter, and closes the connection if no
+// response arrives within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// pingOften configures the HTTP/2 health check of a transport that client-go created, before the transport's first
-// request. client-go may return a transport that pingOften has already configured.
+// pingOften configures the HTTP/2 health check of a transport from client-go before the transport's first request.
+// client-go may return a transport that pingOften has already configured.
 func pingOften(rt http.RoundTripper) http.RoundTripper {
 	if t := innermost(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
@@ -140,7 +137,7 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// innermost returns the transport that client-go has wrapped, or nil if the transport has another type.
+// innermost returns the transport that client-go has wrapped, or nil if that transport has another type.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		w, ok := rt.(utilnet.RoundTripperWrapper)

@@ -11,19 +11,18 @@ import (
 // ClockID is the ID of the fault of a wrong host clock.
 const ClockID = "clock"
 
-// maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose
-// clock is behind rejects new tokens and certificates, and any wrong clock misjudges their expiry.
+// maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose clock
+// is behind rejects new tokens and certificates. With any wrong clock, a host misjudges the expiry of tokens and
+// certificates.
 const maxSkew = 10 * time.Second
 
 // clock estimates the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// server is the time in the response, with a resolution of one second. heard is the time when the response
-	// arrived.
+	// server is the time in the response, with a resolution of one second. heard is the time when the response arrived.
 	server, heard time.Time
 }
 
-// note stores the time of a response.
 func (c *clock) note(resp *http.Response) {
 	at, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
@@ -31,13 +30,13 @@ func (c *clock) note(resp *http.Response) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The header (RFC 9110) holds whole seconds, so on average half a second more has passed.
+	// The Date header (RFC 9110) contains whole seconds, so the actual time is later by half a second on average.
 	c.server, c.heard = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns the time by which this host's clock is ahead of the API server's clock. ahead uses the monotonic
-// clock, so the result is correct immediately after a program sets the host's clock. ok is false before the first
-// response.
+// ahead returns the time by which this host's clock is ahead of the API server's clock. Because ahead uses the
+// monotonic clock, the result is correct immediately after a program sets the host's clock. ok is false before the
+// first response.
 func (c *clock) ahead() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +60,7 @@ func ClockFault(ahead time.Duration) fault.Fault {
 		"the clock of this host is %s %s that of the API server: valid credentials may count as expired", skew, word)
 }
 
-// ClockFaults returns the fault of this host's clock, if there is one.
+// ClockFaults returns the fault of this host's clock, or nil if the clock is right or the difference is unknown.
 func (s *Source) ClockFaults() []fault.Fault {
 	ahead, ok := s.client.Load().transport.clock.ahead()
 	if f := ClockFault(ahead); ok && f.Severity > fault.OK {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The API server's clock keeps running between two answers.
+// The API server's clock keeps running between two responses.
 func TestAPIServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock

@@ -24,24 +24,22 @@ import (
 // access holds the address of the API server and the credentials, from a kubeconfig and the files that the kubeconfig
 // names.
 type access struct {
-	// config holds the content of the files instead of their paths, so that Edgeway uses exactly the content that it
-	// validated. Only a token file is stored as a path.
+	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that
+	// Edgeway has validated. Only a token file is stored as a path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
-	// digest is the digest of the files, without the token file, which client-go reads itself.
+	// digest covers all files except the token file, which client-go reads itself.
 	digest   [sha256.Size]byte
 	expiries map[string]Expiry // keyed by credential
 	insecure []fault.Fault     // the security faults of the kubeconfig
 }
 
-// file describes a file at the time when it was read.
 type file struct {
 	path   string
 	info   os.FileInfo
 	secret bool
 }
 
-// reader reads the files of one access.
 type reader struct {
 	files  []file
 	digest []byte
@@ -60,8 +58,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of the file at path and all files that the context refers to, so that
-// Edgeway finds a fault immediately and not during a later request. After an error, the access still lists the files.
+// loadKubeconfig reads the current context of a kubeconfig and all files that the context refers to, so that Edgeway
+// finds a fault immediately and not during a later request. After an error, the access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -130,7 +128,6 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	return nil
 }
 
-// The fixes for faults in a kubeconfig.
 const (
 	fixName    = "write an existing name: kubectl config get-%s --kubeconfig FILE"
 	fixServer  = "write a URL, as in https://192.0.2.1:6443"
@@ -159,8 +156,8 @@ func currentCluster(config *api.Config) (*api.Cluster, error) {
 	return cluster, nil
 }
 
-// currentUser returns the user of the current context, which must exist. If the context names no user, currentUser
-// returns a user without credentials.
+// currentUser returns the user of the current context, which must exist. If the context names no user, the result is a
+// user without credentials.
 func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	name := config.Contexts[config.CurrentContext].AuthInfo
 	if name == "" {
@@ -214,7 +211,7 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 		if err != nil {
 			return fmt.Errorf("tokenFile: %w", err)
 		}
-		user.Token = token // like client-go, prefer the token in the file
+		user.Token = token // prefer the token in the file, as client-go does
 	}
 	if e, ok := tokenExpiry(user.Token); ok {
 		expiries[credentialToken] = e
@@ -273,8 +270,8 @@ func isPEM(text []byte) bool {
 }
 
 // fileOrData returns the content that a kubeconfig specifies either in a file, with the path in the field NAME, or as
-// data in the field NAME-data. fileOrData also returns the field that it used. As in client-go, data takes
-// precedence.
+// data in the field NAME-data. fileOrData also returns the name of the field with the content. As in client-go, data
+// takes precedence.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {
@@ -291,7 +288,7 @@ func (r *reader) fileOrData(path string, data []byte, name string, secret bool) 
 	return content, name, err
 }
 
-// Files returns the paths of the kubeconfig and of the files that a readable kubeconfig names.
+// Files returns the path of the kubeconfig and the paths of the files that a readable kubeconfig names.
 func Files(kubeconfig string, allowExec bool) (out []string) {
 	a, _ := loadKubeconfig(kubeconfig, allowExec) // Warnings returns the error
 	for _, f := range a.files {

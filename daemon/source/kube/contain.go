@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs f in a goroutine. If f panics, Run panics too, and the caller of Run restarts Run.
+// work runs f in a goroutine. If f panics, Run panics too, so that the caller can restart Run.
 func (s *Source) work(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }
@@ -42,7 +42,6 @@ func contained(dial dialFunc) dialFunc {
 	}
 }
 
-// containedAttempt returns the outcome of f. If f panics, the outcome is an error.
 func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	r.err = contain.Call(func() (err error) {
 		r.value, err = f()
@@ -51,8 +50,8 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	return r
 }
 
-// newStore returns an empty store that replaces the last store, which may be nil. The new store removes the objects
-// of the last store that are not in the next list.
+// newStore returns an empty store that replaces the store last, which may be nil. The new store removes the objects of
+// last that are missing from the next list.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{},
@@ -66,7 +65,7 @@ func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *s
 	return next
 }
 
-// forget removes the objects of past stores that a complete list does not contain.
+// forget removes the objects of past stores that are missing from a complete list.
 func (s *store) forget(listed func(source.Key) bool) {
 	for _, key := range s.past {
 		if !listed(key) {

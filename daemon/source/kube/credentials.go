@@ -10,9 +10,9 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// credentialPoll is the time between two readings of the kubeconfig and of the files that the kubeconfig names.
-// Edgeway reports a fault only if two consecutive readings find the fault, because the first reading may find a
-// half-written file.
+// credentialPoll is the time between two readings of the kubeconfig and of the files that the kubeconfig names. Edgeway
+// reports a fault only if two consecutive readings find the fault, because a single reading may find a half-written
+// file.
 const credentialPoll = 5 * time.Second
 
 // The IDs of the faults of a kubeconfig.
@@ -27,23 +27,23 @@ const (
 // ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
-// kubeconfigObject returns the text that identifies a kubeconfig in a fault.
+// kubeconfigObject identifies a kubeconfig in a fault.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
 // FaultIDs returns the IDs of the faults that Faults may return.
 func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
 
-// credentials holds the kubeconfig in use and the fault of the kubeconfig on disk.
+// credentials holds the kubeconfig in use, and the fault of the kubeconfig on disk.
 type credentials struct {
 	access *access
-	// fault is the reason why Edgeway does not use the kubeconfig on disk.
+	// fault explains why Edgeway does not use the kubeconfig on disk.
 	fault  error
 	since  time.Time
 	faults int // the number of consecutive readings that found the fault
 }
 
-// Faults returns the current faults of the credentials, including missing permissions. The severity is at most
-// Warning, because Edgeway still serves the known Services.
+// Faults returns the current faults of the credentials, including missing permissions. The severity is at most Warning,
+// because Edgeway still serves the known Services.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,13 +68,12 @@ func (s *Source) Faults() (out []fault.Fault) {
 	return out
 }
 
-// rangesFault returns the fault for credentials without permission to read ServiceCIDRs.
 func rangesFault(f failure) fault.Fault {
 	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are not known: %s", f.Message)
 }
 
-// Warnings returns the faults of a usable kubeconfig. If an error occurs, Warnings also returns the faults that it
-// has found so far.
+// Warnings returns the faults of a usable kubeconfig. After an error, Warnings also returns the faults found before the
+// error.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *Source) Expiries() map[string]Expiry {
 	return s.credentials.access.expiries
 }
 
-// poll reads the kubeconfig periodically until ctx ends, and sends a new client to s.replaced when the content
-// changes.
+// poll reads the kubeconfig periodically until ctx is done. When the content changes, poll sends a new client to
+// s.replaced.
 func (s *Source) poll(ctx context.Context) {
 	logged := map[string]bool{}
 	for {
@@ -110,8 +109,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that the kubeconfig names. reload returns a new client if the content has
-// changed, and nil otherwise. reload does not read the token file, because client-go reads it every minute.
+// reload reads the kubeconfig and the files that the kubeconfig names, and returns a new client if the content has
+// changed, or else nil. reload does not read the token file, because client-go reads that file every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	s.mu.Lock()
@@ -134,7 +133,7 @@ func (s *Source) reload() (next *client) {
 	return nil
 }
 
-// load reads the kubeconfig from Options.Kubeconfig. After an error, the access holds only the list of files.
+// After an error, the access contains only the list of files.
 func (s *Source) load() (*access, error) {
 	a, err := loadKubeconfig(s.options.Kubeconfig, s.options.AllowExecPlugins)
 	if err == nil && s.options.UserAgent != "" {
@@ -143,7 +142,7 @@ func (s *Source) load() (*access, error) {
 	return a, err
 }
 
-// logFaults logs each fault that is not in logged, and replaces the content of logged with the current faults.
+// logFaults logs each fault that is missing from logged, and replaces the content of logged with the current faults.
 func (s *Source) logFaults(logged map[string]bool) {
 	now := map[string]bool{}
 	for _, f := range s.Faults() {

@@ -26,7 +26,7 @@ func TestExpiryWarningTime(t *testing.T) {
 		{30 * day, 6 * day, "expires at"},
 		{10 * day, 2 * day, ""},
 		{10 * day, 23 * time.Hour, "expires at"},
-		{time.Hour, 12 * time.Minute, ""}, // the time at which the kubelet replaces the credential
+		{time.Hour, 12 * time.Minute, ""}, // the time when the kubelet replaces the credential
 		{time.Hour, 5 * time.Minute, "expires at"},
 		{time.Hour, -time.Second, "expired at 2029-12-31T23:59:59Z"},
 		{0, 6 * day, "expires at"}, // the lifetime is unknown
@@ -123,7 +123,6 @@ clusters: [{name: k, cluster: {server: %q%s}}], users: [{name: u, user: {%s}}]}`
 	}
 }
 
-// Only root can give a file to a group with other members.
 func TestGroupReadableKubeconfigWarning(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it gives a file to another group")

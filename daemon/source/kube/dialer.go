@@ -19,11 +19,11 @@ import (
 
 // dialer opens the connections to the API server or to its proxy. The dialer marks the packets, so that Edgeway's own
 // rules do not apply to these packets. The dialer tries the addresses of the server's host name. If no address of the
-// host name leads to the API server, the dialer tries the proven addresses. The kernel sends keep-alive probes on
-// idle connections, because HTTP/1.1 has no health check.
+// host name leads to the API server, the dialer tries the proven addresses. The kernel sends keep-alive probes on idle
+// connections, because HTTP/1.1 has no health check.
 type dialer struct {
 	net.Dialer
-	// dial is Options.Dial, or the method of net.Dialer.
+	// dial is Options.Dial or net.Dialer.DialContext.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	log  *slog.Logger
 	// known is Options.KnownAddrs, or nil.
@@ -31,7 +31,7 @@ type dialer struct {
 	addrs *addresses
 	// lookUp is Options.Lookup. If lookUp is nil, the dialer queries the resolvers.
 	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
-	// resolvers lists the resolvers in the order in which the dialer queries them; see newResolvers.
+	// resolvers lists the resolvers in the order of the queries; see newResolvers.
 	resolvers []*net.Resolver
 	tunnels   tunnels
 	// astray reports whether the last connection used an address to which the host name does not resolve.
@@ -60,21 +60,19 @@ func (d *dialer) recall() {
 	}
 }
 
-// The times that control a search.
 const (
-	// trustName is the time after which the dialer also tries the proven addresses to which the name does not
-	// resolve.
+	// trustName is the time after which the dialer also tries the proven addresses to which the name does not resolve.
 	trustName = 3 * time.Second
 	// familyGap is the delay between the attempts for the two address families, as in net.Dialer (RFC 6555).
 	familyGap = 300 * time.Millisecond
-	// provenSpan is the time within which the dialer starts the attempts for all proven addresses.
+	// The dialer starts the attempts for all proven addresses within provenSpan.
 	provenSpan = 4 * time.Second
 )
 
-// tryFunc connects to a literal address with a port. A tryFunc calls connected before it starts the TLS handshake.
+// tryFunc connects to a literal address with a port, and calls connected before starting the TLS handshake.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
-// DialContext opens a TCP connection: to an address, to a proxy, or to a server without TLS.
+// DialContext opens a TCP connection to an address, to a proxy, or to a server without TLS.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -92,9 +90,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, err
 }
 
-// dialTLS returns a function for http.Transport.DialTLSContext. The function verifies the certificate at each address
-// that it tries. The function calls the transport's DialContext, which calls the dialer, because an exec plugin
-// closes only connections from DialContext when the certificate changes.
+// dialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
+// function connects through the transport's DialContext, which calls the dialer: when the certificate changes, an exec
+// plugin closes only connections from DialContext.
 func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -139,8 +137,8 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 	return conn, nil
 }
 
-// search connects to one of the addresses of the host name. If these addresses fail or are slow, search also tries
-// the other proven addresses.
+// search connects to one of the addresses of the host name. If these addresses fail or are slow, search also tries the
+// other proven addresses.
 func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
 	defer cancel()
@@ -179,7 +177,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	return nil, fault
 }
 
-// prove records the address of a connection over which the API server's certificate was verified.
+// prove records the remote address of a connection over which net/http verified the API server's certificate.
 func (d *dialer) prove(conn net.Conn) {
 	if addr, ok := remoteAddr(conn); ok {
 		d.tunnels.proven(conn, addr)
@@ -195,7 +193,7 @@ func begin(f func() (net.Conn, error)) <-chan outcome[net.Conn] {
 	return out
 }
 
-// abandon closes a connection that opens after the search has ended.
+// abandon closes a connection that opens after the search.
 func abandon(from <-chan outcome[net.Conn]) {
 	if from == nil {
 		return
@@ -207,7 +205,7 @@ func abandon(from <-chan outcome[net.Conn]) {
 	}()
 }
 
-// byName resolves the host name, stores the addresses in tried, and tries them.
+// byName resolves the host name, stores the addresses in tried, and tries each address.
 func (d *dialer) byName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
@@ -227,14 +225,13 @@ func (d *dialer) byName(
 	return newRace(addrs, port, gap, try).first(ctx)
 }
 
-// byProof tries the proven addresses that byName does not try.
 func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
 	if tried == nil {
 		tried = new([]netip.Addr)
 	}
 	addrs := d.tunnels.usable(d.addrs.others(*tried))
 	gap := min(familyGap, provenSpan/time.Duration(max(1, len(addrs))))
-	// A connection that stalls in its TLS handshake does not delay the next attempt.
+	// An address whose TLS handshake stalls does not delay the next attempt.
 	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
 		return try(ctx, address, func() {})
 	}
@@ -254,7 +251,7 @@ func newRace(
 }
 
 // byFamily moves the first address of the other family to the second position, as net.Dialer does (RFC 6555), and
-// keeps at most maxAddrs addresses.
+// returns at most maxAddrs addresses.
 func byFamily(found []netip.Addr) []netip.Addr {
 	addrs := slices.Clone(found)
 	if len(addrs) > 0 {
@@ -267,8 +264,8 @@ func byFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// found logs a message when the host name stops or starts leading to the API server. why is nil if the host name
-// leads to the API server.
+// found logs a message when the host name stops or starts leading to the API server. why is nil if the host name leads
+// to the API server.
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:

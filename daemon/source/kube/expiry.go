@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The credentials that may expire, which are the values of the metric's label "credential".
+// The credentials that may expire are the values of the metric label "credential".
 const (
 	credentialCA          = "ca"
 	credentialCertificate = "client-certificate"
@@ -27,15 +27,14 @@ type Expiry struct {
 	Until time.Time
 }
 
-// The times that control the warnings. Operators replace long-lived credentials, so Edgeway warns a week before such
-// a credential expires. Programs replace credentials that are valid for two weeks or less: the kubelet does so after
-// four fifths of the validity period.
+// Operators replace long-lived credentials, so Edgeway warns a week before such a credential expires. Programs replace
+// credentials that are valid for two weeks or less: the kubelet replaces a credential after four fifths of the validity
+// period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore
 )
 
-// due returns the time of the first warning.
 func (e Expiry) due() time.Time {
 	if life := e.Until.Sub(e.From); !e.From.IsZero() && life <= longLife {
 		return e.Until.Add(-life / 10)
@@ -60,7 +59,7 @@ func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) 
 	return out
 }
 
-// renewals holds the commands that replace credentials, with a placeholder for the kubeconfig.
+// renewals maps each credential to the command that replaces the credential, with a placeholder for the kubeconfig.
 var renewals = map[string]string{
 	credentialCA: fixAuthority,
 	credentialCertificate: "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key " +
@@ -78,8 +77,8 @@ func credentialName(credential string) string {
 	return "The token"
 }
 
-// authorityExpiry returns the validity of the certificate that expires last. While an operator replaces the
-// authority, the kubeconfig contains two certificates.
+// authorityExpiry returns the validity of the certificate that expires last, because the kubeconfig contains two
+// certificates while an operator replaces the authority.
 func authorityExpiry(raw []byte) (out Expiry) {
 	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(out.Until) {
@@ -89,8 +88,8 @@ func authorityExpiry(raw []byte) (out Expiry) {
 	return out
 }
 
-// tokenExpiry reads the claims of a token that is a JWT (RFC 7519). tokenExpiry ignores the signature, which only the
-// API server can verify. ok is false for any other token and for tokens that do not expire.
+// tokenExpiry reads the claims of a JWT (RFC 7519). tokenExpiry ignores the signature, which only the API server can
+// verify. ok is false for any other token and for a token that does not expire.
 func tokenExpiry(token string) (e Expiry, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

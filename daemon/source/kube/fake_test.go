@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is a fake API server with real HTTP connections. fakeAPI stores objects as JSON.
+// fakeAPI is a fake API server with real HTTP connections. The objects are stored as JSON.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T
@@ -32,18 +32,18 @@ type fakeAPI struct {
 	changes  []change
 	requests []request
 
-	// hook, which runs with mu held, may respond to a request itself, and then returns true.
+	// hook may respond to a request itself, and then returns true. hook runs with mu locked.
 	hook func(w http.ResponseWriter, r request) bool
 	// broken responds to all requests instead of the fake API server. breakWith closes cut when broken changes.
 	broken http.HandlerFunc
 	cut    chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.
 	noStream, noBookmarks bool
-	// noMinutes restricts bookmarks to the end of a watch. idleLimit is the time after which the server closes a
-	// silent connection, as a proxy does.
+	// noMinutes restricts bookmarks to the end of a watch. idleLimit is the time after which the server closes a silent
+	// connection, as a proxy does.
 	noMinutes bool
 	idleLimit time.Duration
-	// hang closes hung to make the API server hang with open connections.
+	// fakeAPI.hang closes hung to make the API server hang with open connections.
 	hung chan struct{}
 }
 
@@ -78,7 +78,6 @@ func unstarted(t *testing.T) *fakeAPI {
 	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), cut: make(chan struct{}), hung: make(chan struct{})}
 }
 
-// kinds maps each resource to its apiVersion and kind.
 var kinds = map[string][2]string{
 	"services":       {"v1", "Service"},
 	"nodes":          {"v1", "Node"},
@@ -86,7 +85,7 @@ var kinds = map[string][2]string{
 	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
 }
 
-// body returns an object as JSON. rest is the remaining text of the object, such as `"spec":{}`.
+// rest is the remaining JSON text of the object, such as `"spec":{}`.
 func body(resource, name, rest string, rv int) string {
 	if rest != "" {
 		rest = "," + rest
@@ -135,7 +134,6 @@ func (f *fakeAPI) setHook(hook func(w http.ResponseWriter, r request) bool) {
 	f.hook = hook
 }
 
-// count returns the number of requests for the resource with one of the verbs.
 func (f *fakeAPI) count(resource string, verbs ...string) (n int) {
 	for _, r := range f.seen() {
 		if r.resource == resource && slices.Contains(verbs, r.verb) {
@@ -161,7 +159,7 @@ func verbOf(r *http.Request) string {
 	return "list"
 }
 
-// breakWith ends all watches, as the API server does after a while, and makes h respond to all requests.
+// breakWith closes all watches, as the API server does after a while, and makes h respond to all requests.
 func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +168,6 @@ func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.cut = make(chan struct{})
 }
 
-// hang makes all current and future requests hang.
 func (f *fakeAPI) hang() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -294,7 +291,6 @@ func status(w http.ResponseWriter, code int, reason, message string) {
 	w.Write(out)
 }
 
-// kubeconfig writes a kubeconfig for the server with this URL.
 func kubeconfig(t *testing.T, url, cluster string) string {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`apiVersion: v1
@@ -310,7 +306,6 @@ users: [{name: u, user: {token: secret}}]
 	return path
 }
 
-// memory is a sink that stores the objects.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object

@@ -48,8 +48,8 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 }
 
-// Without permission to read ServiceCIDRs, Edgeway does not know the ranges. Until an operator grants the permission,
-// a warning reports that the permission is missing.
+// Without permission to read ServiceCIDRs, Edgeway does not know the ranges. A warning reports the missing permission
+// until an operator grants the permission.
 func TestForbiddenServiceCIDRsCauseFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -69,7 +69,6 @@ func TestForbiddenServiceCIDRsCauseFault(t *testing.T) {
 	}
 }
 
-// An API server that denies a request counts as reachable.
 func TestRefusingServerIsReachable(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -104,7 +103,7 @@ func TestHungOptionalResourceDoesNotDelaySynced(t *testing.T) {
 	start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" }).waitSynced(t, 2*time.Second)
 }
 
-// One watch with an expired resource version is not a fault, because the following list corrects the state.
+// One watch with an expired resource version is not a fault, because the next list corrects the state.
 func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -113,7 +112,7 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, 2*time.Second)
 	time.Sleep(1200 * time.Millisecond)
-	var answered sync.Map // resources whose watch received 410
+	var answered sync.Map // the resources whose watch received 410
 	api.setHook(func(w http.ResponseWriter, r request) bool {
 		if r.verb != "watch" {
 			return false
@@ -239,7 +238,7 @@ func TestPartialListRemovesNothing(t *testing.T) {
 	eventually(t, "the whole list counts", 20*time.Second, func() bool { return r.names() == "d" })
 }
 
-// After the source's connections break, the source continues after the last event instead of listing again.
+// After a connection breaks, the source continues after the last event instead of requesting a list.
 func TestBrokenConnectionResumesWatch(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -276,7 +275,7 @@ func TestUnreachableServerIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// LastContact does not advance after the API server has become unreachable.
+// While the API server is unreachable, LastContact does not advance.
 func TestLastContactAfterServerIsGone(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -43,23 +43,23 @@ type feed struct {
 	labels    string
 	fields    string
 	// required reports whether the feed determines Synced and Status. Other resources may be forbidden or unknown to
-	// the API server. The feed then requests the resource again after deniedPause.
+	// the API server, and the feed then retries after deniedPause.
 	required bool
 	example  runtime.Object
 	newList  func() runtime.Object
 	convert  func(*convert.Converter, any) (source.Object, bool)
 
 	health  health
-	lists   pace // full lists and watches that start with a list
+	lists   pace // lists, and watches that start with a list
 	watches pace // watches that continue after the last event
 
 	relays  sync.WaitGroup // the goroutines of the watchers
 	expired atomic.Int32   // the number of consecutive watches with an expired resource version
 }
 
-// session is one run of a feed with one client. A session is the ListerWatcher of the reflector. The reflector
-// (client-go v0.37.2) lists in a goroutine that may outlive the run, so a session must not share data with the next
-// session without a lock.
+// session is one run of a feed with one client, and is the ListerWatcher of the reflector. The reflector (client-go
+// v0.37.2) lists in a goroutine that may outlive the run, so a session must not share data with the next session
+// without a lock.
 type session struct {
 	*feed
 	client *client
@@ -67,48 +67,46 @@ type session struct {
 	streamErr error
 }
 
-// The limits of one feed.
 const (
 	minGap      = time.Second
 	maxGap      = 10 * time.Second
 	maxBackoff  = 2 * time.Second // the delay between connection attempts, plus up to 50 %
 	deniedPause = 40 * time.Second
-	// longWatch plus a random time up to longJitter is the duration of a watch. The API server (v1.36) sends a
-	// bookmark on each watch every 59 to 62 s, so Edgeway still detects silence early.
+	// A watch lasts for longWatch plus a random time up to longJitter. The API server (v1.36) sends a bookmark on each
+	// watch every 59 to 62 s, so Edgeway still detects silence early.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit is the silence after which a long watch ends. This silence is not a fault: after a restart, an
-	// API server sends no bookmark for a resource until an object changes, and some proxies close a connection after
-	// a minute of silence.
+	// bookmarkLimit is the silence after which a long watch ends. Such silence is not a fault: after a restart, an API
+	// server sends no bookmark for a resource until an object changes, and some proxies close a connection after a
+	// minute of silence.
 	bookmarkLimit = 70 * time.Second
-	// shortWatch plus a random time up to shortJitter is the duration of a short watch. After a long watch without a
-	// bookmark, Edgeway uses short watches for shortTime. The API server also sends a bookmark two seconds before the
-	// end of a watch.
+	// A short watch lasts for shortWatch plus a random time up to shortJitter. After a long watch without a bookmark,
+	// Edgeway uses short watches for shortTime, because the API server also sends a bookmark two seconds before the end
+	// of a watch.
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// probeTimeout plus a random time up to probeJitter is the duration of a watch that tests whether the API server
-	// works again. Without the jitter, hosts that lost the API server at the same moment would send their requests at
+	// A watch that tests whether the API server works again lasts for probeTimeout plus a random time up to
+	// probeJitter. Without the jitter, hosts that lost the API server at the same moment would send their requests at
 	// the same moments.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
-	// listSpread is the time over which hosts spread their new lists when their resource versions have expired. After
-	// a restart of the API server, the resource versions of all hosts expire together.
+	// listSpread is the time over which hosts distribute their new lists after their resource versions have expired. A
+	// restart of the API server invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
-	// streamTimeout is the time limit of a watch that starts with the full list. The limit is long, because a list
-	// may take hours over a slow link; only silence may end the list earlier.
+	// streamTimeout limits a watch that starts with the full list. The limit is long, because a list may take hours
+	// over a slow link; only silence may end the list earlier.
 	streamTimeout = 24 * time.Hour
-	// overtime and probeOvertime are the times after which Edgeway cancels a short watch and a test watch that the
-	// API server does not end on time. A long watch and the following test watch together detect a silent API server
-	// within 90 s.
+	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
+	// after probeOvertime. Together with the following test watch, a long watch detects a silent API server within 90
+	// s.
 	overtime      = 20 * time.Second
 	probeOvertime = 5 * time.Second
-	// silence is the time for which a list may be silent. An API server aborts a list that is not ready within a
-	// minute.
+	// silence is the maximum silence of a list. An API server aborts a list that is not ready within a minute.
 	silence = 75 * time.Second
 )
 
-// The selectors of kube-proxy v1.36.
+// The selectors are those of kube-proxy v1.36.
 const (
 	ownServices   = "!service.kubernetes.io/service-proxy-name"
 	withClusterIP = "spec.clusterIP!=None"
@@ -161,8 +159,8 @@ func coreGroup(c *client) rest.Interface       { return c.core }
 func discoveryGroup(c *client) rest.Interface  { return c.discovery }
 func networkingGroup(c *client) rest.Interface { return c.networking }
 
-// run lists and watches the resource with the client until ctx ends. Until the source ends, run still sends the
-// remaining events.
+// run lists and watches the resource with the client until ctx is done. Until the context source is done, run still
+// sends the remaining events.
 func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
 	f.store = newStore(source, f, events, f.store)
 	defer f.relays.Wait()
@@ -232,7 +230,7 @@ func (f *feed) checkList(got runtime.Object) error {
 	return nil
 }
 
-// watch starts a watch, or streams the list and continues with a watch.
+// watch starts a watch, or streams the list and then continues with a watch.
 func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p, w := &s.watches, s.nextWatch()
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
@@ -259,8 +257,8 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 // longPause is the longest pause that Edgeway does not report as a fault.
 const longPause = 5 * time.Second
 
-// awaitPause waits for the end of a pause that the API server asked for, perhaps in a response to another feed. If
-// the pause is long, awaitPause reports the pause instead of an earlier lost connection as the fault of the feed.
+// awaitPause waits for the end of a pause that the API server requested, perhaps in a response to another feed. If the
+// pause is long, the fault of the feed is the pause instead of an earlier lost connection.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {
@@ -271,8 +269,8 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch returns the next watch with its time limits. The watch is short if the API server might not work, for
-// example after a watch without a bookmark. A short watch soon ends with a bookmark.
+// nextWatch returns the next watch with time limits. If the API server might not work, for example after a watch
+// without a bookmark, the watch is short, because a short watch soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}
@@ -300,7 +298,7 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some errors the reflector would sleep regardless of ctx. An error of another type prevents the sleep.
+		// After some errors, the reflector would sleep regardless of ctx. An error of another type prevents the sleep.
 		s.streamErr = s.failed(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
@@ -314,15 +312,14 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	return err
 }
 
-// ok records that the API server works.
 func (f *feed) ok() {
 	if f.health.ok() {
 		f.source.logChange()
 	}
 }
 
-// failed records the error of a request. failed returns an error that describes the failure in plain words and that
-// the reflector does not interpret.
+// failed records the error of a request, and returns an error that the reflector does not interpret and that describes
+// the failure in plain words.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // the feed is stopping

@@ -34,7 +34,7 @@ import (
 	"edgeway/test/hostile"
 )
 
-// oneAnswer is an API server that returns the same answer to every request.
+// oneAnswer is an API server that returns the same response to every request.
 type oneAnswer struct {
 	mu          sync.Mutex
 	contentType string
@@ -76,7 +76,7 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// received calls use with a store, and fails the test if an object is invalid or use allocates too much memory.
+// received calls use with a store, and fails the test if an object is invalid or the call allocates too much memory.
 func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})
@@ -124,7 +124,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
-// sent returns an object and a list in the form in which the API server sends them to a feed, and the group of both.
+// sent returns an object and a list in the form in which the API server sends data to a feed, with their group.
 func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":
@@ -137,7 +137,7 @@ func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	return &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, networkingv1.SchemeGroupVersion
 }
 
-// objectOf decodes an object of the fuzzing corpus, and returns nil if the feed does not read the object's kind.
+// objectOf decodes an object of the fuzzing corpus, or returns nil if the feed does not read the object's kind.
 func objectOf(f *feed, text []byte) runtime.Object {
 	var is metav1.TypeMeta
 	obj, _, _ := sent(f)
@@ -148,7 +148,7 @@ func objectOf(f *feed, text []byte) runtime.Object {
 	return obj
 }
 
-// encoderOf returns the encoder that the API server uses for the objects of a feed.
+// encoderOf returns the API server's encoder for the objects of a feed.
 func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
@@ -214,7 +214,6 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzWatch sends each feed arbitrary watch streams.
 func FuzzWatch(f *testing.F) {
 	answer, s := newOneAnswer(f)
 	for i, feed := range s.feeds {

@@ -21,10 +21,9 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// health is the state of a feed's connection.
 type health struct {
 	mu      sync.Mutex
-	contact time.Time // when Edgeway last decoded a complete list or an event, which proves that the API server works
+	contact time.Time // the time of the last decoded list or event, which proves that the API server works
 	failure failure
 	// bookmarkless is the last time when a long watch did not receive the bookmark that is due each minute.
 	bookmarkless time.Time
@@ -51,7 +50,6 @@ func (h *health) noteNoBookmark() {
 	h.bookmarkless = time.Now()
 }
 
-// lacksBookmarks reports whether a recent long watch did not receive its bookmarks.
 func (h *health) lacksBookmarks() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,14 +62,14 @@ func (h *health) get() (contact time.Time, f failure) {
 	return h.contact, h.failure
 }
 
-// logState records which faults of the API server Edgeway has logged.
+// logState records the faults of the API server that Edgeway has logged.
 type logState struct {
 	faults map[string]time.Time // the time when Edgeway last logged each fault, by cause
-	open   bool                 // Edgeway has logged a fault, but not the recovery
+	open   bool                 // whether Edgeway has logged a fault, but not the recovery
 }
 
-// repeatAfter is the time after which Edgeway logs the same fault again, so that an API server that alternately fails
-// and works does not fill the log.
+// repeatAfter is the time after which Edgeway logs the same fault again, so that an API server that repeatedly fails
+// and recovers does not fill the log.
 const repeatAfter = 10 * time.Minute
 
 // logChange logs each new fault and the recovery from logged faults.
@@ -98,8 +96,8 @@ func (s *Source) logChange() {
 	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.Message)
 }
 
-// describe explains in plain words why a request failed. The same fault always has the same text: the text contains
-// no detail of a single connection, such as a port.
+// describe explains in plain words why a request failed. The text omits details of a single connection, such as a port,
+// so that the same fault always has the same text.
 func describe(host, what string, err error) string { return text.CleanLine(explain(host, what, err)) }
 
 func explain(host, what string, err error) string {
@@ -153,8 +151,8 @@ func root(err error) string {
 	return err.Error()
 }
 
-// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource.
-// An early retry of a denied request would fail again.
+// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource. An
+// early retry of a denied request would fail again.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
@@ -166,13 +164,13 @@ func isOverloaded(err error) bool {
 }
 
 // isAhead reports whether the requested resource version is newer than the API server's data. The reflector then
-// retries without a version.
+// retries without a resource version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// refusesStream reports whether the API server cannot stream a list but may return a plain list. API servers cannot
-// stream lists before v1.32 or if the feature WatchList is disabled.
+// refusesStream reports whether the API server cannot stream a list but may return a plain list. API servers before
+// v1.32, and API servers without the feature WatchList, cannot stream lists.
 func refusesStream(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{400, 405, 406, 415, 422}, status.Status().Code)

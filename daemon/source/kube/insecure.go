@@ -38,7 +38,6 @@ func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) 
 	return out
 }
 
-// insecureFiles returns a fault for each file that unauthorized users can read or write.
 func insecureFiles(files []file) (out []fault.Fault) {
 	for _, f := range files {
 		sys, ok := f.info.Sys().(*syscall.Stat_t)
@@ -74,9 +73,9 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packaged service. ownGroup compares the name and not the ID of the process,
-// because usually root validates the configuration. statusGroup is the service's other group. The members of
-// statusGroup may request the status of the service.
+// serviceGroup is the group of the packaged service. ownGroup compares the group's name and not the ID of the process's
+// group, because usually root validates the configuration. The members of statusGroup, the service's other group, may
+// request the status of the service.
 const (
 	serviceGroup = "edgeway"
 	statusGroup  = "edgeway-status"

@@ -1,12 +1,12 @@
 // Package kube is the source that lists and watches the objects of a Kubernetes API server: Services, EndpointSlices,
 // the host's own Node, and ServiceCIDRs.
 //
-// The package uses client-go's rest and cache packages, without the clientset, and stores no Kubernetes objects: it
-// converts each object immediately after decoding. The package is designed for hosts far away from the API server.
+// The package uses client-go's rest and cache packages, without the clientset, and converts each object immediately
+// after decoding instead of storing Kubernetes objects. The package is designed for hosts far away from the API server.
 // The package detects a silent connection within half a minute, and an unanswered request or a silent watch within 90
 // seconds. After a lost connection, the watch continues after the last event. A list may take any time while data
-// arrives. The package sends a failing API server at most one request for a full list per second, at growing
-// intervals, and respects Retry-After.
+// arrives. The package sends a failing API server at most one request for a full list per second, at growing intervals,
+// and respects Retry-After.
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
 // bookmarks: the API server sends a bookmark each minute and another before the end of a watch.
@@ -39,14 +39,14 @@ import (
 
 // Options select the API server and the objects to read.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file, whose current context is used.
+	// Kubeconfig is the path of a kubeconfig file. Edgeway uses the file's current context.
 	Kubeconfig string
 	// AllowExecPlugins allows the kubeconfig to run a program that returns credentials.
 	AllowExecPlugins bool
-	// Namespaces lists the namespaces from which Services and EndpointSlices are read. An empty list means all
+	// Namespaces lists the namespaces from which Edgeway reads Services and EndpointSlices. An empty list means all
 	// namespaces.
 	Namespaces []string
-	// LabelSelector selects Services and EndpointSlices: the control plane copies the labels of a Service to the
+	// LabelSelector selects Services and EndpointSlices. The control plane copies the labels of a Service to the
 	// Service's slices. An empty selector matches all objects.
 	LabelSelector string
 	// NodeName is the name of the host's Node. If NodeName is empty, the source reads no Nodes.
@@ -55,15 +55,15 @@ type Options struct {
 	UserAgent string
 	// Mark is the packet mark of the connections. 0 means no mark.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the previous run, the latest proof first. KnownAddrs returns nil
-	// until these addresses are known.
+	// KnownAddrs returns the proven addresses of the previous run, the latest proof first, or nil until these addresses
+	// are known.
 	KnownAddrs func() []source.ServerAddr
 	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Lookup returns the addresses of a host name. The default is to query this host's name servers.
+	// Lookup returns the addresses of a host name. By default, the dialer queries this host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// Before is the value for convert.Converter.Before.
+	// Before is passed to convert.Converter.
 	Before func(source.Key)
 }
 
@@ -87,8 +87,8 @@ type Source struct {
 
 var _ source.Source = (*Source)(nil)
 
-// New validates the options and reads the kubeconfig, but does not contact the API server. Errors name the file and
-// the invalid field.
+// New validates the options and reads the kubeconfig, but does not contact the API server. Errors name the file and the
+// invalid field.
 func New(o Options) (*Source, error) {
 	selector, err := checkOptions(&o)
 	if err != nil {
@@ -106,7 +106,6 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// newSource returns a source without a client.
 func newSource(o Options, selector labels.Selector) *Source {
 	s := &Source{
 		log: o.Logger, options: o, dialer: newDialer(o), panics: make(chan error, 1), replaced: make(chan *client),
@@ -143,8 +142,7 @@ func (s *Source) Name() string { return "kube" }
 // APIServer returns the URL of the API server as written in the current kubeconfig.
 func (s *Source) APIServer() string { return s.client.Load().host }
 
-// Status implements source.Source. LastContact is the time of the required feed that has been without contact for the
-// longest time.
+// Status implements source.Source. LastContact is the oldest of the times of contact of the required feeds.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	st := source.Status{Synced: s.synced}
@@ -165,7 +163,6 @@ func (s *Source) Status() source.Status {
 	return st
 }
 
-// failed returns the failure of the first required feed whose latest request failed.
 func (s *Source) failed() failure {
 	for _, f := range s.feeds {
 		if _, failure := f.health.get(); f.required && failure.Message != "" {
@@ -175,8 +172,8 @@ func (s *Source) failed() failure {
 	return failure{}
 }
 
-// optionalWait is the time for which the source waits for the Node and the ServiceCIDRs before it calls Synced, once
-// it has listed the resources of all required feeds.
+// After listing the required resources, the source waits for the Node and the ServiceCIDRs for at most optionalWait
+// before calling Synced.
 const optionalWait = time.Second
 
 // Run implements source.Source.
@@ -189,7 +186,6 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	return s.read(ctx, sink)
 }
 
-// read lists and watches the resources until ctx ends.
 func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	run := s.startFeeds(ctx)
@@ -238,7 +234,6 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// feedRun is the run of all feeds with one client.
 type feedRun struct {
 	cancel context.CancelFunc
 	events chan event
@@ -256,7 +251,7 @@ func (s *Source) startFeeds(source context.Context) *feedRun {
 	return run
 }
 
-// stop ends the run and applies the events that are still queued.
+// stop ends the run and applies the events in the queue.
 func (r *feedRun) stop(s *Source, sink source.Sink) {
 	r.cancel()
 	var group sync.WaitGroup
@@ -299,7 +294,7 @@ func (s *Source) tellAddrs(sink source.Sink) {
 	}
 }
 
-// sync passes on the addresses of the API server before it calls Synced, because a plan needs these addresses.
+// sync passes on the addresses of the API server before calling Synced, because a plan needs these addresses.
 func (s *Source) sync(sink source.Sink) {
 	s.tellAddrs(sink)
 	s.mu.Lock()
@@ -308,8 +303,8 @@ func (s *Source) sync(sink source.Sink) {
 	sink.Synced()
 }
 
-// event is an event of a feed: a new version of an object, the deletion of an object, or a complete response (a list
-// or a denial).
+// event is an event of a feed: a new version of an object, the deletion of an object, or a complete response (a list or
+// a denial).
 type event struct {
 	feed     *feed
 	upsert   source.Object

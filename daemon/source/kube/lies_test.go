@@ -38,7 +38,7 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	}()
 }
 
-// After any false DNS response, the host reconnects within 10 s through a previously proven address, even after a
+// After a false DNS response, the host reconnects within 10 s through a previously proven address, even after a
 // restart. False addresses do not count as addresses of the API server. The host uses the name again once the name
 // resolves correctly.
 func TestFalseDNSAnswers(t *testing.T) {
@@ -90,7 +90,6 @@ func TestFalseDNSAnswers(t *testing.T) {
 	}
 }
 
-// selfSigned returns a self-signed certificate for the API server's name.
 func selfSigned(t *testing.T) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -104,7 +103,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
 }
 
-// If the name servers do not respond, the host connects to the addresses that it knows.
+// If the name servers do not respond, the host connects to the known addresses.
 func TestSilentNameServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// pace limits the rate of requests. The first request starts immediately. Each further request waits until a gap has
-// passed since the previous request. The gap doubles with every request, up to max, and returns to min after
-// quietTime.
+// pace limits the rate of requests. The first request starts immediately. Each further request waits for a gap since
+// the previous request. The gap doubles with every request, up to max, and returns to min after quietTime.
 type pace struct {
 	min, max time.Duration
 
 	mu   sync.Mutex
 	gap  time.Duration
 	last time.Time // the start of the latest request, which may be in the future
-	next time.Time // no request starts before this time
+	next time.Time // the earliest time of the next request
 }
 
 // quietTime is the time without requests after which a pace resets its gap to min.
 const quietTime = 2 * time.Minute
 
-// wait returns when the next request may start, or when ctx ends.
+// wait returns when the next request may start, or when ctx is done.
 func (p *pace) wait(ctx context.Context) error {
 	p.mu.Lock()
 	now := time.Now()
@@ -41,7 +40,6 @@ func (p *pace) wait(ctx context.Context) error {
 	return sleep(ctx, start.Sub(now))
 }
 
-// sleep returns after d, or when ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -53,8 +51,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// delay postpones all requests by d plus a random time up to spread, so that hosts that fail at the same moment do
-// not retry at the same moment.
+// delay postpones all requests by d plus a random time up to spread, so that hosts that fail at the same moment do not
+// retry at the same moment.
 func (p *pace) delay(d, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +61,6 @@ func (p *pace) delay(d, spread time.Duration) {
 	}
 }
 
-// ease resets the gap to min.
 func (p *pace) ease() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// maxPause is the longest pause for which an API server may ask.
+// maxPause limits the pause that an API server can request.
 const maxPause = 5 * time.Minute
 
-// pause holds the end of the pause that an overloaded API server has asked its clients for (Retry-After).
+// pause holds the end of the pause that an overloaded API server requested (Retry-After).
 type pause struct {
 	mu    sync.Mutex
 	until time.Time
 }
 
-// heed records the pause that a response asks for.
 func (p *pause) heed(resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return
@@ -35,14 +34,13 @@ func (p *pause) heed(resp *http.Response) {
 	}
 }
 
-// left returns the remaining time of the pause.
 func (p *pause) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Until(p.until)
 }
 
-// wait returns after the pause, or when ctx ends. A random delay prevents hosts with the same pause from sending
+// wait returns after the pause, or when ctx is done. A random delay prevents hosts with the same pause from sending
 // requests at the same moment.
 func (p *pause) wait(ctx context.Context) error {
 	for left := p.left(); left > 0; left = p.left() {

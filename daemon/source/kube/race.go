@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// race is a list of attempts that start one after another. The first success ends the race.
+// race tries candidates one after another, and in parallel if an attempt is slow. The first success ends the race.
 type race[C, V any] struct {
 	candidates []C
-	// gap returns the delay from the start of attempt i-1 to the start of attempt i. If any attempt fails, attempt i
-	// starts immediately.
+	// gap returns the delay from the start of attempt i-1 to the start of attempt i. If any attempt fails, the next
+	// attempt starts immediately.
 	gap func(i int) time.Duration
 	// try makes one attempt. When try calls connected, the race delays the next attempt by slowPeer.
 	try func(ctx context.Context, c C, connected func()) (V, error)
-	// discard releases the value of an attempt that succeeds after the end of the race.
+	// discard releases the value of an attempt that succeeds after the race.
 	discard func(V)
 }
 
-// slowPeer is the time after which a race tries another peer in parallel with a slow peer.
+// slowPeer is the time after which a race starts the next attempt in parallel with a slow peer.
 const slowPeer = 2 * time.Second
 
-// outcome is the result of an attempt or of a race.
 type outcome[V any] struct {
 	value V
 	err   error

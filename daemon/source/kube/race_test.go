@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// trial is an attempt in a race. A trial ends after a given time with success, failure or a panic.
+// A trial finishes after a given time with success, failure or a panic.
 type trial struct {
 	connected, ends time.Duration // connected is 0 if the attempt never connects
 	outcome         string
@@ -102,7 +102,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The list starts with the first address of each family and has a limited length, so a name server cannot cause
+// The list starts with the first address of each family and has a limited length, so that a name server cannot cause
 // hundreds of attempts.
 func TestAddressFamilyOrder(t *testing.T) {
 	t.Parallel()

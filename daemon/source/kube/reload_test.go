@@ -69,8 +69,8 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser returns a kubeconfig for the server in which the user has the given fields. client-go sends credentials
-// only over TLS.
+// withUser returns a kubeconfig with the given fields of the user. The URL must use TLS, because client-go sends
+// credentials only over TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
@@ -181,7 +181,7 @@ func TestTokenRotationNeedsNoList(t *testing.T) {
 	mustWrite(t, dir+"/kubeconfig", withUser(api.URL, "tokenFile: token"))
 	r := start(t, api.URL, "", func(o *Options) { o.Kubeconfig = dir + "/kubeconfig" })
 	r.waitSynced(t, 10*time.Second)
-	time.Sleep(1200 * time.Millisecond) // a watch that ends earlier counts as failed
+	time.Sleep(1200 * time.Millisecond) // a watch that ends sooner counts as failed
 	mustWrite(t, dir+"/token", "two")
 	eventually(t, "the new token is used", 2*time.Minute, func() bool {
 		time.Sleep(3 * time.Second)
@@ -233,8 +233,8 @@ func TestUnusableKubeconfigKeepsPrevious(t *testing.T) {
 	})
 }
 
-// Another server may belong to another cluster, so the new server's objects replace all objects of the previous
-// server, regardless of resource versions.
+// The new server may belong to another cluster, so the new server's objects replace all objects of the previous server,
+// regardless of resource versions.
 func TestAnotherServerReplacesObjects(t *testing.T) {
 	t.Parallel()
 	before, after := newFakeAPI(t), newFakeAPI(t)
@@ -290,7 +290,6 @@ func (a *authority) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// issue returns a certificate for servers and clients, and its key.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	template := x509.Certificate{
@@ -313,7 +312,6 @@ func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw}))
 }
 
-// The API server switches to another authority, and also requires client certificates from that authority.
 func TestReplacedCertificatesArePickedUp(t *testing.T) {
 	t.Parallel()
 	first, second := newAuthority(t), newAuthority(t)

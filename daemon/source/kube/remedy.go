@@ -15,21 +15,29 @@ import (
 	"edgeway/proxiers/fault"
 )
 
+<<<<<<< HEAD
 // FaultID is the ID of the fault of a Source's Status.
 const FaultID = "source-kube"
 
 // failure describes why a request of a feed failed. The zero failure means that no request failed.
+=======
+>>>>>>> t2
 type failure struct {
 	fault.Fault
 	// cause is Message without the request, so that requests that failed for the same reason have the same cause.
 	cause string
+<<<<<<< HEAD
 	// refused reports whether the failure is a response from the API server.
 	refused bool
 	// forbidden reports whether the credentials lack a permission.
+=======
+	// refused reports whether the API server itself responded with the failure.
+	fix       string
+	refused   bool
+>>>>>>> t2
 	forbidden bool
 }
 
-// newFailure returns the failure of a request to a server. describe explains the parameters.
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	f := failure{
@@ -43,8 +51,7 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 	return f
 }
 
-// The commands that create new credentials. An operator runs these commands on a host where kubectl has the necessary
-// permissions.
+// An operator must run the commands that create new credentials on a host where kubectl has the necessary permissions.
 const (
 	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
 		"# where kubectl may: write what it prints as the token into %s"
@@ -58,7 +65,6 @@ const (
 		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
 
-// remedy returns the fix for a failed request to the API server.
 func remedy(err error, server, kubeconfig string) string {
 	var status apierrors.APIStatus
 	switch {
@@ -114,11 +120,10 @@ func remedyTLS(err error, kubeconfig string) string {
 	return ""
 }
 
-// hostPort returns the host and the port of a server's URL.
 func hostPort(server string) (host, port string) {
 	u, err := url.Parse(server)
 	if err != nil {
-		return server, "" // cannot happen: client-go has parsed the URL
+		return server, "" // client-go has already parsed the URL, so this cannot happen
 	}
 	if port = u.Port(); port == "" {
 		port = map[string]string{"http": "80"}[u.Scheme]

@@ -72,7 +72,7 @@ func TestPace(t *testing.T) {
 type hole struct {
 	net.Listener
 	target string
-	// epoch counts how often the connections went silent.
+	// epoch increases when the connections go silent.
 	epoch atomic.Int64
 }
 
@@ -103,7 +103,7 @@ func newHole(t *testing.T, target string) *hole {
 	return h
 }
 
-// pass copies data until the epoch ends, and then discards further data.
+// pass copies data until the epoch changes, and then discards further data.
 func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -119,8 +119,7 @@ func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
 	}
 }
 
-// With the configuration of pingOften, the HTTP/2 health check detects a connection whose packets are lost. The watch
-// continues without a new list.
+// If packets are lost, the HTTP/2 health check detects the broken connection. The watch continues without a new list.
 func TestBlackHoleIsDetected(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -41,7 +41,6 @@ func TestQuietClusterIsNoFault(t *testing.T) {
 	})
 }
 
-// If an API server sends no bookmarks, the source occasionally requests a list.
 func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
@@ -53,7 +52,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 		if n := api.count("services", "list", "stream"); n < 10 || n > 16 {
 			t.Errorf("%d lists in an hour", n)
 		}
-		lengths := make(map[string]int) // the number of watches by length in seconds
+		lengths := make(map[string]int) // the number of watches of each length in seconds
 		for _, r := range api.seen() {
 			if r.verb == "watch" && r.resource == "services" {
 				lengths[r.get("timeoutSeconds")]++
@@ -65,8 +64,8 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// After a restart of the API server, the resource versions of all hosts have expired. Each host delays the next list
-// by a random time.
+// A restart of the API server invalidates the resource versions of all hosts. Each host delays the next list by a
+// random time.
 func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		lists := func() int { return api.count("services", "list", "stream") }
@@ -94,10 +93,11 @@ func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	})
 }
 
-// Bad responses of an API server, and the faults that the source then reports. No bad response counts as contact.
+// badAnswers maps bad responses of an API server to the faults that the source reports. No bad response counts as
+// contact.
 var badAnswers = map[string]struct {
 	answer func(w http.ResponseWriter, r *http.Request)
-	want   []string // one of these texts
+	want   []string // the fault contains one of these texts
 }{
 	"no answer":    {hang, []string{"no answer in time"}},
 	"headers only": {headers(hang), []string{"the connection went silent"}},
@@ -138,7 +138,7 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// halfList starts each streamed list but never finishes the list. halfList also starts watches that send nothing.
+// halfList starts each streamed list but never completes the list. halfList also starts watches without sending events.
 func halfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
@@ -152,15 +152,16 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// The source detects a response that is neither a list nor an event within 90 s, reports one fault, and repeats the
-// request at a moderate rate. The response does not count as contact. The source recovers afterwards.
+// If a response is neither a list nor an event, the source detects this within 90 s, reports one fault, and repeats the
+// request at a moderate rate. The response does not count as contact. The source recovers when the API server works
+// again.
 func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				// Wait until no watch is new: a watch that ends soon after its start counts as a fault.
+				// Wait until no watch is new, because a watch that ends soon after its start counts as a fault.
 				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) {
 					n = len(api.seen())
 				}
@@ -244,8 +245,7 @@ func TestListOfOtherKindDeletesNothing(t *testing.T) {
 	}
 }
 
-// An overloaded API server asks for a pause before the next request. All feeds wait, but no feed waits for more than
-// five minutes.
+// An overloaded API server requests a pause. All feeds wait before the next request, but for at most five minutes.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		code    int
@@ -317,7 +317,7 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, a list may take hours as long as data arrives, and the other requests get no response before the
+// Over a slow link, a list may take hours as long as data arrives, and the other requests get no response until the
 // list is complete.
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
@@ -331,7 +331,7 @@ func TestSlowListIsNotRestarted(t *testing.T) {
 					verb := verbOf(req)
 					switch {
 					case !strings.HasSuffix(req.URL.Path, "/services"):
-						<-req.Context().Done() // other requests get no response before the list is complete
+						<-req.Context().Done() // other requests get no response until the list is complete
 					case verb == "watch" && !slow:
 						slow = true
 						status(w, 410, "Expired", "too old resource version")
@@ -380,7 +380,7 @@ func slowly(w http.ResponseWriter, verb string) {
 	}
 }
 
-// The source reports an error event as an error of the server, but not a lost connection.
+// The source reports an error event as an error of the server, but does not report a lost connection as such an error.
 func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(time.Minute)

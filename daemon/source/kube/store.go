@@ -15,8 +15,8 @@ import (
 )
 
 // store receives the objects of a feed from the reflector. The store converts each object immediately, and passes on
-// only versions that differ from the previous version: most updates of a Service change only fields that a proxy does
-// not read. Only the reflector's goroutine uses the store.
+// only versions that differ from the previous version, because most updates of a Service change only fields that a
+// proxy does not read. Only the reflector's goroutine uses the store.
 type store struct {
 	feed   *feed
 	ctx    context.Context //nolint:containedctx // the reflector passes no context to its store
@@ -25,13 +25,13 @@ type store struct {
 	converter convert.Converter
 	// known shares its objects with the receiver behind the sink.
 	known map[source.Key]source.Object
-	// past lists the keys of objects from earlier stores, until the first complete list arrives.
+	// past lists the keys of objects from earlier stores until the first complete list arrives.
 	past []source.Key
 }
 
 var _ cache.TransformingStore = (*store)(nil)
 
-// item is the form in which the reflector stores a converted object.
+// item is a converted object in the form that the reflector stores.
 type item struct {
 	object source.Object // nil if Edgeway does not serve the object
 }
@@ -89,7 +89,7 @@ func (s *store) Replace(list []any, _ string) error {
 	next := make(map[source.Key]source.Object, len(list))
 	for i, obj := range list {
 		it := s.item(obj)
-		list[i] = nil // a list that was not streamed is large: release it item by item
+		list[i] = nil // a list that was not streamed is large, so release the list item by item
 		if it.object == nil {
 			continue
 		}
@@ -115,7 +115,7 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. Resync does nothing.
+// Resync implements cache.ReflectorStore, and has no effect.
 func (s *store) Resync() error { return nil }
 
 func (s *store) answered() { s.send(event{answered: true}) }
@@ -128,7 +128,7 @@ func (s *store) send(e event) {
 	}
 }
 
-// keyOf returns the key of an object that may not be convertible.
+// keyOf returns the key of an object, even if the object cannot be converted.
 func keyOf(obj any) source.Key {
 	switch o := obj.(type) {
 	case *corev1.Service:

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// transport sends the requests of one client. The transport cancels a request if no response arrives in time or if
-// the response stalls. Neither the HTTP/2 health check nor net/http detects a stalled response, because a load
-// balancer in front of a hung server still answers pings.
+// transport sends the requests of one client, and cancels a request if no response arrives in time or if the response
+// stalls. Neither the HTTP/2 health check nor net/http detects a stalled response, because a load balancer in front of
+// a hung server still answers pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection over which net/http verified the API server's certificate. prove is nil if the
-	// client does not verify certificates.
+	// prove records a connection over which net/http verified the API server's certificate, or is nil if the client
+	// does not verify certificates.
 	prove func(net.Conn)
 	pause pause
 	clock clock
 
 	mu   sync.Mutex
-	bulk time.Time // when data of a list last arrived
+	bulk time.Time // the time when data of a list last arrived
 }
 
-// call is one request and the response. A call records why a watch failed or ended, because client-go hides the
-// reason. The call is also the body of the response.
+// call is one request and the body of the response. A call records why a watch failed or ended, because client-go hides
+// the reason.
 type call struct {
 	verb string
-	list bool // the response is a list or starts with a list
+	list bool // whether the response is a list or starts with a list
 
 	transport *transport
 	ctx       context.Context //nolint:containedctx // the context of the request, until the response ends
@@ -44,13 +44,12 @@ type call struct {
 	heard time.Time
 	// listed reports whether the list at the start of the response is complete.
 	listed bool
-	err    error // why the response is missing or incomplete
+	err    error
 }
 
 // bulkGap is the longest time between two reads of a list on a slow link.
 const bulkGap = 10 * time.Second
 
-// The errors with which the transport cancels a call.
 var (
 	errNoAnswer = errors.New("no answer in time")
 	errSilent   = errors.New("the connection went silent")
@@ -58,7 +57,7 @@ var (
 
 type callKey struct{}
 
-// in returns a context. The transport records the request with that context in c.
+// in returns a context for a request. The transport records that request in c.
 func (c *call) in(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
 // RoundTrip implements http.RoundTripper.
@@ -94,7 +93,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// expect cancels the call with the given error unless data arrives in time.
+// expect cancels the call with the error why unless data arrives in time.
 func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +101,7 @@ func (c *call) expect(why error) {
 	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
 }
 
-// endList records the end of the list, and sets the limit for the silence of the watch that follows the list.
+// endList records the end of the list, and limits the silence of the watch that follows the list.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +109,7 @@ func (c *call) endList(quiet time.Duration) {
 	c.timer.Reset(quiet)
 }
 
-// check cancels a call that was silent for too long. On a slow link, a call may have to wait while the list of
+// check cancels a call that was silent for too long. On a slow link, the call continues to wait while the list of
 // another call arrives.
 func (c *call) check(why error) {
 	c.transport.mu.Lock()
@@ -125,7 +124,6 @@ func (c *call) check(why error) {
 	c.cancel(why)
 }
 
-// silentFor returns the time since data last arrived for the call.
 func (c *call) silentFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +139,6 @@ func (c *call) timedOut() error {
 	return nil
 }
 
-// failed records why the response is missing or incomplete.
 func (c *call) failed(err error) error {
 	if why := c.timedOut(); why != nil {
 		err = why
@@ -152,15 +149,15 @@ func (c *call) failed(err error) error {
 	return err
 }
 
-// lost returns why the response is missing or incomplete, or nil if the response is complete.
+// lost explains why the response is missing or incomplete, or returns nil if the response is complete.
 func (c *call) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Read implements io.Reader for the body of the response. If the transport cancelled the call, a normal end of the
-// body is an error too: an HTTP/1.1 server may end its response when the connection closes.
+// Read implements io.Reader for the body of the response. If the transport cancelled the call, even a normal end of the
+// body is an error, because an HTTP/1.1 server may end the response by closing the connection.
 func (c *call) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
 	if n > 0 {
@@ -184,8 +181,8 @@ func (c *call) arrived(at time.Time) {
 	}
 }
 
-// Close implements io.Closer for the body of the response. Close may be called twice, because client-go does not
-// close a body of an unknown type.
+// Close implements io.Closer for the body of the response, and may be called twice: after a failed watch, the session
+// calls Close too, because client-go does not close a body of an unknown type.
 func (c *call) Close() error {
 	if c.body == nil {
 		return nil

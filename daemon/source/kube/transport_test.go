@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The transport cancels a request without a response and a request with a stalled response, over HTTP/1.1 and HTTP/2,
-// even if the connection itself works.
+// The transport cancels a request whose response is missing or stalls, over HTTP/1.1 and HTTP/2, even if the connection
+// itself works.
 func TestSilenceEndsRequest(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

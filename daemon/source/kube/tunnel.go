@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// tunnels tracks the connections to a proxy. The TLS handshake with the API server starts after the dial, so a
-// connection to the wrong address fails only after the dial has succeeded.
+// tunnels tracks the connections to a proxy. The TLS handshake with the API server starts only after the dial, so a
+// connection to the wrong address fails although the dial has succeeded.
 type tunnels struct {
 	mu sync.Mutex
-	// used reports whether connections pass through a proxy and the client verifies the certificate behind the proxy.
+	// used reports whether connections use a proxy and the client verifies the certificate of the server behind the
+	// proxy.
 	used bool
-	// unproven holds a timer for each connection whose TLS handshake is not complete, by local address.
+	// unproven maps the local address of each connection without a complete TLS handshake to a timer.
 	unproven map[string]*time.Timer
 	failed   map[netip.Addr]time.Time
 }
 
 const (
-	// tunnelTime is the time limit for the TLS handshake at an address that is not proven.
+	// tunnelTime limits the TLS handshake at an address that is not proven.
 	tunnelTime = 4 * time.Second
-	// provenTunnelTime is the time limit for the TLS handshake at a proven address, which may be slow.
+	// provenTunnelTime limits the TLS handshake at a proven address, which may be slow.
 	provenTunnelTime = 10 * time.Second
-	// failedTime is the time for which the dialer skips a failed address.
+	// The dialer skips a failed address for failedTime.
 	failedTime = 30 * time.Second
 )
 
@@ -33,8 +34,8 @@ func (t *tunnels) use(used bool) {
 	t.used = used
 }
 
-// opened closes the connection after a time limit unless a TLS handshake succeeds first. There is no time limit if no
-// other address is proven.
+// opened closes the connection after a time limit unless a TLS handshake succeeds first. If no other address is proven,
+// there is no time limit.
 func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	remote, ok := remoteAddr(conn)
 	t.mu.Lock()
@@ -74,7 +75,6 @@ func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
 	delete(t.failed, plain(addr))
 }
 
-// usable returns the addresses that have not failed recently.
 func (t *tunnels) usable(addrs []netip.Addr) (out []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,14 +86,12 @@ func (t *tunnels) usable(addrs []netip.Addr) (out []netip.Addr) {
 	return out
 }
 
-// forgive clears the failures, because every address has failed.
 func (t *tunnels) forgive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.failed)
 }
 
-// remoteAddr returns the address at the other end of a TCP connection.
 func remoteAddr(conn net.Conn) (netip.Addr, bool) {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	return at.Addr(), err == nil

@@ -22,20 +22,18 @@ type watcher struct {
 	session *session
 	call    *call
 	timeout time.Duration
-	// long reports whether the watch expects a bookmark each minute.
-	long   bool
-	events chan watch.Event
+	long    bool
+	events  chan watch.Event
 
 	stop    sync.Once
 	stopped chan struct{}
 
-	// Only relay uses the fields below.
-	heard  bool      // an event that counts as contact has arrived
-	failed bool      // the watcher has passed on or recorded an error
-	until  time.Time // an event after this time ends a watch that started with a list
+	// Only relay uses the following fields.
+	heard  bool      // whether an event that counts as contact has arrived
+	failed bool      // whether the watcher has passed on or recorded an error
+	until  time.Time // the time after which an event ends a watch that started with a list
 }
 
-// start passes on the events of inner.
 func (w *watcher) start(ctx context.Context, s *session, inner watch.Interface) watch.Interface {
 	w.Interface, w.session = inner, s
 	w.events, w.stopped = make(chan watch.Event), make(chan struct{})
@@ -67,7 +65,7 @@ func (w *watcher) relay(ctx context.Context) {
 		}
 	}
 	select {
-	case <-w.stopped: // the reflector stopped the watch, so client-go reports a broken connection
+	case <-w.stopped: // the reflector stopped the watch, which client-go reports as a broken connection
 	default:
 		w.ended(ctx, time.Since(began))
 	}
@@ -80,7 +78,7 @@ func (w *watcher) pass(e watch.Event) {
 	}
 }
 
-// take examines an event and reports whether the reflector should receive it.
+// take examines an event and reports whether the reflector should receive the event.
 func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
 		return w.takeError(ctx, apierrors.FromObject(e.Object))
@@ -91,7 +89,6 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 		return false
 	}
 	if w.call.list && !w.heard {
-		// An incomplete list does not prove that the remaining objects will arrive.
 		o, err := meta.Accessor(e.Object)
 		if err != nil || e.Type != watch.Bookmark || o.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return true
@@ -106,9 +103,9 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 }
 
 // takeError reports whether the reflector should receive the error. After any error event, the reflector requests a
-// full list. client-go (v0.37.2) also reports a lost connection as an error of the server. If the watch ends without
-// an error, the reflector continues after the last event. After an event that cannot be decoded, only a full list
-// helps.
+// full list. client-go (v0.37.2) also reports a lost connection as an error of the server. If the watch ends without an
+// error, the reflector continues after the last event. After an event that cannot be decoded, the reflector needs a
+// full list.
 func (w *watcher) takeError(ctx context.Context, err error) bool {
 	if w.failed || w.call.lost() != nil {
 		return false
@@ -124,7 +121,6 @@ func (w *watcher) takeError(ctx context.Context, err error) bool {
 	return true
 }
 
-// The errors of a watch that ends too early.
 var (
 	errHalfList = errors.New("the list ended early")
 	errAtOnce   = errors.New("the watch ended immediately, without an event")
@@ -132,15 +128,15 @@ var (
 
 const (
 	atOnce = 5 * time.Second
-	// doubt is the maximum age of the last contact when a watch ends without an event. If the contact is older, a
-	// list must follow, because API servers before v1.29 and API servers with a restored older state may send no
+	// doubt is the maximum age of the last contact when a watch ends without an event. If the contact is older, the
+	// reflector must request a list: API servers before v1.29, and API servers with a restored older state, may send no
 	// bookmarks.
 	doubt = 4 * time.Minute
 )
 
-// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. The next watch
-// is then a short watch, which ends with a bookmark. The value is less than the time after which proxies close silent
-// connections (50 s, a minute).
+// bookmarkless is the silence after which the end of a long watch proves nothing about the API server, so a short watch
+// follows, which ends with a bookmark. The value is less than the time after which proxies close silent connections (50
+// s, a minute).
 const bookmarkless = 40 * time.Second
 
 // ended decides whether a watch that the reflector did not stop has ended with a fault.
@@ -152,7 +148,7 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 		w.session.health.noteNoBookmark()
 	}
 	switch {
-	case w.failed: // the error is already recorded and may have ended the watch
+	case w.failed: // the error is already recorded, and may have ended the watch
 	case lost != nil && !quiet:
 		w.fail(ctx, lost)
 	case w.heard:
@@ -169,15 +165,15 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 func (w *watcher) fail(ctx context.Context, err error) {
 	w.failed = true
 	select {
-	case <-w.stopped: // client-go reports a broken connection when the reflector stops a watch
+	case <-w.stopped: // the reflector stopped the watch, which client-go reports as a broken connection
 	default:
 		_ = w.session.failed(ctx, w.call, err)
 	}
 }
 
-// toleratedExpiries is the number of consecutive watches that may start with an expired or a too new resource version
-// before Edgeway reports a fault. One failed watch is normal after a lost connection or after a restart of the API
-// server.
+// toleratedExpiries is the number of consecutive watches that may fail because of an expired or too new resource
+// version before Edgeway reports a fault. One such failure is normal after a lost connection or after a restart of the
+// API server.
 const toleratedExpiries = 2
 
 // hasExpired reports whether err only means that the resource version of the watch has expired, or is too new for an

@@ -18,8 +18,8 @@ func TestWatchDuration(t *testing.T) {
 	})
 }
 
-// The source reports no fault if the API server sends no bookmark each minute, as after a restart, or if a proxy
-// closes connections after a minute of silence. In both cases, a long watch ends early from time to time.
+// The source reports no fault if the API server sends no bookmark each minute, as after a restart, or if a proxy closes
+// connections after a minute of silence. In both cases, some long watches end early.
 func TestWatchWithoutBookmarks(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },
@@ -53,7 +53,7 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 	}
 }
 
-// The source detects within 90 s, at any time of a watch, that a server hangs and keeps its connections open.
+// While a server hangs with open connections, the source detects the fault within 90 s, at any time of a watch.
 func TestHungServerIsDetected(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -66,8 +66,8 @@ func TestHungServerIsDetected(t *testing.T) {
 	}
 }
 
-// If the API server is down for half a minute and no longer knows the resource versions, the source still receives a
-// new Service within 8 s.
+// If the API server is down for half a minute and then no longer knows the resource versions, the source still receives
+// a new Service within 8 s.
 func TestNewServiceAfterOutage(t *testing.T) {
 	worst := time.Duration(0)
 	for range 30 {

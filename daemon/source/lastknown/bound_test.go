@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the number of MiB that f allocates, which limits the memory that f uses.
+// allocated returns the number of MiB that f allocates, which is an upper bound of the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -28,8 +28,7 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// Edgeway detects a huge file, which a faulty disk or a wrong restore may leave, with little memory, and renames the
-// file.
+// Edgeway detects and renames a huge file, which a faulty disk or a wrong restore may leave, with little memory.
 func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -91,13 +90,11 @@ func TestHugeFileIsSetAside(t *testing.T) {
 	})
 }
 
-// seal1 returns a snapshot with one line.
 func seal1(line []byte) []byte {
 	snapshot, _ := seal(line, nil)
 	return snapshot
 }
 
-// Edgeway does not save an object whose line exceeds the read limit, but saves the other objects.
 func TestOversizedObjectIsLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -128,7 +125,6 @@ func TestOversizedObjectIsLeftOut(t *testing.T) {
 	})
 }
 
-// Edgeway restores the holdings with the state, and writes changed holdings even if no object has changed.
 func TestHoldingsAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -6,19 +6,18 @@ import (
 	"slices"
 )
 
-// Cluster identifies a cluster by data from its kubeconfig, which is available even if the API server is unreachable.
+// Cluster identifies a cluster by data in its kubeconfig, which is available even if the API server is unreachable.
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
-	// CAs holds the SHA-256 of each certificate of the cluster's authorities. CAs is empty if the host's own
+	// CAs lists the SHA-256 of each certificate of the cluster's authorities. CAs is empty if the host's own
 	// authorities verify the API server.
 	CAs []string `json:"cas,omitempty"`
 }
 
-// errOther is the error for a state that belongs to another cluster.
 var errOther = errors.New("the state belongs to another API server")
 
-// same reports whether c and o are the same cluster: either the URLs are equal, or the paths are equal and the
-// clusters have an authority in common. Proxies such as Rancher's use one certificate for many clusters and identify
+// same reports whether c and o are the same cluster: either the URLs are equal, or the paths are equal and the clusters
+// have a certificate authority in common. Proxies such as Rancher's use one certificate for many clusters and identify
 // the cluster by the path.
 func (c Cluster) same(o Cluster) bool {
 	if c.Server == o.Server {
@@ -33,5 +32,5 @@ func pathOf(server string) string {
 	if err != nil {
 		return server
 	}
-	return u.JoinPath("/").Path // ignore a trailing slash
+	return u.JoinPath("/").Path // without a trailing slash
 }

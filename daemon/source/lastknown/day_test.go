@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services. One endpoint changes every
-// second. The test simulates a tenth of a day, because the rate of writes stays the same all day.
+// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services. One endpoint changes every second.
+// The test simulates only a tenth of a day, because the write rate stays the same all day.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes 100 MB")
@@ -49,8 +49,7 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// written returns the number of bytes written since last. For a new file, written counts the whole size, and for an
-// old file only the growth.
+// written returns the number of bytes written since last: the size of each new file, and the growth of each old file.
 func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -60,7 +59,7 @@ func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			continue // the file was replaced after ReadDir
+			continue // the Store replaced the file after ReadDir
 		}
 		before := last[e.Name()]
 		switch {

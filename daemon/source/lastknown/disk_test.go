@@ -101,7 +101,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 	})
 }
 
-// After a change of the API server's URL, the fault lasts until the new server's objects are saved.
+// After a change of the API server's URL, Edgeway reports the fault until the objects of the new server are saved.
 func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -168,7 +168,7 @@ func stat(t *testing.T, dir string) os.FileInfo {
 }
 
 // With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway writes a single change of a
-// small state within seconds, and the last change at SIGTERM.
+// small state within seconds, and the last change after SIGTERM.
 func TestWriteRateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -209,7 +209,7 @@ func TestWriteRateIsBounded(t *testing.T) {
 	})
 }
 
-// After a write, the pause is 100 times the duration of the write.
+// The pause after a write is at least 100 times the duration of the write, and longer for a large snapshot.
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
 		size       int64

@@ -11,15 +11,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// snapshotName is the name of the snapshot file in the Store's directory.
 const snapshotName = "lastknown.jsonl"
 
-// version is the version of the snapshot format. Edgeway reads no other version.
+// Edgeway reads no other version of the snapshot format.
 const version = 1
 
 const snapshotFormat = "edgeway last-known state"
 
-// header is the first line of a snapshot. The line starts with Format and Version in every version of the format.
+// header is the first line of a snapshot. In every version of the format, the line starts with Format and Version.
 type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -28,13 +27,12 @@ type header struct {
 	Held []source.Holding `json:"held,omitempty"`
 }
 
-// footer is the last line of a snapshot.
 type footer struct {
 	Objects int    `json:"objects"`
 	SHA256  string `json:"sha256"` // the checksum of all bytes before this line
 }
 
-// record is a line of a snapshot between the header and the footer. Exactly one field of a record is set.
+// record is a line of a snapshot between the header and the footer. Exactly one field is set.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -44,7 +42,7 @@ type record struct {
 	Manifest      *source.Manifest      `json:"manifest,omitempty"`
 }
 
-// recordOf returns the record of an object. A Document has no record, because it is a fault and not state.
+// recordOf returns the record of an object. A Document has no record, because a Document is a fault and not state.
 func recordOf(obj source.Object) (r record, ok bool) {
 	switch o := obj.(type) {
 	case *source.Service:
@@ -73,8 +71,8 @@ func recordOf(obj source.Object) (r record, ok bool) {
 	return r, true
 }
 
-// bare returns copies of faults without the faulty object, because the record already contains the object. Earlier
-// versions of Edgeway cannot read a fault that names an object and would discard the whole state.
+// bare returns copies of faults without the name of the object, because the record already contains the object. Earlier
+// versions of Edgeway cannot read a fault that names an object, and would discard the whole state.
 func bare(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		out = append(out, fault.Fault{Field: f.Field, Message: f.Message})
@@ -82,8 +80,8 @@ func bare(faults []fault.Fault) (out []fault.Fault) {
 	return out
 }
 
-// object returns the object of the record, or nil if the record is empty. object restores the name of the object in
-// the faults, from which bare removed the name.
+// object returns the object of the record, or nil if the record is empty. In the object's faults, object restores the
+// name that bare removed.
 func (r *record) object() source.Object {
 	var obj source.Object
 	var faults []fault.Fault
@@ -109,21 +107,22 @@ func (r *record) object() source.Object {
 	return obj
 }
 
-// The size limits for reading and writing a snapshot. The state of 30,000 Services with 100 endpoints each, on Nodes
-// with names of 45 letters, takes 370 MiB. The line of an EndpointSlice with 1,000 endpoints takes up to 4 MiB.
+// maxFile and maxLine limit the sizes for reading and writing a snapshot. The state of 30,000 Services with 100
+// endpoints each, on Nodes with names of 45 letters, takes 370 MiB. The line of an EndpointSlice with 1,000 endpoints
+// takes up to 4 MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
 )
 
-// newLines returns a line scanner that uses a bounded amount of memory.
+// newLines returns a line scanner with bounded memory.
 func newLines(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine+1)
 	return lines
 }
 
-// ended returns the error that stopped the scanner, or otherwise if the scanner reached the end of the file.
+// ended returns the error that stopped the scanner, or else the error otherwise if the file ended.
 func ended(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

@@ -11,20 +11,20 @@ import (
 	"edgeway/daemon/source"
 )
 
-// Edgeway before 0.1 wrote changes to a journal next to the snapshot. After an upgrade, Edgeway reads the journal up
-// to the first damaged line, and removes the journal when it writes the first snapshot.
+// Edgeway before 0.1 wrote changes to a journal in addition to the snapshot. After an upgrade, Edgeway reads the
+// journal up to the first damaged line. When Edgeway writes the first snapshot, Edgeway removes the journal.
 const (
 	journalName   = "lastknown.journal"
 	journalFormat = "edgeway last-known journal"
 )
 
-// base is the part of a journal's header that identifies the preceding snapshot by its SHA-256.
+// base is the field of a journal's header that identifies the preceding snapshot by its SHA-256.
 type base struct {
 	SHA256 string `json:"base"`
 }
 
-// change is a line of a journal. The line holds a changed or deleted object, or the time when the source confirmed
-// the preceding lines.
+// change is a line of a journal: a changed object, a deleted object, or the time when the source confirmed the
+// preceding lines.
 type change struct {
 	record
 	Deleted *struct {
@@ -36,7 +36,7 @@ type change struct {
 	Held *[]source.Holding `json:"held"` // nil if the holdings are unchanged
 }
 
-// journal applies the changes of a journal if the journal continues the snapshot with the checksum sum.
+// journal applies the changes of a journal if the journal belongs to the snapshot with the checksum sum.
 func (d *decoder) journal(r io.Reader, sum string) {
 	lines := newLines(r)
 	for first := true; lines.Scan(); first = false {
@@ -77,7 +77,7 @@ func (d *decoder) apply(c *change) {
 	}
 }
 
-// cutSum returns a line without its checksum. ok is false if the checksum is wrong.
+// cutSum removes the checksum from a line. ok is false if the checksum is wrong.
 func cutSum(line []byte) (text []byte, ok bool) {
 	prefix, text, ok := bytes.Cut(line, []byte(" "))
 	want, err := strconv.ParseUint(string(prefix), 16, 32)

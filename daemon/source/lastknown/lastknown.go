@@ -1,13 +1,13 @@
-// Package lastknown saves the latest objects of a source (the API server or the manifests) on disk, so that a host
-// that boots without the source still serves its Services.
+// Package lastknown saves the latest objects of a source (the API server or the manifests) on disk, so that a host that
+// boots without the source still serves the Services.
 //
-// The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of
-// all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to spare the flash memory of small
-// hosts. After a power failure, the changes since the last write are lost, which matters only if the API server is
-// unreachable at the next boot.
+// The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of all
+// preceding lines. Each write replaces the whole file. Edgeway seldom writes, to protect the flash memory of small
+// hosts. A power failure loses the changes since the last write, which matters only if the API server is unreachable at
+// the next boot.
 //
-// Edgeway renames a snapshot that is damaged, or larger than Edgeway's limit, and does not load the file. Edgeway
-// does not load a snapshot of a later version of Edgeway either, but keeps the snapshot until the next write.
+// Edgeway renames a snapshot that is damaged or too large, and does not load the file. Edgeway does not load a snapshot
+// of a later version of Edgeway either, but keeps the snapshot until the next write.
 package lastknown
 
 import (
@@ -30,42 +30,48 @@ import (
 
 // Options configure a Store. Cluster and Logger are required.
 type Options struct {
-	// Name is the Store's name as a source. The default is "lastknown".
+	// Name is the name of the Store as a source. The default is "lastknown".
 	Name string
-	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store does not use the
-	// state of another cluster.
+	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
+	// of another cluster.
 	Cluster func() Cluster
-	// Confirmed returns the time when the source last confirmed the state, for Age. The default is the time of the
-	// write.
+	// Confirmed returns the time when the source last confirmed the state, for Age. By default, the time of the write
+	// counts as the confirmation.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before is an optional function. The Store calls Before with the key of each object that the Store loads. Tests
-	// use Before to cause panics.
+	// Before, unless nil, is called with the key of each object that the Store loads. Tests use Before to cause panics.
 	Before func(source.Key)
 }
 
-// Store reads the state on disk as a source, and writes it as a recorder.
+// Store reads the state on disk as a source, and records the state of another source.
 type Store struct {
 	dir string
 	o   Options
 	log *slog.Logger
 
-	wake chan struct{} // signals that there are changes to write
+	wake chan struct{}
 
 	mu     sync.Mutex
+<<<<<<< HEAD
 	synced bool        // Run has loaded or saved the state
 	age    time.Time   // when the source last confirmed the state on disk, or zero if there is no state
 	fault  fault.Fault // zero if there is none
+=======
+	synced bool      // whether Run has loaded or saved the state
+	age    time.Time // the time when the source last confirmed the state on disk, or zero if there is no state
+	fault  string
+	fix    string
+>>>>>>> t2
 	rec    *recorder
 	held   []source.Holding    // the holdings of the loaded state
 	server []source.ServerAddr // the proven addresses of the API server in the loaded state
 
-	next time.Time // the earliest time of the next write; only Record uses it
+	next time.Time // the earliest time of the next write; only Record uses this field
 }
 
 var _ source.Source = (*Store)(nil)
 
-// New returns a Store and accesses no file: Run reads the state, and the first write creates the directory.
+// New returns a Store without accessing any file: Run reads the state, and the first write creates the directory.
 func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
@@ -86,7 +92,7 @@ func (s *Store) Status() source.Status {
 // FaultID is the ID of the faults of a last-known state.
 const FaultID = "last-known"
 
-// Faults returns the faults that prevent the state on disk from being used or saved.
+// Faults returns the faults that prevent Edgeway from using or saving the state on disk.
 func (s *Store) Faults() []fault.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +102,7 @@ func (s *Store) Faults() []fault.Fault {
 	return []fault.Fault{s.fault}
 }
 
-// Age returns the time when the state on disk last agreed with its source. ok is false if there is no state.
+// Age returns the time when the state on disk last agreed with the source. ok is false if there is no state.
 func (s *Store) Age() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,15 +116,14 @@ func (s *Store) Held() []source.Holding {
 	return s.held
 }
 
-// ServerAddrs returns the proven addresses of the API server, or of its proxy. ServerAddrs returns nil if the Store
-// has loaded no state.
+// ServerAddrs returns the proven addresses of the API server or of its proxy, or nil if the Store has loaded no state.
 func (s *Store) ServerAddrs() []source.ServerAddr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server
 }
 
-// Recall loads the state for Held and ServerAddrs only, and writes nothing to disk.
+// Recall loads the state only for Held and ServerAddrs, and writes nothing to disk.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.Before)
 	if err == nil && st.cluster.same(s.o.Cluster()) {
@@ -130,9 +135,9 @@ func (s *Store) Recall() error {
 	return err
 }
 
-// Run implements source.Source: it calls Load, then Record. Without a saved state, Run calls Synced immediately. With
-// an unusable state, Run does not call Synced until it has saved a new state: the host waits for the API server and
-// keeps its rules.
+// Run implements source.Source. Run calls Load, then Record. Without a saved state, Run calls Synced immediately. If
+// the state is unusable, Run calls Synced only after saving a new state: until then, the host keeps its rules and waits
+// for the API server.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -157,7 +162,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 	case errors.Is(err, os.ErrNotExist):
 		s.loaded(&state{})
 		return nil, true
-	case errors.Is(err, errNewer), errors.Is(err, errOther): // keep the file until the next write replaces it
+	case errors.Is(err, errNewer), errors.Is(err, errOther): // keep the file until the next write
 		s.setFault(err.Error())
 		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
@@ -204,7 +209,7 @@ func (s *Store) newFault(fix, message string) fault.Fault {
 	return fault.New(FaultID, fault.Warning, fix, "%s", message).Of(s.dir)
 }
 
-// removeTemporary removes the temporary files of writes that a crash interrupted.
+// removeTemporary removes the temporary files of interrupted writes.
 func (s *Store) removeTemporary() {
 	stale, err := filepath.Glob(filepath.Join(s.dir, ".lastknown.*"))
 	if err != nil {
@@ -215,10 +220,9 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// maxAside is the maximum number of damaged snapshots that the Store keeps.
 const maxAside = 3
 
-// setAside renames a damaged snapshot, so that an operator can examine the file later, and returns the new path.
+// setAside renames a damaged snapshot for a later examination by the operator, and returns the new path.
 func (s *Store) setAside() string {
 	const mark = ".damaged-"
 	path := filepath.Join(s.dir, snapshotName)
@@ -240,14 +244,14 @@ func (s *Store) setAside() string {
 	return aside
 }
 
-// Saved describes a state on disk.
+// Saved is a state on disk.
 type Saved struct {
 	At   time.Time        // the time when the source last confirmed the state
 	Held []source.Holding // see Store.Held
 }
 
-// Peek passes the state in a directory to the sink. Peek changes nothing on disk, because a daemon may be running.
-// Peek fails if there is no usable state.
+// Peek passes the state in a directory to the sink, or fails if there is no usable state. Because a daemon may be
+// running, Peek changes nothing on disk.
 func Peek(dir string, sink source.Sink) (Saved, error) {
 	st, err := readState(dir, nil)
 	if err != nil {

@@ -65,7 +65,6 @@ func everyKind() []source.Object {
 	}
 }
 
-// memory is a sink that stores the objects.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object
@@ -102,7 +101,6 @@ func (m *memory) sorted() []source.Object {
 	return slices.SortedFunc(m.all(), func(a, b source.Object) int { return a.Key().Compare(b.Key()) })
 }
 
-// syncBuffer is a bytes.Buffer that several goroutines can use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -122,7 +120,8 @@ func (s *syncBuffer) String() string {
 
 func server(url string) func() Cluster { return func() Cluster { return Cluster{Server: url} } }
 
-// host holds a Store as the daemon uses it, the loaded objects and the objects from the API server.
+// host holds a Store in the same configuration as in the daemon, the loaded objects and the objects from the API
+// server.
 type host struct {
 	*Store
 	loaded, api *memory
@@ -131,7 +130,6 @@ type host struct {
 	stop        func()
 }
 
-// boot starts a Store inside a synctest bubble.
 func boot(t *testing.T, dir string) *host {
 	t.Helper()
 	h := &host{loaded: newMemory(), api: newMemory(), log: new(syncBuffer)}
@@ -150,7 +148,6 @@ func boot(t *testing.T, dir string) *host {
 	return h
 }
 
-// serve passes the objects to the Store and commits them.
 func (h *host) serve(objects ...source.Object) {
 	for _, o := range objects {
 		h.tee.Upsert(o)
@@ -217,8 +214,8 @@ func TestOnlyCommittedStateIsSaved(t *testing.T) {
 	})
 }
 
-// Each confirmation by the API server updates the age, even if no object changes. While the API server is
-// unreachable, the age stays the same.
+// Each confirmation by the API server updates the age, even if no object changes. While the API server is unreachable,
+// the age stays the same.
 func TestAgeFollowsLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -255,7 +252,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 	})
 }
 
-// Edgeway does not save the current faults of manifests, so a new fault causes no write.
+// Edgeway does not save the faults of manifests, so a new fault causes no write.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -279,7 +276,6 @@ func TestDocumentsAreNotSaved(t *testing.T) {
 	})
 }
 
-// Load returns the state of a Store that does not run.
 func TestLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,6 @@ func encode(t testing.TB, objects ...source.Object) []byte {
 	return out.Bytes()
 }
 
-// seal returns a snapshot and a journal with the given lines and correct checksums.
 func seal(lines, changes []byte) (snapshot, journal []byte) {
 	snapshot = append(fmt.Appendf(nil, `{"format":%q,"version":1}`+"\n", snapshotFormat), lines...)
 	if len(lines) > 0 && lines[len(lines)-1] != '\n' {
@@ -56,8 +55,8 @@ func parse(snapshot, journal []byte) (*state, error) {
 	return d.result(), nil
 }
 
-// FuzzLastKnown reads arbitrary files, with their own checksums and with corrected checksums. Reading must not panic
-// and must not return an invalid object.
+// FuzzLastKnown reads arbitrary files, first with their own checksums and then with corrected checksums. Reading must
+// not panic and must not return an invalid object.
 func FuzzLastKnown(f *testing.F) {
 	good := encode(f, everyKind()...)
 	before, err := os.ReadFile("testdata/before/" + snapshotName)
@@ -107,7 +106,7 @@ func FuzzLastKnown(f *testing.F) {
 	})
 }
 
-// A later version of Edgeway may have more kinds of objects in the same format.
+// A later version of Edgeway may write more kinds of objects in the same format.
 func TestUnknownKindsAreSkipped(t *testing.T) {
 	snapshot, journal := seal(
 		[]byte(`{"future":{"name":"x"}}`+"\n"+`{"service":{"namespace":"ns","name":"a","ports":[{"protocol":6,"port":80}]}}`+"\n"),

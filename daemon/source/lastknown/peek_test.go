@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// folder returns the names and sizes of the files in a folder.
+// folder returns the size of each file in a folder.
 func folder(t *testing.T, dir string) (out map[string]int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -37,7 +37,7 @@ func TestPeekChangesNothing(t *testing.T) {
 		h.serve(everyKind()...)
 		time.Sleep(2 * time.Second)
 		h.stop()
-		writing := filepath.Join(dir, ".lastknown.jsonl4711") // a temporary file that a running daemon writes
+		writing := filepath.Join(dir, ".lastknown.jsonl4711") // the temporary file of a running daemon
 		if err := os.WriteFile(writing, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -20,19 +20,18 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// state is the content of a snapshot and of its journal.
 type state struct {
 	cluster  Cluster
 	at       time.Time       // the time when the source last confirmed the state
 	objects  []source.Object // sorted by key
 	held     []source.Holding
-	invalid  int   // the number of skipped objects
-	torn     bool  // the journal's end was damaged and skipped
-	panicked error // a panic that an object caused
+	invalid  int
+	torn     bool  // whether the end of the journal was damaged
+	panicked error // the panic that an object caused
 }
 
-// readState reads the state in a directory. The error wraps os.ErrNotExist if there is no state. After any other
-// error, the snapshot must not be used.
+// readState reads the state in a directory. If there is no state, the error wraps os.ErrNotExist. After any other
+// error, the snapshot is unusable.
 func readState(dir string, before func(source.Key)) (*state, error) {
 	path := filepath.Join(dir, snapshotName)
 	file, info, err := files.Open(path)
@@ -64,13 +63,12 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot and of its journal. The decoder rejects every object that fails
-// convert.Check.
+// decoder collects the objects of a snapshot and of its journal, and rejects objects that fail convert.Check.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object
 	converter convert.Converter
-	before    func(source.Key) // Options.Before
+	before    func(source.Key)
 }
 
 func newDecoder(before func(source.Key)) *decoder {
@@ -89,10 +87,10 @@ var (
 		"its own")
 )
 
-// footerStart is the start of the footer. No other line starts with these bytes.
+// Only the footer starts with footerStart.
 var footerStart = []byte(`{"objects":`)
 
-// snapshot reads a snapshot to its end and returns its checksum.
+// snapshot reads a whole snapshot and returns the checksum.
 func (d *decoder) snapshot(r io.Reader) (sum string, err error) {
 	lines := newLines(r)
 	if !lines.Scan() {
@@ -144,7 +142,6 @@ func parseHeader(line []byte, format string) (h header, err error) {
 	return h, nil
 }
 
-// add stores the object of a record if the object is usable.
 func (d *decoder) add(r *record) {
 	obj := r.object()
 	if obj == nil {

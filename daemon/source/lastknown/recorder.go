@@ -8,21 +8,21 @@ import (
 	"edgeway/daemon/source"
 )
 
-// recorder passes the objects of a source on to a sink and keeps the committed objects for the next snapshot.
+// recorder passes the objects of a source to a sink and stores the committed objects for the next snapshot.
 type recorder struct {
 	sink source.Sink
 
 	mu     sync.Mutex
 	synced bool
-	// recent holds the changes since the last commit, with nil for each deleted object. The maps recent and committed
-	// share their objects with the sink.
+	// recent holds the changes since the last commit, with nil for each deleted object. recent and committed share
+	// their objects with the sink.
 	recent    map[source.Key]source.Object
 	committed map[source.Key]source.Object // nil before the first commit
 	held      []source.Holding
-	dirty     bool // committed or held differs from the snapshot
+	dirty     bool // whether committed or held differs from the snapshot
 }
 
-// Tee returns a sink that passes everything on to the given sink and records it. A second call of Tee replaces the
+// Tee returns a sink that records the objects and passes them on to the given sink. A second call of Tee replaces the
 // first sink.
 func (s *Store) Tee(sink source.Sink) source.Sink {
 	r := &recorder{sink: sink, recent: map[source.Key]source.Object{}}
@@ -33,7 +33,7 @@ func (s *Store) Tee(sink source.Sink) source.Sink {
 }
 
 // Commit tells the Store that the host is in sync with the recorded objects, so that the Store can save the objects.
-// Commit does nothing until the source has listed all objects. held holds the sorted holdings that Held returns after
+// Commit has no effect until the source has listed all objects. held lists the sorted holdings that Held returns after
 // a restart. The caller must not modify held afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	s.mu.Lock()
@@ -72,7 +72,8 @@ func (r *recorder) commit(held []source.Holding) bool {
 	return r.dirty
 }
 
-// take returns the content of the next snapshot. ok is false if the snapshot on disk already has that content.
+// take returns the objects and holdings for the next snapshot. ok is false if the snapshot on disk already contains
+// them.
 func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,14 +85,14 @@ func (r *recorder) take() (objects []source.Object, held []source.Holding, ok bo
 	return slices.SortedFunc(maps.Values(r.committed), compare), r.held, true
 }
 
-// again reverts take after a failed write.
+// again makes the next take return the objects again, after a failed write.
 func (r *recorder) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dirty = true
 }
 
-// clean reports whether the snapshot contains everything that was committed.
+// clean reports whether the snapshot contains all committed data.
 func (r *recorder) clean() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

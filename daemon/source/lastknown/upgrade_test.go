@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// before copies the state of the previous version into a new folder and returns the journal's path and content.
+// before copies the state of the previous version to a new folder and returns the journal's path and content.
 func before(t *testing.T) (dir, journal string, content []byte) {
 	t.Helper()
 	dir = t.TempDir()
@@ -32,8 +32,8 @@ func before(t *testing.T) (dir, journal string, content []byte) {
 	return dir, journal, content
 }
 
-// After an upgrade from a version that wrote a journal next to the snapshot, Edgeway serves that version's state. The
-// first write removes the journal, and the previous version can still read the snapshot.
+// After an upgrade from a version with a journal, Edgeway serves that version's state. The first write removes the
+// journal, and the previous version can still read the snapshot.
 func TestUpgradeReadsJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, journal, _ := before(t)
@@ -109,7 +109,6 @@ func TestJournalOfAnotherSnapshotIsIgnored(t *testing.T) {
 	})
 }
 
-// Edgeway uses the saved state if the API server of the same cluster has a new URL.
 func TestSameClusterUnderAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -137,7 +136,7 @@ func TestSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// The age of the state is never in the future, even after a copy of the file or with a wrong clock.
+// Even after a copy of the file or with a wrong clock, the age of the state is never in the future.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

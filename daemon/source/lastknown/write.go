@@ -22,7 +22,6 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The times that control writing.
 const (
 	debounce = time.Second
 	// refresh is the time between two updates of the snapshot's age while no object changes.
@@ -31,14 +30,14 @@ const (
 	retry = 30 * time.Second
 )
 
-// pause returns the delay from a write to the next write. The pause is at least 100 times the duration of the write,
-// so that the writes keep a slow disk busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a
-// day (11.5 kB/s), to preserve SD cards.
+// pause returns the delay between two writes, which is at least 100 times the duration of a write, so that a slow disk
+// is busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a day (11.5 kB/s), to preserve SD
+// cards.
 func pause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
 
-// Record writes the committed changes until ctx ends, and once more before it returns. Status reports failed writes.
+// Record writes the committed changes until ctx is done, and once more before returning. Status reports failed writes.
 func (s *Store) Record(ctx context.Context) {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
@@ -67,7 +66,7 @@ func (s *Store) Record(ctx context.Context) {
 	}
 }
 
-// save writes any committed changes and reports whether all of them are on disk.
+// save writes any committed changes and reports whether all changes are on disk.
 func (s *Store) save() bool {
 	s.mu.Lock()
 	rec := s.rec
@@ -80,7 +79,7 @@ func (s *Store) save() bool {
 		return true
 	}
 	saved := false
-	defer func() { // also after a panic
+	defer func() { // run this also after a panic
 		if !saved {
 			rec.again()
 		}
@@ -93,7 +92,7 @@ func (s *Store) save() bool {
 	return saved
 }
 
-// confirmed returns the time when the source last confirmed the state, in whole seconds for human readers.
+// confirmed returns the time when the source last confirmed the state, in whole seconds for readability.
 func (s *Store) confirmed() time.Time {
 	at := time.Now()
 	if s.o.Confirmed != nil {
@@ -102,8 +101,8 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm sets the modification time of the snapshot to the time when the source last confirmed the state. Setting
-// the modification time writes only an inode instead of all objects.
+// confirm sets the modification time of the snapshot to the time when the source last confirmed the state, because the
+// kernel then writes only an inode instead of all objects.
 func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
@@ -137,12 +136,12 @@ func (s *Store) written(at time.Time, err error) {
 	if s.fault.Message != "" {
 		s.log.Info("last-known state saved again")
 	}
-	s.fault, s.age, s.synced = fault.Fault{}, at, true // the write replaces a state that was unusable
+	s.fault, s.age, s.synced = fault.Fault{}, at, true // the write replaces an unusable state
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// failed wraps an error without the name of the temporary file, so that the same fault always has the same text.
+// failed wraps an error without the name of the temporary file, so that the message of the same fault stays the same.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -154,7 +153,6 @@ func (s *Store) failed(what string, err error) error {
 	return fmt.Errorf("last-known state: %s in %s: %w", what, s.dir, err)
 }
 
-// writeSnapshot replaces the snapshot and returns the number of bytes written.
 func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at time.Time) (size int64, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return 0, s.failed("make folder", err)
@@ -183,9 +181,9 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot writes a snapshot without Documents, objects that fail convert.Check, and lines that exceed the read
-// limit. encodeSnapshot uses one buffer for all lines, because it runs soon after the daemon starts, before the first
-// garbage collection.
+// encodeSnapshot omits Documents, objects that fail convert.Check, and lines that exceed the read limit. encodeSnapshot
+// uses one buffer for all lines to save memory, because the first write is soon after the start of the daemon, before
+// the first garbage collection.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
 	var line bytes.Buffer
