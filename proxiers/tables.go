@@ -2,7 +2,8 @@ package proxiers
 
 import "slices"
 
-// The names of Edgeway's own nftables tables. A newer version finds the tables of an older version by these names.
+// The names of Edgeway's own nftables tables. A newer version of Edgeway finds the tables of an older version by these
+// names.
 const (
 	NFTablesTable = "edgeway"
 	IPVSTable     = "edgeway-ipvs"
@@ -23,9 +24,8 @@ var ownTables = map[string][]string{
 // OwnTable reports whether an nftables table belongs to Edgeway alone. The family is "ip", "ip6" or "inet".
 func OwnTable(family, name string) bool { return slices.Contains(ownTables[family], name) }
 
-// SharedTable is an nftables table that contains chains of a Component and chains of other programs.
+// SharedTable is an nftables table in which both a Component and other programs have chains.
 type SharedTable struct {
-	// Family is "ip", "ip6" or "inet".
 	Family, Name string
 	// Owns reports whether the chain with this name belongs to the Component.
 	Owns func(chain string) bool

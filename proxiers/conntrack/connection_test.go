@@ -21,7 +21,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	translate(t) // connection tracking starts with the first rule set
+	translate(t) // connection tracking starts with the first rules
 	early := connecting(t, vip)
 	translate(t, rule)
 	answered := connecting(t, vip)
@@ -30,7 +30,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 
 	newStep(t).full(planOf(service(netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}, "web", []string{vip}, endpoint)), 1)
-	// The kernel retransmits the SYN after a second.
+	// The kernel retransmits the SYN after one second.
 	if err := connected(early, 10*time.Second); err != nil {
 		t.Errorf("connection that began before there were rules: %v", err)
 	}
@@ -39,7 +39,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 }
 
-// connecting starts to open a TCP connection and does not wait.
+// connecting starts to open a TCP connection, and returns the socket without waiting.
 func connecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -1,20 +1,21 @@
-// Package conntrack deletes the connection-tracking entries that a change of Services made stale.
+// Package conntrack deletes the connection-tracking entries that became stale because Services changed.
 //
 // The kernel translates the first packet of a flow according to the rules, and all later packets according to the
 // flow's entry in the connection-tracking table. A UDP flow never ends as long as its client keeps sending. So a client
-// of a removed endpoint would never get a response again. A client that started before the Service existed would never
-// reach the Service. An SCTP association does end, but SCTP clients commonly keep one source port (S1AP, NGAP,
-// Diameter), so that a new association matches the old entry.
+// whose endpoint was removed would never get a response again, and a client that started before the Service existed
+// would never reach the Service. An SCTP association does end, but SCTP clients (S1AP, NGAP, Diameter) commonly keep
+// their source port, so that a new association matches the old entry.
 //
-// The follower keeps the entries of TCP connections. If the endpoint is gone, its kernel or a router resets the
-// connection, and the client's next attempt uses another source port and so another entry. Deleting the entry of a
-// draining connection would break the connection. The exception is a connection that a client opened while the kernel
-// had no rules, at boot or after another program removed the rules. Its unanswered SYN leaves an entry that prevents
-// the translation of retransmissions for two minutes.
+// The follower keeps the entries of TCP connections. If the endpoint no longer exists, its kernel or a router resets
+// the connection, and the client's next attempt uses another source port and therefore another entry. Without its
+// entry, a draining connection would break. The exception is a connection that a client opened while the kernel had no
+// rules, at boot or after another program removed the rules. The unanswered SYN of such a connection leaves an entry
+// that prevents the translation of retransmissions for two minutes.
 //
-// A flow's original destination and real destination decide whether the flow is stale. The original destination must
-// match the address and port of a frontend of the plan. The real destination is the source of the reply direction, and
-// must be an endpoint that still serves. The follower ignores flows to the same port of other addresses.
+// A flow's original and real destination decide whether the flow is stale. The original destination selects a frontend
+// of the plan by address and port, so the follower ignores flows to the same port of other addresses. The real
+// destination is the source address in the reply direction. The flow is stale unless this address belongs to an
+// endpoint that still serves.
 package conntrack
 
 import (
@@ -31,9 +32,8 @@ import (
 // Name is the name of the follower.
 const Name = "conntrack"
 
-// Component describes the follower that cleans up after each change of the plan. The follower must be applied after the
-// backend: if an entry were deleted before the rules change, the next packet would create the stale entry again. The
-// Proxier is a prometheus.Collector.
+// Component describes the follower, which must run after the backend: if the follower deleted an entry before the rules
+// change, the next packet would create the stale entry again. The Proxier is a prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -46,18 +46,17 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the plan that was in force when the table was last known to be clean. A full sync needs done to find the
-	// frontends that were removed since then. After a restart of the daemon, the follower does not know these
+	// done is the last plan after which the table contained no stale entries. A full sync compares with done to find
+	// the removed frontends. After a restart of the daemon, done is nil, and the follower cannot know the removed
 	// frontends.
 	done *plan.Plan
-	// table is opened at the first check, and is nil if a response was not read completely. Closing a netfilter socket
-	// blocks until the kernel (6.18) has freed the objects that nftables transactions deleted, 16 ms after a
-	// transaction.
+	// table is a socket that stays open after the first check, because closing a netfilter socket blocks until the
+	// kernel (6.18) has freed the objects that nftables transactions deleted, 16 ms after a transaction. table is nil
+	// if the follower did not read a response completely.
 	table *netlink.Conntrack
 }
 
-// Apply deletes the flows that the change made stale. If a change cannot make flows stale, Apply does not read the
-// kernel's table.
+// Apply does not read the kernel's table if the change cannot have made flows stale.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	full := change.Prev == nil
 	if full && f.done != nil {
@@ -74,7 +73,6 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// Close implements proxiers.Proxier.
 func (f *follower) Close() error {
 	if f.table != nil {
 		f.table.Close()
@@ -83,12 +81,11 @@ func (f *follower) Close() error {
 	return nil
 }
 
-// clean checks the flows to the suspects.
 func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// context.AfterFunc calls its function after a short delay, even if ctx is already done.
+	// A function of context.AfterFunc starts after a short delay, even if ctx is already done.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("open connection tracking: %w", err)
 	}

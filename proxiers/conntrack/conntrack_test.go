@@ -19,7 +19,7 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// to applies the change to next, and fails the test unless the follower deletes this number of flows.
+// to applies the plan next, and fails the test unless the follower deletes the given number of flows.
 func (s *step) to(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
@@ -50,7 +50,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 	}
 }
 
-// service returns a ServicePort with the frontends "ADDR:PORT" or ":NODEPORT".
+// A frontend is "ADDR:PORT" or ":NODEPORT".
 func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {
@@ -91,7 +91,7 @@ func TestClientOfRemovedEndpointMovesToAnother(t *testing.T) {
 	moved.wantAnswer(first)
 	translate(t, toSecond)
 	other.wantAnswer(second)
-	moved.wantAnswer(first) // the old entry still applies, not the new rule
+	moved.wantAnswer(first) // the old entry still applies instead of the new rule
 
 	s.to(planOf(service(udp4, "dns", []string{vip}, second)), 1)
 	moved.wantAnswer(second)
@@ -123,7 +123,7 @@ func TestFlowsFromBeforeServiceReachIt(t *testing.T) {
 	early := dial(t, vip)
 	early.wantAnswer("")
 	translate(t, toFirst)
-	early.wantAnswer("") // the entry without translation still applies
+	early.wantAnswer("") // the untranslated entry still applies
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	early.wantAnswer(first)
 }
@@ -138,7 +138,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	c.wantAnswer(first)
 	translate(t)
 	s.to(planOf(service(udp4, "dns", []string{vip})), 1)
-	c.wantAnswer("") // the rules of this test do not reject, so the flow leaves the host untranslated
+	c.wantAnswer("") // the rules of this test reject nothing, so the flow leaves the host untranslated
 	translate(t, toFirst)
 	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	c.wantAnswer(first)
@@ -342,7 +342,7 @@ func TestKernelFiltersFlows(t *testing.T) {
 	}
 }
 
-// The netlink socket stays open between two checks, unless it may contain unread responses.
+// The netlink socket stays open between two checks, unless the socket may contain unread responses.
 func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
@@ -359,8 +359,8 @@ func TestSocketIsReused(t *testing.T) {
 	s.to(one, 0)
 }
 
-// With a cancelled context, every read of the kernel's table fails. If there is no error, the follower did not read the
-// table.
+// With a cancelled context, every read of the kernel's table fails, so a nil error proves that the follower did not
+// read the table.
 func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts holds the follower's metrics. The metrics have the same names as in kube-proxy v1.36.
+// counts holds metrics with the same names as in kube-proxy v1.36.
 type counts struct {
 	took    *prometheus.HistogramVec
 	deleted *prometheus.CounterVec
@@ -33,19 +33,16 @@ func newCounts(families []plan.Family) *counts {
 	return c
 }
 
-// note records a check of the entries of one family.
 func (c *counts) note(family plan.Family, deleted int, took time.Duration) {
 	c.took.WithLabelValues(family.String()).Observe(took.Seconds())
 	c.deleted.WithLabelValues(family.String()).Add(float64(deleted))
 }
 
-// Describe implements prometheus.Collector.
 func (c *counts) Describe(out chan<- *prometheus.Desc) {
 	c.took.Describe(out)
 	c.deleted.Describe(out)
 }
 
-// Collect implements prometheus.Collector.
 func (c *counts) Collect(out chan<- prometheus.Metric) {
 	c.took.Collect(out)
 	c.deleted.Collect(out)

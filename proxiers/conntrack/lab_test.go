@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace moves the test to an unnamed network namespace. The namespace ends with the test's thread, because the
-// thread is never unlocked. The namespace has the endpoints' addresses on lo. A route to a dead end makes packets to
-// other addresses leave the host and create an entry in the table.
+// enterNamespace moves the test to a new network namespace. The thread stays locked, so the thread and the namespace
+// disappear after the test. The endpoints' addresses are on lo. A default route lets packets to other addresses leave
+// the host and create an entry in the table.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,7 +59,7 @@ func enterNamespace(t testing.TB) {
 	awaitRoutes(t, "fd00::1", "fd00::2", "2001:db8::1")
 }
 
-// awaitRoutes waits until the host accepts packets to these IPv6 addresses. The kernel (6.18) creates the local route
+// awaitRoutes waits until the host accepts packets to the new IPv6 addresses. The kernel (6.18) creates the local route
 // of an address shortly after it has acknowledged the request, even with "nodad".
 func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
@@ -76,7 +76,8 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces all rules with these rules in the output hook, and a rule that enables connection tracking.
+// translate replaces the whole rule set. The new rules run in the output hook, and one more rule enables connection
+// tracking.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
 	run(t, `flush ruleset
@@ -102,7 +103,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo responds to every datagram to addr with addr as text.
+// echo responds to every datagram with its own address as text.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -122,7 +123,7 @@ func echo(t testing.TB, addr string) {
 	}()
 }
 
-// client is a UDP client that keeps its source port, like resolvers and SIP phones.
+// client is a UDP client that keeps its source port, like DNS resolvers and SIP phones.
 type client struct {
 	t    testing.TB
 	conn net.Conn
@@ -163,7 +164,7 @@ func (c *client) ask(within time.Duration) string {
 func (c *client) wantAnswer(want string) {
 	c.t.Helper()
 	within := 10 * time.Second
-	if want == "" { // no response is expected
+	if want == "" {
 		within = 150 * time.Millisecond
 	}
 	if got := c.ask(within); got != want {
@@ -171,7 +172,6 @@ func (c *client) wantAnswer(want string) {
 	}
 }
 
-// flows returns all flows of the scope from the connection-tracking table of the test's namespace.
 func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	t.Helper()
 	tab, err := netlink.OpenConntrack()
@@ -186,7 +186,7 @@ func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	return list
 }
 
-// idOf returns the ID of the only flow to dst, or 0 if there is none.
+// idOf returns 0 if there is no flow to dst.
 func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	t.Helper()
 	var id uint32
@@ -201,7 +201,7 @@ func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	return id
 }
 
-// fill creates flows to n different addresses that belong to no Service.
+// fill creates flows to n addresses that belong to no Service.
 func fill(t testing.TB, n int) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
@@ -217,7 +217,6 @@ func fill(t testing.TB, n int) {
 	}
 }
 
-// step holds a follower and the last applied plan.
 type step struct {
 	t        *testing.T
 	follower *follower
@@ -236,7 +235,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// counted returns the number of deleted flows and of checks of the table, from the follower's metrics.
+// counted reads the number of deleted flows and the number of table checks from the follower's metrics.
 func (s *step) counted() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

@@ -9,17 +9,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned lists the protocols whose flows are cleaned up after a change; see the package comment.
+// cleaned lists the protocols whose stale flows the follower deletes after a change. The package comment explains why
+// TCP is missing.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
-	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
-	// destination is in endpoints. If owned is false, endpoints holds the former endpoints, and a flow is stale if the
-	// flow was translated to one of endpoints.
+	// owned reports whether the destination is still a frontend. If so, a flow is stale unless its real destination is
+	// in endpoints. If not, endpoints holds the former endpoints, and a flow is stale if its real destination is in
+	// endpoints.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
-	// unanswered restricts the rule to flows without a reply.
+	// unanswered restricts the rule to flows without a reply packet.
 	unanswered bool
 }
 
@@ -34,7 +35,7 @@ func (r rule) stale(f *netlink.Flow) bool {
 	return known && f.Reply.Src != f.Orig.Dst
 }
 
-// suspects holds the destinations whose flows must be checked.
+// suspects holds the destinations whose flows the follower must check.
 type suspects map[netlink.Scope]map[netip.AddrPort]rule
 
 func (s suspects) own(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
@@ -55,8 +56,8 @@ func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll makes every frontend of p a suspect. Only unanswered TCP connections are stale. Clients opened these
-// connections while the kernel had no rules.
+// addAll adds every frontend of p. Of the TCP connections, only unanswered ones can be stale: clients opened them while
+// the kernel had no rules.
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
@@ -67,9 +68,9 @@ func (s suspects) addAll(p *plan.Plan) {
 	}
 }
 
-// suspectsOf returns the destinations that may have stale flows after a change: all frontends of a ServicePort that
-// lost an endpoint or got its first endpoint, and frontends that are new or were removed. If c.Prev is nil, there are
-// no suspects.
+// suspectsOf returns the destinations that may have stale flows after a change: new frontends, removed frontends, and
+// all frontends of a ServicePort that lost an endpoint or got its first endpoint. If c.Prev is nil, suspectsOf returns
+// none.
 func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
 	if c.Prev == nil {
@@ -88,8 +89,8 @@ func suspectsOf(c proxiers.Change) suspects {
 	return s
 }
 
-// compare adds the suspects of one ServicePort. before is nil for a new ServicePort, and after is nil for a removed
-// ServicePort.
+// compare adds the suspects of one ServicePort. before is nil if the ServicePort is new, and after is nil if the
+// ServicePort was removed.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
@@ -113,8 +114,8 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether valid flows may have become stale. The first endpoint also counts, because a backend may have
-// accepted flows without translation while the ServicePort had no endpoint.
+// lost reports whether flows may have become stale because an endpoint was removed, or because after holds the first
+// endpoints: a backend may have accepted flows without translation while the ServicePort had no endpoint.
 func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0
@@ -127,7 +128,6 @@ func lost(before, after []plan.Endpoint) bool {
 	return false
 }
 
-// destinations returns every address and port at which clients can reach svc.
 func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
 	var list []netip.AddrPort
 	if svc != nil {

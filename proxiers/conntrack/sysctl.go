@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	// minEntries and maxEntries are kube-proxy's bounds for a computed limit.
+	// minEntries and maxEntries are kube-proxy's bounds for the computed limit.
 	minEntries, maxEntries = 1 << 17, 1 << 20
-	// entriesPerBucket is the ratio that kube-proxy and the kernel's documentation
-	// (nf_conntrack-sysctl) use between the limit and the size of the hash table.
+	// entriesPerBucket is the ratio of the limit to the number of hash buckets in kube-proxy and in the kernel's
+	// documentation (nf_conntrack-sysctl).
 	entriesPerBucket = 4
 )
 
-// The paths are relative to the root. Both files are network sysctls, which a process with CAP_NET_ADMIN may write
-// without being root. (The size of the hash table is also a module parameter, which only root may read.)
+// The paths are relative to the root directory. A process with CAP_NET_ADMIN may write both network sysctls without
+// being root. (The size of the hash table is also a module parameter, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// RaiseMax raises the limit to maxPerCore entries for each processor, at least 131,072 and at most 1,048,576. RaiseMax
-// never lowers the kernel's limit, and does nothing if maxPerCore is 0. The error joins the errors of both files. An
-// error is not fatal, because Services also work with the kernel's limit (a container may read but not write the
-// files).
+// RaiseMax raises the kernel's limit of connection-tracking entries to maxPerCore for each processor, at least 131,072
+// and at most 1,048,576. RaiseMax never lowers the limit, and does nothing if maxPerCore is 0. An error is not fatal,
+// because Services also work with the kernel's limit (a container may not be allowed to write the sysctls).
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }
@@ -42,7 +41,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	t := tuner{root: root, logger: logger}
 	want := min(max(maxPerCore*cores, minEntries), maxEntries)
 	if now, ok := t.get(maxFile); ok && now < want {
-		// Resize the hash table first: a higher limit with the old size leads to long hash chains.
+		// The hash table is resized first, because a higher limit with the old size causes long hash chains.
 		if now, ok := t.get(hashFile); ok && now < want/entriesPerBucket {
 			t.set(hashFile, want/entriesPerBucket)
 		}
@@ -51,7 +50,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	return errors.Join(t.errs...)
 }
 
-// tuner collects the errors, so that an error with one file does not prevent the change of the other file.
+// tuner collects errors, so that a failure to write one file does not prevent the change of the other file.
 type tuner struct {
 	root   string
 	logger *slog.Logger
@@ -73,7 +72,7 @@ func (t *tuner) get(file string) (int, bool) {
 	return n, true
 }
 
-// set writes a file only if its value differs, because the file may be read-only.
+// set writes a file only if the value differs, because the file may be read-only.
 func (t *tuner) set(file string, value int) {
 	now, ok := t.get(file)
 	if !ok || now == value {

@@ -9,14 +9,14 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// flowsPerWalk is the number of flows that the kernel can dump in the time of a walk over its hash table, about 10 ms
+// flowsPerWalk is the number of flows that the kernel can dump in about 10 ms, the time of a walk over the hash table
 // (Linux 6.18, 262,144 buckets). Every dump walks over the whole hash table, even with a filter.
 const flowsPerWalk = 2000
 
-// countFile holds the number of flows of all protocols in the network namespace of the process that opens it.
+// countFile contains the number of flows in the network namespace of the process that opens the file.
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
-// deleteStale deletes the stale flows to the given destinations and returns their number.
+// deleteStale returns the number of deleted flows.
 func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort]rule) (int, error) {
 	var stale []*netlink.Flow
 	collect := func(f *netlink.Flow) {

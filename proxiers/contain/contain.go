@@ -1,8 +1,8 @@
-// Package contain keeps a panic from ending the process. Call converts the panic of a function to an error. Parts
-// restarts a component of the daemon that panicked, and counts the panics.
+// Package contain keeps a panic from ending the process. Call converts the panic of a function to an error. Type Parts
+// restarts a component of the daemon after a panic, and counts the panics.
 //
-// The Go runtime does not allow recovery from concurrent map writes, stack overflow or lack of memory. These errors end
-// the process.
+// Concurrent map writes, stack overflow and lack of memory still end the process, because Go code cannot recover from
+// these errors.
 package contain
 
 import (
@@ -35,9 +35,7 @@ const (
 // Panic is the error that Call returns for a panic.
 type Panic struct {
 	Value any
-	// at is the line that panicked.
-	at string
-	// Stack is the stack of the goroutine at the panic.
+	at    string
 	Stack string
 }
 
@@ -59,7 +57,7 @@ func panicked(stack string) string {
 	return "an unknown line"
 }
 
-// Call runs f, and returns a panic of f as a *Panic.
+// Call runs f and returns its error. If f panics, the error is a *Panic.
 func Call(f func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -74,14 +72,15 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Rethrow panics if err wraps a panic. A goroutine uses Rethrow to pass on the panics of its helper goroutines.
+// Rethrow panics if err wraps a panic. A function that waits for other goroutines uses Rethrow to propagate their
+// panics.
 func Rethrow(err error) {
 	if p, ok := errors.AsType[*Panic](err); ok {
 		panic(p)
 	}
 }
 
-// Stack returns the stack of the panic that err wraps, or "" if there is none.
+// Stack returns the stack of the panic that err wraps, or "" if err wraps no panic.
 func Stack(err error) string {
 	if p, ok := errors.AsType[*Panic](err); ok {
 		return p.Stack
@@ -95,7 +94,8 @@ func Is(err error) bool {
 	return ok
 }
 
-// Parts runs the parts of the daemon. Parts may be used from any goroutine. A nil *Parts does not contain panics.
+// Parts runs the daemon's components, called parts. Parts is safe for concurrent use. A nil *Parts does not contain
+// panics.
 type Parts struct {
 	logger *slog.Logger
 	failed chan error
@@ -105,7 +105,7 @@ type Parts struct {
 	last   map[string]error
 }
 
-// New returns a Parts that has recorded no panic.
+// New returns a Parts with no recorded panic.
 func New(logger *slog.Logger) *Parts {
 	return &Parts{
 		logger: logger, failed: make(chan error, 1), panics: map[string][]time.Time{},
@@ -113,8 +113,8 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run runs a part until it returns. After a panic Run restarts the part, unless ctx has ended. The error is the error
-// of run, or an error that says that the part panicked too often.
+// Run calls run, and calls run again after a panic unless ctx is done. Run returns the error of run, or an error if the
+// part panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	if p == nil {
 		return run(ctx)
@@ -135,10 +135,10 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, for work that has no context. Loop calls again before each restart.
+// Loop is like Run for work without a context. Before each restart, Loop calls again.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
-	// The error was already sent to the channel of Failed.
+	// Run has already sent the error to the channel of Failed.
 	_ = p.Run(context.Background(), part, func(context.Context) error {
 		if !first {
 			again()
@@ -149,7 +149,7 @@ func (p *Parts) Loop(part string, run, again func()) {
 	})
 }
 
-// Note logs and counts a panic that no single object caused. Note returns an error if the daemon must exit.
+// Note logs and counts a panic, and returns an error if the daemon must exit.
 func (p *Parts) Note(part string, err error) error {
 	if p == nil {
 		return nil
@@ -166,8 +166,8 @@ func (p *Parts) Note(part string, err error) error {
 	return err
 }
 
-// Record is like Note, but for panics in a request handler. Panics in a handler never make the daemon exit, because
-// clients could repeat the request. Record returns the number of panics within the last ten minutes.
+// Record is like Note, but for panics in a request handler. Such a panic never makes the daemon exit, because a client
+// could repeat the request. Record returns the number of panics within the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()
@@ -179,7 +179,7 @@ func (p *Parts) Record(part string, err error) (times int) {
 	return len(recent)
 }
 
-// Failed returns a channel that receives the error with which the daemon must exit.
+// Failed returns a channel that receives an error when the daemon must exit.
 func (p *Parts) Failed() <-chan error {
 	if p == nil {
 		return nil
@@ -190,8 +190,8 @@ func (p *Parts) Failed() <-chan error {
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. These parts are
-// running again, and the kernel still forwards traffic.
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The part is running
+// again, and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
 	if p == nil {
 		return nil
@@ -212,7 +212,6 @@ func (p *Parts) Faults() (out []fault.Fault) {
 	return out
 }
 
-// since returns the times after t.
 func since(times []time.Time, t time.Time) []time.Time {
 	i := slices.IndexFunc(times, t.Before)
 	if i < 0 {

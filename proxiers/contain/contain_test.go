@@ -35,7 +35,6 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// A part restarts after a pause. After the third panic within ten minutes, the daemon exits.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, start, runs := testParts(t), time.Now(), 0
@@ -57,8 +56,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A part may panic any number of times, at most twice in ten minutes. Parts counts the panics of each part separately,
-// and reports a panic for ten minutes.
+// A part may panic repeatedly, but at most twice in ten minutes. Parts counts the panics of each part separately, and
+// reports a panic for ten minutes.
 func TestRarePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testParts(t)

@@ -14,19 +14,19 @@ import (
 // Severity describes the effect of a fault on the host.
 type Severity uint8
 
-// These are the severities, from the mildest to the worst. OK is not a fault: edgeway doctor uses it for a check that
-// found nothing wrong.
+// These are the severities, from the mildest to the worst. OK is not the severity of a fault: edgeway doctor uses OK
+// for a check that found no fault.
 const (
 	OK        Severity = iota
-	Notice             // everything works, but the fault is worth knowing
-	Warning            // the host works, with restrictions or with old data
-	Problem            // connections of this host or to some Services fail
+	Notice             // everything works, but the administrator should know
+	Warning            // the host works, with restrictions or with outdated data
+	Problem            // connections from this host or to some Services fail
 	Unhealthy          // the kernel does not implement the plan
 )
 
 var names = []string{"ok", "notice", "warning", "problem", "unhealthy"}
 
-// String returns the name, in lower case.
+// String returns the severity in lower case.
 func (s Severity) String() string {
 	if int(s) < len(names) {
 		return names[s]
@@ -47,14 +47,16 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fault is one current problem.
+// Fault is a problem that Edgeway currently detects.
 type Fault struct {
-	// ID is stable and in kebab-case. ID is the label of a metric and a heading in packaging/doc/troubleshooting.md.
+	// ID is a stable name in kebab-case. Edgeway uses ID as a metric label, and packaging/doc/troubleshooting.md has a
+	// section for each ID.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 	// Object is the thing that the fault is about. The zero Object means the host.
 	Object Object `json:"object,omitzero"`
-	// Field is the path of a field in the object, as in "spec.ports[0].port", or "" for the object as a whole.
+	// Field is the path of a field in the object, such as "spec.ports[0].port", or "" if the fault concerns the whole
+	// object.
 	Field string `json:"field,omitempty"`
 	// At is "file:line" of a manifest, or "" if the object is not from a manifest.
 	At string `json:"at,omitempty"`
@@ -62,13 +64,13 @@ type Fault struct {
 	Scope Scope `json:"-"`
 	// Message is one sentence without advice.
 	Message string `json:"message,omitempty"`
-	// Fix is a command for a shell, or a key of the configuration and its value. Fix is "" if there is none.
+	// Fix is a shell command, or a configuration key with its value, or "" if no fix is known.
 	Fix string `json:"fix,omitempty"`
-	// Since is the time when the fault began, or zero if the time is unknown.
+	// Since is the time when the fault began, or the zero time if unknown.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String returns one line with the file and line, the object, the field and the message, without the fix.
+// String joins At, Object, Field and Message in one line.
 func (f Fault) String() string {
 	parts := []string{f.At, f.Object.String(), f.Field, f.Message}
 	if f.Object.Name == f.At {
@@ -78,18 +80,18 @@ func (f Fault) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// New returns a fault of the host with a formatted message.
+// New returns a fault that concerns the host, with a formatted message.
 func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// Of returns the fault with an object that has only a name.
+// Of returns a copy of the fault whose Object has only a name.
 func (f Fault) Of(name string) Fault {
 	f.Object = Object{Name: name}
 	return f
 }
 
-// For returns the fault with a scope.
+// For returns a copy of the fault with a scope.
 func (f Fault) For(s Scope) Fault {
 	f.Scope = s
 	return f
@@ -114,8 +116,8 @@ func Sort(faults []Fault) {
 
 // Object is the thing that a fault is about: an API object, a file, a configuration key, a device or an address.
 type Object struct {
-	// Kind is the Kubernetes kind, as in "Service", or another word if the object is not an API object. Kind is "" for
-	// the host, and for an object that has only a name.
+	// Kind is the Kubernetes kind, such as "Service", or another word if the object is not an API object. Kind is ""
+	// for the host and for an object that has only a name.
 	Kind, Namespace, Name string
 }
 
@@ -128,7 +130,7 @@ func (o Object) String() string {
 	return strings.TrimPrefix(o.Kind+" "+name, " ")
 }
 
-// Compare compares two objects by kind, namespace and name.
+// Compare orders objects by kind, namespace and name.
 func (o Object) Compare(p Object) int {
 	return cmp.Or(strings.Compare(o.Kind, p.Kind), strings.Compare(o.Namespace, p.Namespace),
 		strings.Compare(o.Name, p.Name))
@@ -137,8 +139,8 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalJSON reads a JSON string as the name. UnmarshalJSON ignores other JSON values, because earlier versions of
-// the last-known state contain objects in another form.
+// UnmarshalJSON reads a JSON string as the name, and ignores other JSON values, because earlier versions wrote objects
+// in another form to the last-known state.
 func (o *Object) UnmarshalJSON(data []byte) error {
 	*o = Object{}
 	if data[0] != '"' {

@@ -73,7 +73,7 @@ func TestSetSortsBySeverity(t *testing.T) {
 	}
 }
 
-// Only notices can be ignored, because a later fault with the same ID may be a problem.
+// Set.Ignore affects only notices, because a later fault with the same ID may be a problem.
 func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 	var set fault.Set
 	set.Ignore("a", "c")
@@ -99,7 +99,6 @@ func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 	}
 }
 
-// Bounded shortens a long list, and the last message contains the number of omitted faults.
 func TestBounded(t *testing.T) {
 	var all []fault.Fault
 	for range 13 {

@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// The heading of a section in the guide is an ID, or several IDs separated by commas.
+// A section heading in the guide is an ID, or several IDs separated by commas.
 func TestGuideHasSectionForEachID(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join(root, "packaging/doc/troubleshooting.md"))
 	if err != nil {
@@ -53,9 +53,9 @@ func TestIDsMatchUsedIDs(t *testing.T) {
 // usage collects the IDs that Go files assign to faults.
 type usage struct {
 	files  *token.FileSet
-	consts map[string]string // the key is "folder name"
+	consts map[string]string // by "folder name"
 	ids    map[string]bool
-	// unknown lists the positions of IDs that are not constants and do not come from another fault or check.
+	// unknown lists the positions of IDs that are neither constants nor copied from another fault or check.
 	unknown []string
 }
 
@@ -92,7 +92,6 @@ func (u *usage) folder(n ast.Node) string {
 	return filepath.Base(filepath.Dir(u.files.Position(n.Pos()).Filename))
 }
 
-// declare records string constants.
 func (u *usage) declare(n ast.Node) {
 	spec, ok := n.(*ast.ValueSpec)
 	if !ok || len(spec.Names) != len(spec.Values) {
@@ -149,7 +148,6 @@ func named(e ast.Expr, name string) bool {
 	return ok && id.Name == name
 }
 
-// composite records the ID of a composite literal whose type has an ID.
 func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	key := ""
 	selector, qualified := typ.(*ast.SelectorExpr)
@@ -166,8 +164,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note records an ID. The doctor fills in empty IDs, and the package that defines the names tests the IDs "source-" +
-// name.
+// note ignores empty IDs, which the doctor fills in, and the IDs "source-" + name, which the package that defines the
+// names tests.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {
@@ -177,7 +175,7 @@ func (u *usage) note(e ast.Expr) {
 		if folder, ok := e.X.(*ast.Ident); ok {
 			text, known = u.consts[folder.Name+" "+e.Sel.Name]
 		}
-		if e.Sel.Name == "ID" || e.Sel.Name == "Name" { // from another fault or a check
+		if e.Sel.Name == "ID" || e.Sel.Name == "Name" { // copied from another fault or check
 			return
 		}
 	case *ast.BinaryExpr:

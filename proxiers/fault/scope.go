@@ -10,12 +10,12 @@ type Scope struct {
 	// ServicePort is namespace/name:port/protocol, or "" for all ServicePorts.
 	ServicePort string
 	Clients     Clients
-	// To selects connections whose destination or one of whose endpoints is in this prefix. The zero Prefix selects all
+	// To selects a connection if its destination or one of its endpoints is in this prefix. The zero Prefix selects all
 	// connections.
 	To netip.Prefix
 }
 
-// Clients selects the clients that a fault concerns.
+// Clients is a group of clients that a fault concerns.
 type Clients uint8
 
 // These are the groups of clients.
@@ -23,7 +23,7 @@ const (
 	Anybody   Clients = iota
 	Host              // this host itself
 	Others            // pods and other hosts
-	Forwarded         // Others, if an endpoint is not on this host
+	Forwarded         // the clients in Others, if an endpoint is not on this host
 	Nobody            // no connection that the rules forward
 )
 
@@ -31,10 +31,8 @@ const (
 type Flow struct {
 	ServicePort string // namespace/name:port/protocol
 	FromHost    bool
-	// Local reports whether all endpoints are on this host.
-	Local bool
-	// Addrs holds the addresses of the destination and of the endpoints.
-	Addrs []netip.Addr
+	Local       bool
+	Addrs       []netip.Addr
 }
 
 // Has reports whether the scope selects the connection.

@@ -9,18 +9,18 @@ import (
 type Set struct {
 	parts []func() []Fault
 	ids   []string
-	// ignored holds the IDs of the notices that All omits.
+	// ignored holds the IDs of notices that All omits.
 	ignored []string
 }
 
-// Include adds a component whose faults have the given IDs. The caller must not call Include after the first call of
+// Include adds a component that reports faults with the given IDs. Include must not be called after the first call of
 // All or IDs.
 func (s *Set) Include(faults func() []Fault, ids ...string) {
 	s.parts = append(s.parts, faults)
 	s.ids = append(s.ids, ids...)
 }
 
-// Ignore makes All omit the notices with these IDs. The caller must not call Ignore after the first call of All or IDs.
+// Ignore makes All omit notices with these IDs. Ignore must not be called after the first call of All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
 // All returns the faults of all components, the worst first, without the ignored notices.
@@ -36,8 +36,8 @@ func (s *Set) All() (out []Fault) {
 // maxAlike is the number of faults with the same ID and severity that Bounded keeps.
 const maxAlike = 10
 
-// Bounded returns the first ten faults of each ID and severity. If there are more faults, the message of the tenth
-// fault states their number.
+// Bounded returns the first ten faults of each ID and severity. If Bounded omits faults, the message of the tenth fault
+// contains their number.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string
@@ -59,7 +59,7 @@ func Bounded(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs reports for each ID whether a fault with this ID is more severe than a notice.
+// IDs maps each ID to true if a fault with the ID is more severe than a notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range s.ids {

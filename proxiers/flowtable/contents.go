@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// These are the indexes of the table's sets. The names of the port sets come from KEP-4963.
+// The indexes of the table's sets. KEP-4963 specifies the names of the port sets.
 const (
 	nodePorts = iota
 	ports4
@@ -75,21 +75,22 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// takes reports whether connections of the ServicePort may bypass the rules. The kernel's flowtable (7.2) supports only
-// TCP and UDP.
+// takes reports whether the kernel may offload connections to the ServicePort. A flowtable supports only TCP and UDP
+// (Linux 7.2).
 func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
-// idle reports whether no Service has opted in. Without an opted-in Service there is no table, and no device has a
-// hook.
+// idle reports whether no Service has opted in. In this case, the follower creates no table, and so adds no hook to a
+// device.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
 func (c *contents) empty() bool {
 	return !slices.ContainsFunc(c.of[:], func(list []string) bool { return len(list) > 0 })
 }
 
-// beyond returns the elements of c that before lacks. only reports whether c contains all elements of before.
+// beyond returns the elements of c that before does not contain. only reports whether c contains all elements of
+// before.
 func (c *contents) beyond(before *contents) (more *contents, only bool) {
 	more, only = &contents{six: c.six}, true
 	if before == nil {
@@ -120,7 +121,7 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts reports whether a change may end connections in the flowtable, because a Service that opted in has lost a
+// cuts reports whether offloaded connections may be invalid after a change, because a Service that opted in has lost a
 // frontend, an endpoint or a source range.
 func cuts(change proxiers.Change) bool {
 	if slices.ContainsFunc(change.Removed, takes) ||
@@ -155,7 +156,6 @@ func closed(before, after *plan.ServicePort) bool {
 	})
 }
 
-// elements returns the commands that add the elements.
 func (c *contents) elements() string {
 	var b strings.Builder
 	for i, list := range c.of {

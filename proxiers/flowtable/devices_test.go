@@ -19,10 +19,10 @@ import (
 // kind is a type of device between the node and an endpoint.
 type kind struct {
 	name string
-	// node and host are ip commands for the two ends, which create br0 and up0. M stands for the hardware address of
-	// the device, N for the node's address, and E for the endpoint's address.
+	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. M stands for the
+	// hardware address of the device, N for the node's address, and E for the endpoint's address.
 	node, host string
-	// tunnel reports whether both ends have separate tunnel addresses.
+	// tunnel reports whether the node and the endpoint have separate tunnel addresses.
 	tunnel bool
 }
 
@@ -61,7 +61,7 @@ func TestDeviceKinds(t *testing.T) {
 	}
 }
 
-// build creates the devices, and returns the address of the endpoint behind the devices.
+// build creates the devices between the node and the endpoint, and returns the endpoint's address.
 func (w *world) build(k kind) netip.Addr {
 	w.Helper()
 	own := w.endpoints[0].Addr(service4)
@@ -70,7 +70,7 @@ func (w *world) build(k kind) netip.Addr {
 		w.Fatal(err)
 	}
 	mac := link.HardwareAddr.String()
-	away := strings.Replace(mac, ":01:", ":02:", 1) // the hardware address that netlab assigns to the other end
+	away := strings.Replace(mac, ":01:", ":02:", 1) // the hardware address that netlab assigns to the endpoint's device
 	words := strings.NewReplacer(" M ", " "+mac+" ", " N ", " "+netlab.NodeAddr4.String()+" ", " E ", " "+own.String()+" ", " E;", " "+own.String()+";", " N;", " "+netlab.NodeAddr4.String()+";")
 	if k.node != "" {
 		w.ip(nil, words.Replace(k.node))
@@ -99,7 +99,6 @@ func (w *world) build(k kind) netip.Addr {
 	return own
 }
 
-// ip runs ip commands on an endpoint, or on the node if endpoint is nil.
 func (w *world) ip(endpoint *netlab.Host, commands string) {
 	w.Helper()
 	if endpoint == nil {
@@ -113,8 +112,8 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// New devices join the flowtable. If devices appear one after another, as for new pods, the follower rewrites the table
-// at most once a second.
+// The follower adds new devices to the flowtable. If devices appear one after another, as for new pods, the follower
+// rewrites the table at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())

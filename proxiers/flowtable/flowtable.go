@@ -1,31 +1,30 @@
-// Package flowtable puts connections on the kernel's fast path if their Service opted in (KEP-4963). The kernel's
-// flowtable then forwards their packets between two devices without evaluating rules or looking up routes.
+// Package flowtable moves connections to the kernel's fast path if their Service opted in (KEP-4963). The kernel then
+// forwards the packets of these connections between two devices without evaluating rules or looking up routes.
 //
 // # Which connections
 //
 // A rule at the end of the forward hook offers a connection to the flowtable if the kernel has seen packets in both
 // directions, has translated the destination, and the original destination belongs to a Service that opted in. The
-// rules of the KEP mark packets before translation and offer marked packets, because the KEP's authors found no way to
-// look up the original port in a set. nft 1.0.6 and newer accept "ct original proto-dst" as a key if the same rule
-// matches on the protocol TCP or UDP. So this package needs no mark and does not change the marks of other programs.
-// The KEP's rules clear all but 15 bits of the mark of every forwarded packet, and offer no packet whose mark has
-// another bit set.
+// KEP's rules mark packets before translation and offer marked packets, because the authors found no way to look up the
+// original port in a set. nft 1.0.6 and newer accept "ct original proto-dst" as a key if the same rule matches on the
+// protocol TCP or UDP. So this package needs no mark and does not change the marks of other programs. The KEP's rules
+// clear all but 15 bits of the mark of every forwarded packet, and offer no packet whose mark has another bit set.
 //
-// The rule is the last rule of its hook, after the rules of a firewall, so a packet that a firewall drops is not
-// offered. For the same reason, the flowtable's hook is the last hook of a device.
+// The rule runs last in the forward hook, so the rules do not offer a packet that a firewall drops. For the same
+// reason, the flowtable's hook runs last on each device.
 //
 // The flowtable contains all network devices, because the kernel offloads a connection only if the flowtable contains
 // both of its devices.
 //
 // # How offloading ends
 //
-// A connection stays in the flowtable when the rule is removed. To return all connections to the rules, the follower
-// replaces the whole table in one transaction. No packet is lost during the transaction (Linux 6.1, 6.12, 7.2). The
-// follower replaces the table in each full sync, and when a Service opts out or loses an endpoint, a frontend or a
-// source range. At most once a second, the follower also replaces the table after a network device has appeared or
-// another program has changed rules for forwarded packets, because a new rule may drop an offloaded connection. A
-// connection that may still be offloaded returns to the flowtable with its next packet. The follower reads only the
-// rules of tables that another program has changed.
+// After the rule is removed, a connection stays in the flowtable. So the follower replaces the whole table in one
+// transaction to return all connections to the rules. The kernel loses no packet during the transaction (Linux 6.1,
+// 6.12, 7.2). The follower replaces the table in each full sync, and when a Service opts out or loses an endpoint, a
+// frontend or a source range. At most once a second, the follower also replaces the table after a network device has
+// appeared or another program has changed rules for forwarded packets, because a new rule may drop an offloaded
+// connection. A connection that may still be offloaded returns to the flowtable with its next packet. The follower
+// reads only the rules of tables that another program has changed.
 package flowtable
 
 import (
@@ -50,7 +49,7 @@ import (
 // Name is the name of the follower.
 const Name = "flowtable"
 
-// Component describes the follower. shared lists the tables that contain chains of a backend and of other programs.
+// Component describes the follower. shared lists the tables in which both a backend and other programs have chains.
 func Component(shared []proxiers.SharedTable) proxiers.Component {
 	return proxiers.Component{
 		Name:  Name,
@@ -66,7 +65,7 @@ func Component(shared []proxiers.SharedTable) proxiers.Component {
 	}
 }
 
-// follower maintains the table. Other goroutines also read the fields below mu, which are written with mu held.
+// follower maintains the table. The goroutines that receive notices also use the fields below mu.
 type follower struct {
 	env      proxiers.Env
 	shared   []proxiers.SharedTable
@@ -75,17 +74,17 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the contents of the table. devices holds the devices of the flowtable by index. Each field is nil if
-	// its value is unknown.
+	// have holds the contents of the table, or nil if they are unknown. devices holds the flowtable's devices by index,
+	// or nil if they are unknown.
 	have    *contents
 	devices map[int]string
 
 	mu sync.Mutex
-	// due is the time of the next check for changes, or zero. written is the time when the table was last written, or
-	// when the rules of other programs were last read.
+	// due is the time of the next check for changes, or zero if none is scheduled. written is the time at which the
+	// follower last wrote the table or read the rules of other programs.
 	due     time.Time
 	written time.Time
-	// touched holds the changes that other programs have made since the time written.
+	// touched holds the changes by other programs since written.
 	touched map[tableID]*touched
 	// unavailable is the reason why this host has no fast path, or nil if the fast path works.
 	unavailable error
@@ -95,7 +94,7 @@ type follower struct {
 	writes   counts
 }
 
-// newFollower opens sockets in the network namespace of the calling thread. newFollower changes nothing on the host.
+// newFollower opens sockets in the calling thread's network namespace, and changes nothing on the host.
 func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, error) {
 	f := &follower{env: env, shared: shared, touched: map[tableID]*touched{}}
 	var err error
@@ -114,7 +113,6 @@ func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, er
 	return f, nil
 }
 
-// Apply implements proxiers.Applier.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	if change.Prev == nil {
 		return f.full(ctx, change.Next)
@@ -142,7 +140,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// full rewrites the table and does not depend on the table's current contents.
+// full rewrites the table, whatever its current contents are.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
 	f.watcher.Forget()
@@ -174,7 +172,7 @@ func (f *follower) note(p *plan.Plan) {
 
 func (f *follower) blocked() bool { return len(f.Faults()) > 0 }
 
-// Faults implements proxiers.Reporter. Faults returns the reason why this host cannot have a fast path.
+// Faults returns a fault if this host has no fast path.
 func (f *follower) Faults() []fault.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,13 +182,13 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
-// attempts is the number of attempts to write the table. The kernel rejects a whole transaction if a command names a
-// device that has just been removed.
+// attempts limits the attempts to write the table, because the kernel rejects a transaction that names a device that
+// was just removed.
 const attempts = 5
 
-// rewrite replaces the table, using the current devices, so that all connections return to the rules. If the kernel
-// rejects the commands, rewrite omits the devices that have appeared or vanished since the last attempt: on a host
-// where devices change all the time, the stable devices must not wait.
+// rewrite replaces the table with one that contains the current devices, so that all connections return to the rules.
+// If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last attempt,
+// so that constantly changing devices do not prevent the offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
 	if wanted.idle() {
@@ -219,7 +217,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	return err
 }
 
-// present returns the names of the network devices by index, except names that have a special meaning in nft.
+// present returns the names of the network devices by index, without names that have a special meaning in nft.
 func (f *follower) present() (map[int]string, error) {
 	all, err := f.links.List()
 	if err != nil {
@@ -246,7 +244,6 @@ func (f *follower) grown() (bool, error) {
 	return false, err
 }
 
-// use records the devices of the flowtable.
 func (f *follower) use(devices map[int]string) {
 	f.devices = devices
 	f.mu.Lock()
@@ -254,7 +251,7 @@ func (f *follower) use(devices map[int]string) {
 	f.offloads = names(devices)
 }
 
-// settled clears the deferred work, because the next transaction includes it.
+// settled clears the deferred work, which the next transaction makes unnecessary.
 func (f *follower) settled() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -262,12 +259,10 @@ func (f *follower) settled() {
 	clear(f.touched)
 }
 
-// commit runs one transaction.
 func (f *follower) commit(ctx context.Context, commands string) error {
 	return f.watcher.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
 }
 
-// Close stops the follower and keeps the table.
 func (f *follower) Close() error {
 	f.links.Close()
 	err := f.watcher.Close()

@@ -9,10 +9,9 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// familyNames lists the families whose rules may see a forwarded packet, with their names in nft.
+// familyNames lists the families whose rules may process a forwarded packet, with their names in nft.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
-// tableID identifies a table.
 type tableID struct {
 	family uint8
 	name   string
@@ -25,11 +24,11 @@ type touched struct {
 	chains, sets map[string]bool
 }
 
-// maxTouched limits the number of recorded names for each table, and the number of recorded tables.
+// maxTouched limits the recorded tables, and the recorded names of each table.
 const maxTouched = 100
 
-// concerns returns "the table" for a notice about the follower's table. Otherwise, concerns records the change if the
-// notice is relevant, and returns "". The watcher calls concerns with the watcher's lock held.
+// concerns returns "the table" if a notice is about the follower's table. Otherwise, concerns returns "", and records a
+// relevant change. The watcher holds its lock while it calls concerns.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -42,8 +41,8 @@ func (f *follower) concerns(m netlink.Message) string {
 	return ""
 }
 
-// forwards reports whether a notice may be about rules that forwarded packets traverse. Notices about empty tables,
-// counters and similar objects are not relevant.
+// forwards reports whether a notice may be about rules that forwarded packets traverse. The result is false for notices
+// about empty tables, counters and similar objects.
 func forwards(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
@@ -56,7 +55,6 @@ func forwards(m netlink.Message) bool {
 	return false
 }
 
-// touch records the object that a notice is about.
 func (f *follower) touch(m netlink.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +81,7 @@ func (f *follower) touch(m netlink.Message) {
 	}
 }
 
-// owns returns the function that recognizes a backend's chains in a shared table, or nil if the table is not shared.
+// owns returns the function that recognizes the backend's chains in a table, or nil if the table is not shared.
 func (f *follower) owns(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
@@ -93,8 +91,8 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 	return nil
 }
 
-// ownRule reports whether a notice is about a backend's chain in a shared table, or about a rule that jumps to the
-// chain. If another program changes the chain, the backend repairs the chain.
+// ownRule reports whether a notice is about the backend's chain in a shared table, or about a rule that jumps to such a
+// chain. If another program makes the change, the backend detects and repairs it.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

@@ -20,7 +20,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// listener is a follower that only watches for changes, as on a kernel without a flowtable.
+// listener holds a follower that only watches for changes, as on a kernel without a flowtable.
 type listener struct {
 	*testing.T
 	*follower
@@ -51,7 +51,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed runs do and reports whether the follower counts the resulting changes as changes by another program.
+// noticed reports whether the follower attributes the changes that do makes to another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // reads all pending notices from the kernel
@@ -63,7 +63,7 @@ func (l listener) noticed(do func()) bool {
 	return !l.due.IsZero()
 }
 
-// foreign runs do and reports whether the resulting changes cause a rewrite of the table.
+// foreign reports whether the changes that do makes cause a rewrite of the table.
 func (l listener) foreign(do func()) bool {
 	l.Helper()
 	if !l.noticed(do) {
@@ -91,7 +91,7 @@ func backends(t *testing.T) (list []proxiers.Component) {
 		ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-foreign-%d", os.Getpid()))))
 	for _, b := range all {
 		if b.Resolve != nil {
-			continue // an alias of another backend
+			continue // only an alias of another backend
 		}
 		if err := b.Probe(t.Context()); err != nil {
 			t.Logf("without %s: %v", b.Name, err)
@@ -105,8 +105,7 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// Connections stay on the fast path while a backend applies changes. Connections return to the rules when another
-// program changes a table that the backend shares.
+// A backend's own changes do not end offloading. Another program's change to a shared table does.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {
@@ -154,7 +153,8 @@ func TestBackendsAreNotForeign(t *testing.T) {
 	}
 }
 
-// Changes to sets and chains of other programs count only if forwarded packets reach a rule that uses them.
+// A change to a set or chain of another program counts only if forwarded packets reach a rule that uses the set or
+// chain.
 func TestForeignRules(t *testing.T) {
 	l := newListener(t, nil)
 	script := `
@@ -196,7 +196,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// After the next rule, a map leads from the forward hook to any chain.
+		// The next rule makes every chain reachable from the forward hook through a map.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},
@@ -210,7 +210,7 @@ table inet firewall {
 	}
 }
 
-// If a program changes very many objects, every change counts as relevant.
+// If a program changes more than maxTouched objects, every change counts as relevant.
 func TestForeignChangesAreBounded(t *testing.T) {
 	l := newListener(t, nil)
 	l.run("nft add table inet many")
@@ -226,7 +226,7 @@ func TestForeignChangesAreBounded(t *testing.T) {
 	}
 }
 
-// wantKnownTables fails the test if the kernel has a table that is neither Edgeway's nor shared.
+// wantKnownTables fails the test if the kernel has a table that neither belongs to Edgeway nor is shared.
 func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	l.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()

@@ -22,7 +22,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A kernel without a flowtable causes one log line and no error.
+// On a kernel without a flowtable, the follower writes one log line and returns no error.
 func TestKernelWithoutFlowtable(t *testing.T) {
 	err := Component(nil).Probe(t.Context())
 	if err == nil {
@@ -50,7 +50,6 @@ func TestKernelWithoutFlowtable(t *testing.T) {
 	}
 }
 
-// gathered returns the values of a follower's metrics, by name and label.
 func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -72,7 +71,7 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// The kernel offloads connections to every kind of frontend, in both families and protocols.
+// The kernel offloads connections to every kind of frontend, in both families, over TCP and UDP.
 func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -91,8 +90,8 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") || !slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
-	// The kernel ends offloading after half a minute without a packet, so the test expects only the last connection to
-	// be offloaded.
+	// The kernel ends offloading after 30 s without a packet, so the test expects only the last connection to be
+	// offloaded.
 	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}
@@ -101,8 +100,8 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	}
 }
 
-// The kernel does not offload connections to the same ports of other addresses, even if another program translates
-// them.
+// The kernel does not offload a connection to the same port of another address, even if another program translates the
+// connection.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
@@ -118,11 +117,11 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that iptables translates. These connections later return to the rules.
+// The kernel also offloads connections that iptables translates, and returns them to the rules.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
-			continue // an alias of another backend
+			continue // only an alias of another backend
 		}
 		t.Run(backend.Name, func(t *testing.T) {
 			if err := backend.Probe(t.Context()); err != nil {
@@ -140,8 +139,8 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that the tc program adds to connection tracking. These connections later return
-// to the rules.
+// The kernel also offloads connections that the tc program of the ebpf backend adds to connection tracking, and returns
+// them to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
@@ -160,7 +159,7 @@ func TestBesideBPF(t *testing.T) {
 }
 
 // Mark bits of other programs do not prevent offloading, and stay set. The test sets the 16 highest bits, and
-// Kubernetes' default masquerade bit while another bit is configured.
+// Kubernetes' default masquerade bit while Edgeway uses another masquerade bit.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -182,7 +181,6 @@ func TestForeignMarks(t *testing.T) {
 	}
 }
 
-// restart stops the stages and starts them again.
 func (w *world) restart() {
 	w.Helper()
 	w.end()
@@ -194,7 +192,7 @@ func (w *world) restart() {
 	w.apply(last.Services...)
 }
 
-// While a Service changes in many ways, no connection hangs, and each connection takes the expected path.
+// While a Service changes in many ways, no connection hangs, and each connection uses the expected path.
 func TestLifeCycle(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(2)...)
@@ -226,7 +224,7 @@ func TestLifeCycle(t *testing.T) {
 		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
 	w.apply(w.web(2)...)
-	// The connection to a removed endpoint continues, as with rules alone.
+	// The connection to a removed endpoint continues, as it would without the fast path.
 	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
 	step("a device comes", func() {
 		maintains := w.maintains.Load()
@@ -245,7 +243,7 @@ func TestLifeCycle(t *testing.T) {
 	}, w.wantFast)
 }
 
-// A new firewall rule drops an offloaded connection, and the connection recovers when the rule is removed.
+// A new firewall rule drops the packets of an offloaded connection. The connection recovers when the rule is removed.
 func TestForeignDrop(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -253,7 +251,7 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("before", s)
 	w.nft("add table ip firewall; add chain ip firewall forward { type filter hook forward priority 0; }; add rule ip firewall forward udp dport 8080 drop")
 	start := time.Now()
-	silent := 0 // on a busy machine, single responses may be missing
+	silent := 0 // on a busy machine, a response may be late
 	var since time.Duration
 	w.until("the drop holds", func() bool {
 		asked := time.Now()
@@ -269,8 +267,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("after", s)
 }
 
-// While a firewall changes constantly, the follower rewrites the table once a second if forwarded packets reach the
-// changed objects, and otherwise never.
+// While another program constantly changes its rules, the follower rewrites the table once a second if forwarded
+// packets reach the changed objects, and never otherwise.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -294,7 +292,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// The follower writes the table even if devices appear and vanish at the same time.
+// The follower succeeds in writing the table even while devices appear and vanish.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -320,7 +318,6 @@ func TestDeviceRace(t *testing.T) {
 	}
 }
 
-// until fails the test unless a condition becomes true within patience.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {

@@ -6,23 +6,22 @@ import (
 )
 
 const (
-	// settle is the delay between an event and the reaction, because events often arrive in groups.
+	// settle is the delay between an event and the check that follows, because events often arrive in groups.
 	settle = 100 * time.Millisecond
-	// pause is the minimum time between two reactions.
+	// pause is the minimum time between two checks.
 	pause = time.Second
 	// retry is the delay after a failure.
 	retry = time.Second
 )
 
-// Due implements proxiers.Maintainer.
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.due
 }
 
-// Maintain implements proxiers.Maintainer. Maintain rewrites the table if devices appeared, or if another program has
-// changed relevant rules: a connection in the flowtable would never reach a new rule that drops it.
+// Maintain rewrites the table if devices have appeared, or if another program has changed relevant rules, because a
+// connection in the flowtable would never reach a new rule that drops it.
 func (f *follower) Maintain(ctx context.Context) error {
 	if !f.isDue() || f.have == nil || f.have.idle() {
 		return nil
@@ -37,7 +36,7 @@ func (f *follower) Maintain(ctx context.Context) error {
 	return err
 }
 
-// outdated returns the reason for a rewrite of the table, or numReasons if there is none.
+// outdated returns the reason for a rewrite of the table, or numReasons if no rewrite is needed.
 func (f *follower) outdated() (reason, error) {
 	relevant, err := f.relevant()
 	if err != nil {
@@ -53,7 +52,7 @@ func (f *follower) outdated() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether a check is due, and clears the due time if so.
+// isDue reports whether a check is due. If so, isDue clears the due time.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,8 +69,8 @@ func (f *follower) schedule(after time.Duration) {
 	f.mu.Unlock()
 }
 
-// soon schedules a check of the devices and of other programs' rules, unless a check is scheduled already. Any
-// goroutine may call soon.
+// soon schedules a check of the devices and of other programs' rules, unless one is already scheduled. Any goroutine
+// may call soon.
 func (f *follower) soon() {
 	f.mu.Lock()
 	known := !f.due.IsZero()

@@ -21,10 +21,9 @@ const (
 
 var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules: "rules", ofDevices: "devices"}
 
-// counts counts the rewrites of the table by reason.
 type counts [numReasons]atomic.Uint64
 
-// askLimit limits the time to dump the flowtable's connections, because the kernel walks over all tracked connections.
+// askLimit limits the time to list the offloaded connections, because the kernel walks over all tracked connections.
 const askLimit = 5 * time.Second
 
 var (
@@ -41,14 +40,12 @@ var (
 			"lost something, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (f *follower) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{availableDesc, servicesDesc, devicesDesc, flowsDesc, writesDesc} {
 		out <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (f *follower) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
@@ -68,7 +65,7 @@ func (f *follower) Collect(out chan<- prometheus.Metric) {
 	gauge(devicesDesc, len(state.Devices))
 	gauge(servicesDesc, len(state.Services))
 	if err != nil {
-		return // the dump failed, so this scrape omits the metric
+		return // the list failed, so this scrape omits the metric
 	}
 	flows := 0
 	for i := range state.Services {

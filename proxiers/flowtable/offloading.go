@@ -16,7 +16,7 @@ type destination struct {
 	at       netip.AddrPort
 }
 
-// Offloading implements proxiers.Offloader. Offloading asks the kernel only for the connections in flowtables.
+// Offloading requests only offloaded connections from the kernel.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
 	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}
@@ -40,7 +40,7 @@ func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) 
 	return out, eachOffloaded(ctx, f.env.Families, func(flow *netlink.Flow) {
 		i, ours := owner[destination{flow.Protocol, flow.Orig.Dst}]
 		if !ours {
-			return // the connection belongs to another program's flowtable
+			return // another program's flowtable offloads the connection
 		}
 		svc := &out.Services[i]
 		svc.Flows++

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probe makes nft and the kernel validate a table with every kind of rule, without creating the table.
+// probe makes nft and the kernel validate every kind of rule, without creating the table.
 func probe(ctx context.Context) error {
 	nft, err := nfttable.FindProgram()
 	if err != nil {
@@ -30,8 +30,8 @@ func try(ctx context.Context, nft *nfttable.Program) error {
 	return err
 }
 
-// probe tests whether this host supports a fast path. A host without a fast path is not a sync error, because
-// connections still work.
+// probe records whether this host supports a fast path. A missing fast path is not an error, because connections still
+// work.
 func (f *follower) probe(ctx context.Context) error {
 	if f.nft == nil {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// relevant reports whether other programs, since the table was written, have made a change that could drop a connection
-// in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do not matter:
-// for example, fail2ban keeps adding elements to a set that only the input hook uses.
+// relevant reports whether other programs have made a change since the table was written that could drop a connection
+// in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do not affect
+// forwarded packets: for example, fail2ban adds elements to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched
 	f.touched = map[tableID]*touched{}
-	f.written = time.Now() // the next check must also wait for the pause
+	f.written = time.Now() // the next check must also wait for pause
 	f.mu.Unlock()
 	for id, t := range changed {
 		if t.all {
@@ -45,16 +45,16 @@ type reach struct {
 	tableID
 	conn *netlink.Conn
 	owns func(chain string) bool
-	// met reports for each chain whether forwarded packets of established connections may reach the chain.
+	// met holds the chains that forwarded packets of established connections may reach.
 	met  map[string]bool
 	sets map[string]bool
-	// next holds the chains whose rules are not read yet. byMap is set if a rule looks up its target in a map, so that
-	// any chain may be the target.
+	// next holds the chains whose rules are still to be read. byMap is set if a rule looks up its target in a map, so
+	// that any chain may be the target.
 	next  []string
 	byMap bool
 }
 
-// read walks through the chains, starting from the base chains.
+// read visits the chains, starting from the base chains.
 func (r *reach) read() error {
 	r.met, r.sets = map[string]bool{}, map[string]bool{}
 	table := netlink.AppendAttr(nil, netlink.AttrTable, r.name)
@@ -82,8 +82,8 @@ func (r *reach) read() error {
 	return err
 }
 
-// hooked reports whether a chain is a base chain that forwarded packets of an established connection pass. Only the
-// first packet of a connection passes chains of type nat.
+// hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. The result
+// is false for chains of type nat, which only the first packet of a connection traverses.
 func hooked(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
@@ -96,7 +96,7 @@ func hooked(chain []byte) bool {
 	return true
 }
 
-// meet queues a chain for reading. The walk ends at a backend's chains, which use no objects of other programs.
+// meet adds a chain to next, except a backend's chain, whose rules use no objects of other programs.
 func (r *reach) meet(chain string) {
 	if r.met[chain] || r.owns != nil && r.owns(chain) {
 		return
@@ -105,7 +105,7 @@ func (r *reach) meet(chain string) {
 	r.next = append(r.next, chain)
 }
 
-// rule records the chains that a rule jumps to, and the sets that the rule uses.
+// rule records the chains to which a rule jumps and the sets that the rule uses.
 func (r *reach) rule(m netlink.Message) error {
 	if m.Family != r.family || text(m, netlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
 		return nil // some kernels ignore the filter of the dump

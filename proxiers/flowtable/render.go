@@ -12,15 +12,15 @@ const (
 	// tableName, fastpath and the names of the port sets are the names in KEP-4963.
 	tableName = proxiers.FlowtableTable
 	fastpath  = "fastpath"
-	// offer is the chain that finds the Service of a connection.
+	// offer is the chain that offers connections of opted-in Services to the flowtable.
 	offer = "offer"
-	// last is the priority of the chain and of the flowtable: the last of the hook, see the package comment. The
-	// highest known priorities in the forward hook are 10 (firewalld) and 50 (the security table of iptables).
+	// last is the priority of the chain and of the flowtable, which the package comment explains. The highest known
+	// priorities in the forward hook are 10 (firewalld) and 50 (the security table of iptables).
 	last = 1000
-	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a message with 256 names, and Linux
-	// 7.2 rejects a message with more than 256. A flowtable may have more devices.
+	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a command with 256 names, and Linux
+	// 7.2 a command with more than 256. A flowtable may contain more devices.
 	devicesPerCommand = 255
-	// elementsPerCommand keeps a message below the size limit of a netlink socket.
+	// elementsPerCommand keeps a netlink message below the size limit of the socket.
 	elementsPerCommand = 1000
 )
 
@@ -46,10 +46,10 @@ func whole(c *contents, devices []string) string {
 	return b.String()
 }
 
-// noTable contains the commands that remove the table if it exists.
+// noTable removes the table if it exists. The first command prevents an error if the table does not exist.
 const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
-// flowtable returns the commands that add the flowtable with its devices.
+// flowtable returns the commands that create the flowtable with the devices.
 func flowtable(devices []string) string {
 	var b strings.Builder
 	add := func(list string) {
@@ -66,14 +66,14 @@ func flowtable(devices []string) string {
 }
 
 // rules returns the commands that add the rules of both chains. The match on the direction comes first, because half of
-// all packets are replies. One direction is enough, because the kernel offloads both directions of a connection
-// together. A connection that IPVS has translated is never established in its original direction.
+// all packets are replies. Offering one direction is enough, because the kernel offloads both directions together. A
+// connection that IPVS translates is never established in its original direction.
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }
 	add(fastpath, "ct direction original ct status dnat ct state established goto "+offer)
 	family := func(ip string, ports, addrs int) {
-		// nft 1.0.6 accepts the port only in a rule that matches the protocol.
+		// nft 1.0.6 accepts the original port only in a rule that matches the protocol.
 		add(offer, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
 			ip, sets[ports].name, fastpath))
 		add(offer, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s flow add @%s",

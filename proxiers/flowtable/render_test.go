@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var both = []plan.Family{plan.IPv4, plan.IPv6}
 
-// longLived returns the ServicePorts of plantest and an SCTP ServicePort, all opted in.
+// longLived returns opted-in ServicePorts, one of which uses SCTP.
 func longLived() (list []*plan.ServicePort) {
 	list = plantest.Web()
 	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)}, plantest.Endpoint("10.244.1.9:36412"))
@@ -43,7 +43,6 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// If no Service has opted in, there is no table, and no device has a hook.
 func TestNoTableWithoutServices(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), plantest.Web()...), both)
 	want := "add table inet kube-proxy-flowtable\ndelete table inet kube-proxy-flowtable\n"
@@ -52,7 +51,7 @@ func TestNoTableWithoutServices(t *testing.T) {
 	}
 }
 
-// The commands list at most 255 devices each, because the kernel rejects a message with 256 devices.
+// A command lists at most 255 devices, because the kernel rejects 256.
 func TestManyDevices(t *testing.T) {
 	var devices []string
 	for i := range 600 {
@@ -72,7 +71,6 @@ func TestManyDevices(t *testing.T) {
 	}
 }
 
-// concerned and cuts report the expected result for each kind of change.
 func TestChanges(t *testing.T) {
 	base := plantest.Plan(plantest.Node(), longLived()...)
 	with := func(name string, spoil func(*plan.ServicePort)) *plan.Plan {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// pairs is the number of pairs of runs. Each pair has a run with and a run without the fast path.
+	// pairs is the number of measurements. Each measurement consists of a run with and a run without the fast path.
 	pairs = 10
-	// runTime is the duration of a run by the machine's clock, which counts instructions (vm.Job.Counted).
+	// runTime is the duration of a run. The VM's clock counts instructions (vm.Job.Counted).
 	runTime = time.Second
-	// iperfPort is the port of iperf3 for its control connection and the data.
+	// iperf3 uses iperfPort for the control connection and for the data.
 	iperfPort = 5201
 )
 
-// TestSpeed alternates between runs with and without the fast path. Packets that take the rules pass 100 firewall
-// rules.
+// TestSpeed alternates between runs with and without the fast path. Without the fast path, each packet traverses 100
+// firewall rules.
 func TestSpeed(t *testing.T) {
 	w, server := newSpeed(t)
 	if err := server.Start(); err != nil {
@@ -57,13 +57,12 @@ func TestSpeed(t *testing.T) {
 	})
 }
 
-// toServer makes a Service forward to the iperf3 server.
 func (w *world) toServer(s *plan.ServicePort) {
 	s.Pools[0] = []plan.Endpoint{{Addr: netip.AddrPortFrom(w.endpoints[0].Addr(s.Frontends[0].Addr), iperfPort)}}
 	s.Serving = s.Pools[0]
 }
 
-// newSpeed returns a world with a firewall, and an iperf3 server that is not started yet.
+// newSpeed returns a world with a firewall, and the command that starts an iperf3 server.
 func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	t.Helper()
 	if os.Getenv("FASTPATH_SPEED") == "" {
@@ -74,7 +73,7 @@ func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
 
-// firewall adds rules that match no packet, so that the kernel evaluates every rule for each forwarded packet.
+// The rules of firewall match no packet, so that the kernel evaluates every rule for each forwarded packet.
 func (w *world) firewall(rules int) {
 	w.Helper()
 	var b strings.Builder
@@ -86,8 +85,7 @@ func (w *world) firewall(rules int) {
 	w.Cleanup(func() { w.nft("delete table ip firewall") })
 }
 
-// compare alternates between the two kinds of runs, logs the medians, and fails the test if the median ratio is below
-// least.
+// compare fails the test if the median ratio of the rates with and without the fast path is below least.
 func (w *world) compare(what string, least float64, without, with func(), measure func() (rate, cost float64)) {
 	w.Helper()
 	var rates, costs [2][]float64
@@ -97,7 +95,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 		for turn := range 2 {
 			side := (i + turn) % 2
 			[]func(){without, with}[side]()
-			if err := w.lab.Node.FlushConntrack(); err != nil { // the expiry of old connections would disturb the measurement
+			if err := w.lab.Node.FlushConntrack(); err != nil { // the expiry of old connections would distort the measurement
 				w.Fatal(err)
 			}
 			time.Sleep(settle)
@@ -117,7 +115,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test in which better of all pairs favour one side.
+// signTest returns the p-value of a two-sided sign test in which better of all pairs favour one alternative.
 func signTest(better, all int) (p float64) {
 	most := max(better, all-better)
 	ways := 1.0 // the binomial coefficient "all choose k"
@@ -135,7 +133,7 @@ func median(list []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// iperf returns the received bits per second, or 0 if the server did not respond.
+// iperf returns the received bits per second, or 0 if the iperf3 server did not respond.
 func (w *world) iperf(more ...string) float64 {
 	w.Helper()
 	args := append([]string{"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t", fmt.Sprint(runTime.Seconds())}, more...)
@@ -164,7 +162,7 @@ func (w *world) iperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// busy returns the total busy time of the machine's processors in seconds.
+// busy returns the total busy time of all processors in seconds.
 func (w *world) busy() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -180,7 +178,7 @@ func (w *world) busy() float64 {
 	return total / 100
 }
 
-// kepRules are the rules that KEP-4963 proposes, with the names of the test's devices and Service.
+// kepRules holds the rules that KEP-4963 proposes, with the test's devices and Service.
 const kepRules = `add table inet kep
 delete table inet kep
 table inet kep {

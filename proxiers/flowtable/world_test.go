@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// needFlowtable skips a test on a kernel without a flowtable. The kernels of the test VMs have a flowtable.
+// needFlowtable skips a test on a kernel without flowtables. The kernels of the test VMs support flowtables.
 func needFlowtable(t *testing.T) {
 	t.Helper()
 	err := Component(nil).Probe(t.Context())
@@ -36,7 +36,7 @@ func needFlowtable(t *testing.T) {
 	}
 }
 
-// world is a router that runs the backend and the follower as the daemon does, with a client and two endpoints.
+// world is a router with a backend and the follower, a client and two endpoints.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -46,11 +46,11 @@ type world struct {
 	env       proxiers.Env
 	wake      chan struct{}
 	stop      func()
-	mu        sync.Mutex // held while a proxier works
+	mu        sync.Mutex // held while a proxier runs
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	// tends counts the runs of deferred work, and tending adds up their duration.
+	// maintains counts the calls of Maintain, and tending is their total duration.
 	maintains atomic.Int32
 	tending   time.Duration
 }
@@ -79,7 +79,7 @@ func newWorld(t *testing.T, backend proxiers.Component) *world {
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
 		Settings: map[string]any{"tc": true}, // for the ebpf backend
 	}
-	// Entries of the previous test's connections have the same ports.
+	// The connections of the previous test left entries with the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,6 @@ func (w *world) poke() {
 	}
 }
 
-// start creates the stages, and runs their deferred work in the background.
 func (w *world) start() {
 	w.Helper()
 	for _, c := range []proxiers.Component{w.backend, Component(w.backend.Traits.SharedTables)} {
@@ -137,7 +136,6 @@ func (w *world) start() {
 	w.stop = func() { close(ended); done.Wait() }
 }
 
-// end stops the stages and keeps their state in the kernel.
 func (w *world) end() {
 	w.Helper()
 	w.stop()
@@ -149,7 +147,7 @@ func (w *world) end() {
 	w.stages = nil
 }
 
-// tend does deferred work, and a full sync after drift, like the pipeline.
+// tend runs deferred work, and a full sync after drift, like the pipeline.
 func (w *world) tend(ended chan struct{}) {
 	for {
 		w.mu.Lock()
@@ -186,7 +184,7 @@ func (w *world) tend(ended chan struct{}) {
 	}
 }
 
-// sync applies a change and wakes tend, like the pipeline. The caller must hold mu.
+// The caller of sync must hold mu.
 func (w *world) sync(change proxiers.Change) {
 	w.Helper()
 	for _, p := range w.stages {
@@ -198,7 +196,7 @@ func (w *world) sync(change proxiers.Change) {
 	w.poke()
 }
 
-// apply applies a plan with these Services. The first sync is a full sync, and later syncs are partial syncs.
+// The first call of apply runs a full sync, and later calls run partial syncs.
 func (w *world) apply(list ...*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -212,7 +210,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web returns an opted-in Service in both families and protocols, with the given number of endpoints.
+// web returns an opted-in Service in both families, over TCP and UDP.
 func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -241,7 +239,7 @@ func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*
 
 const patience = 20 * time.Second
 
-// open opens a connection from the client and waits for one response.
+// open also waits for one response.
 func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Session {
 	w.Helper()
 	s, o := w.client.Open(netlab.Flow{Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port), Wait: patience})
@@ -253,7 +251,6 @@ func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Sessio
 	return s
 }
 
-// ask fails the test unless the server responds.
 func (w *world) ask(s *netlab.Session) {
 	w.Helper()
 	if o := s.Ask(patience); o.Answer != netlab.Served {
@@ -261,11 +258,11 @@ func (w *world) ask(s *netlab.Session) {
 	}
 }
 
-// questions is the number of questions that forwarded sends on a connection.
+// questions is the number of requests that forwarded sends on a connection.
 const questions = 20
 
-// forwarded sends questions on a connection and returns the number of packets that passed the rules. A question and its
-// response are at least two packets.
+// forwarded sends requests on a connection and returns the number of packets that traversed the rules. A request and
+// its response are at least two packets.
 func (w *world) forwarded(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()
@@ -287,7 +284,7 @@ func (w *world) seen() int {
 	return n
 }
 
-// wantFast fails the test unless the kernel offloads the connection within patience.
+// wantFast fails the test unless the kernel offloads the connection before patience expires.
 func (w *world) wantFast(what string, s *netlab.Session) {
 	w.Helper()
 	n := 0
@@ -299,7 +296,7 @@ func (w *world) wantFast(what string, s *netlab.Session) {
 	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, questions, n, w.nft("list table inet "+tableName), w.conntrack())
 }
 
-// wantRules fails the test unless all packets of a connection pass the rules.
+// wantRules fails the test unless all packets of a connection traverse the rules.
 func (w *world) wantRules(what string, s *netlab.Session) {
 	w.Helper()
 	if n := w.forwarded(s); n < 2*questions {

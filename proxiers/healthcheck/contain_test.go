@@ -24,7 +24,6 @@ func (p *panicky) Accept() (net.Conn, error) {
 	return p.Listener.Accept()
 }
 
-// A server that panics restarts, and other servers keep running.
 func TestServerRestartsAfterPanic(t *testing.T) {
 	l := newLab(t)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -57,7 +56,6 @@ func TestServerRestartsAfterPanic(t *testing.T) {
 	}
 }
 
-// A panic in a request handler ends only the connection of the request.
 func TestPanicEndsOneConnection(t *testing.T) {
 	l := newLab(t)
 	var panicked atomic.Bool

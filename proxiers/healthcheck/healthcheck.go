@@ -1,9 +1,9 @@
 // Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services whose external traffic policy is Local.
-// A load balancer asks each host over HTTP whether the host has an endpoint.
+// A load balancer sends HTTP requests to each host to learn whether the host has an endpoint.
 //
-// The response is identical to kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers are configured for
-// that response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts, and closes the
-// listener when the address is removed. There is never a wildcard listener, because an address that does not accept the
+// The response is identical to kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers expect that
+// response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts, and closes the
+// listener when the address is removed. No listener has a wildcard address, because an address that does not accept the
 // Service's NodePort must not appear healthy.
 package healthcheck
 
@@ -32,29 +32,29 @@ const Name = "healthcheck"
 // Options configures a Proxier. Healthy is never nil.
 type Options struct {
 	Logger *slog.Logger
-	// Healthy reports whether the daemon keeps this host's Services in sync. Healthy is called for each request, from
-	// any goroutine.
+	// Healthy reports whether the daemon keeps this host's Services in sync. The servers call Healthy for each request,
+	// from any goroutine.
 	Healthy func() bool
-	// Contain runs the servers. Contain may be nil.
+	// Contain runs the servers' goroutines. Contain may be nil.
 	Contain proxiers.Contain
 }
 
 // Proxier serves the health checks from the first Apply to Close. A process creates one Proxier, which keeps responding
-// to load balancers while the daemon reloads its configuration, even if the next full sync takes long. Proxier is a
+// to load balancers while the daemon reloads its configuration, even during a long full sync. Proxier is a
 // prometheus.Collector.
 type Proxier struct {
 	opts    Options
 	servers map[netip.AddrPort]*server
 	limit   *httpbound.Limit
 	failed  prometheus.Counter
-	running sync.WaitGroup // servers
+	running sync.WaitGroup // counts the servers' goroutines
 
 	mu sync.Mutex
 	// waiting holds the addresses on which the Proxier cannot listen yet.
 	waiting map[netip.AddrPort]*waiting
 }
 
-// waiting is the state of an address on which the Proxier will try to listen again.
+// waiting is an address on which the Proxier will try to listen again.
 type waiting struct {
 	check *plan.HealthCheck
 	err   error
@@ -68,8 +68,8 @@ const (
 	longest  = 30 * time.Second
 )
 
-// maxConns is the maximum number of connections of all servers together. This number is enough for a few load
-// balancers, each with a connection to each Service. The connections need 32 MB.
+// maxConns is the maximum number of connections of all servers together. A few load balancers can each have a
+// connection to each Service. 1,024 connections need 32 MB.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -84,9 +84,9 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply opens, closes and updates servers, and does not touch unchanged servers. An address that cannot be bound (a
-// port in use, an IPv6 address during duplicate detection) is not an error: Maintain retries until bind succeeds, and
-// Apply serves all other addresses.
+// Apply does not interrupt unchanged servers. A failure to bind an address (a port in use, an IPv6 address during
+// duplicate address detection) is not an error: Apply serves all other addresses, and Maintain retries until bind
+// succeeds.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -176,8 +176,8 @@ func unchanged(c proxiers.Change) bool {
 		slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs)
 }
 
-// wanted returns the health checks to serve, by address and port. If two Services use the same port, the port serves
-// the first Service in plan order.
+// wanted returns the health checks to serve, by address and port. If two Services use the same port, wanted chooses the
+// first Service in plan order.
 func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
@@ -194,7 +194,7 @@ func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	return want
 }
 
-// open starts to serve an address, or schedules another attempt.
+// open starts a server at an address, or schedules another attempt.
 func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig

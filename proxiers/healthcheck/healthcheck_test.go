@@ -64,7 +64,6 @@ func (l *lab) must(err error) {
 	}
 }
 
-// freePort returns a port that is currently free on both loopback addresses of the tests.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	probe, err := net.Listen("tcp", "127.0.0.2:0")
@@ -166,7 +165,7 @@ func TestListenersFollowAddresses(t *testing.T) {
 	}
 }
 
-// An open connection survives a change of the plan, because the server does not restart.
+// An open connection survives a change of the plan, because Apply does not restart the server.
 func TestUnchangedServersAreUntouched(t *testing.T) {
 	l := newLab(t)
 	port, other := freePort(t), freePort(t)
@@ -213,7 +212,7 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, free); code != 200 {
 		t.Errorf("a port in use took another one down: %d %s", code, body)
 	}
-	// A new plan updates the other servers while a port is in use by another program.
+	// While another program uses a port, a new plan still updates the other servers.
 	l.must(l.apply([]string{one}, checks[0], &plan.HealthCheck{Namespace: "a", Name: "c", Port: free}))
 	if code, _, body := get(one, free); code != 503 {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
@@ -242,7 +241,6 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 	}
 }
 
-// tend waits until deferred work is due, and then calls Maintain.
 func (l *lab) tend() {
 	l.t.Helper()
 	time.Sleep(time.Until(l.follower.Due()))
@@ -287,8 +285,7 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	}
 }
 
-// The limit applies to the connections of all ports together. At the limit, the server still responds to a new
-// connection.
+// The limit applies to all ports together. At the limit, the servers still respond to a new connection.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)
@@ -301,7 +298,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // idle connections have the longest timeout
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // the timeout of an idle connection is the longest
 		conns = append(conns, conn)
 	}
 	for _, port := range []uint16{first, second} {

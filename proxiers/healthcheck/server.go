@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is the time in which running requests must finish.
+// closeTimeout is the time that running requests get to finish.
 const closeTimeout = time.Second
 
 // server serves the health check of one Service at one address and port.
@@ -22,17 +22,17 @@ type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
-	// stopped runs the function that closes the connections.
+	// stopped runs a function that closes the connections in another goroutine.
 	stopped func(func())
 }
 
-// kept is a listener that http.Server (Go 1.26) cannot close. http.Server also closes its listener if Serve panics, and
-// the restarted server would have no listener.
+// kept is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its listener, which
+// the restarted server still needs.
 type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }
 
-// serve responds to requests on the listener until close is called.
+// serve starts a goroutine that responds to requests until close is called.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)

@@ -36,7 +36,6 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	}
 }
 
-// kernelState returns the sorted chains and rules of both families, without comments and counters.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	var lines []string
@@ -62,7 +61,7 @@ func kernelState(t *testing.T, p *proxier) string {
 	return strings.Join(lines, "\n")
 }
 
-// Both variants accept each kind of change, and a partial sync produces the same state as a full sync.
+// With both variants, a partial sync leads to the same state as a full sync, for each kind of change.
 func TestPartialSyncEqualsFullSync(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
@@ -82,7 +81,7 @@ func TestPartialSyncEqualsFullSync(t *testing.T) {
 	})
 }
 
-// With many Services, a change rewrites only the rules of the changed Service.
+// Among many Services, a change rewrites only the rules of the changed Service.
 func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -108,7 +107,7 @@ func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	})
 }
 
-// If another program deleted the chains that a partial sync needs, the partial sync fails and changes nothing. A full
+// If another program has deleted chains that a partial sync needs, the partial sync fails and changes nothing. A full
 // sync repairs the tables.
 func TestPartialSyncFailsOverLostChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -136,7 +135,7 @@ func TestPartialSyncFailsOverLostChains(t *testing.T) {
 	})
 }
 
-// A full sync replaces the rules and chains of a kube-proxy with the same names, and keeps other rules and chains.
+// A full sync replaces kube-proxy's rules and chains, which have the same names, and keeps other rules and chains.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -159,8 +158,8 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	})
 }
 
-// iptables-save prints Edgeway's rules in built-in chains exactly as Edgeway writes them, so a full sync recognizes
-// the rules.
+// A full sync recognizes Edgeway's rules in built-in chains, because iptables-save prints the same text that Edgeway
+// wrote.
 func TestRulesInBuiltinChainsAreRecognized(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// BenchmarkChange measures the change of one endpoint among n Services with five endpoints each, including the time
-// to run programs.
+// BenchmarkChange measures the change of one endpoint among n Services with five endpoints each. The result includes
+// the time to run the programs.
 func BenchmarkChange(b *testing.B) {
 	for _, v := range xtables.Variants() {
 		for _, n := range []int{100, 5000} {
@@ -37,7 +37,6 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkFullSync measures a full sync.
 func BenchmarkFullSync(b *testing.B) {
 	for _, v := range xtables.Variants() {
 		b.Run(string(v), func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleanup runs no program if there is no table.
+// cleanup runs no program if iptables has no tables.
 func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	for _, f := range env.Families {
 		names, err := xtables.Tables(v, f)
@@ -30,9 +30,9 @@ func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	return nil
 }
 
-// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains to which they led. Without
-// Edgeway's rules, the chains belong to a kube-proxy, unless all of them are empty ("iptables -F"). If rules of other
-// programs also lead to the chains, a kube-proxy has taken over the chains.
+// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains to which these rules jumped. If
+// the built-in chains contain no rule of Edgeway, the chains belong to kube-proxy, unless all of them are empty
+// ("iptables -F"). If rules of other programs also jump to the chains, kube-proxy has taken over the chains.
 func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
 	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {
@@ -69,13 +69,13 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 	return tools.Restore(ctx, in.Bytes())
 }
 
-// found describes the chains of a table that have Edgeway's names.
+// found describes the chains with Edgeway's names in one table.
 type found struct {
 	chains []xtables.ChainID
-	// rules is the number of rules in these chains.
+	// rules is the total number of rules in chains.
 	rules int
-	// jumps holds the rules of built-in chains that lead to these chains, in order. foreign is the number of such
-	// rules in chains of other programs.
+	// jumps holds the rules that jump from built-in chains to chains, in order. foreign counts the rules that jump from
+	// chains of other programs to chains.
 	jumps   map[string][]string
 	foreign int
 }

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownRules holds a few of Edgeway's rules for each table.
+// ownRules holds some of Edgeway's rules for each table.
 var ownRules = map[string][]string{
 	xtables.NAT: {
 		":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES-1 - [0:0]", ":KUBE-SVC-A - [0:0]", ":KUBE-POSTROUTING - [0:0]",
@@ -92,7 +92,7 @@ func TestCleanupKeepsOtherRules(t *testing.T) {
 	})
 }
 
-// Cleanup keeps chains with Edgeway's names if the rules that lead to the chains are not Edgeway's.
+// Cleanup keeps chains with Edgeway's names if only rules of other programs jump to the chains.
 func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
@@ -103,7 +103,7 @@ func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		// A kube-proxy that starts after Edgeway uses Edgeway's chains.
+		// If kube-proxy starts after Edgeway, kube-proxy uses the same chains.
 		jump := `PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, "-A "+jump)
 		cleanupBackend(t, v)
@@ -140,8 +140,7 @@ func TestCleanupDuringOtherChanges(t *testing.T) {
 	})
 }
 
-// After another program runs "iptables -F", no rule identifies the owner of the chains, so Cleanup deletes empty
-// chains.
+// After "iptables -F", no rule identifies the owner of the chains, so Cleanup deletes empty chains.
 func TestCleanupOfEmptiedChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, table := range tables() {

@@ -1,13 +1,13 @@
-// Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. The
-// backend's chains have the same names as kube-proxy's (KEP-3453), so that operators and tools recognize the chains.
-// Package xtables runs the programs, and package watch detects changes by other programs.
+// Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. The backend's
+// chains have the same names as kube-proxy's (KEP-3453), which operators and tools know. Package xtables runs the
+// programs, and package watch detects changes by other programs.
 //
-// In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat
-// table did not redirect. In the nat and filter tables, KUBE-SERVICES and KUBE-NODEPORTS lead to the chains of
-// ServicePorts. With many rules the two chains become trees (see dispatch.go), so that no packet and no change has to
+// In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat table
+// did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the chains of ServicePorts. If there are
+// many rules, the backend splits the two chains into trees (see dispatch.go), so that no packet and no change has to
 // visit all rules.
 //
-// The names of a ServicePort's chains contain the hash of its name:
+// The names of a ServicePort's chains contain a hash of the ServicePort's name:
 //
 //	KUBE-SVC-…  one of the cluster pool's endpoints, by chance or by session affinity
 //	KUBE-SVL-…  the same for the local pool
@@ -18,8 +18,8 @@
 //	            times as long to write 5,000 Services of 5 endpoints, and the table of iptables-legacy has
 //	            three times as many entries, all of which every change copies.
 //
-// Cleanup removes all of these chains and the rules that lead to them. Cleanup keeps the empty tables and built-in
-// chains that iptables-nft created, as "iptables -F" does, because other programs may be about to use them.
+// Cleanup removes these chains and the rules that jump to these chains. Cleanup keeps the empty tables and built-in
+// chains that iptables-nft created, like "iptables -F", because other programs may be about to use the tables.
 package iptables
 
 import (
@@ -30,8 +30,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration if Edgeway uses the host's variant. The names of the variants begin
-// with Name.
+// Name is the backend's name in the configuration. With this name, Edgeway uses the host's variant. The names of the
+// backends with a fixed variant begin with Name.
 const Name = "iptables"
 
 // Components returns the backend under its three names.
@@ -68,9 +68,9 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost lies between the memory use of the two programs. For an endpoint, which is a chain and three rules,
-// iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). For a port, the
-// programs store one or two chains with a rule each, and for an address a rule.
+// cost lies between the memory use of the two programs. For an endpoint with a chain and three rules,
+// iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). A port needs one
+// or two chains with a rule each, and an address needs a rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // shared returns the nftables tables that iptables-nft uses.

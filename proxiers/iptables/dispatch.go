@@ -11,22 +11,23 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Up to leafSize frontends form a list in one chain, as in kube-proxy. More frontends are spread over sixteen chains
-// by four bits of the address, and each of these chains may be spread in the same way. The lowest bits of the address
-// come first, because ClusterIPs are allocated in sequence. With 10,000 Services, a packet that belongs to no Service
-// passes about 70 rules instead of 10,000, and a new Service rewrites one small chain. NodePorts are first spread by
-// protocol and the high byte of the port.
+// A chain contains the rules of up to leafSize frontends, as in kube-proxy. The backend distributes more frontends over
+// sixteen chains by four bits of the address, and splits each of these chains in the same way if necessary. The lowest
+// bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000 Services, a packet that
+// belongs to no Service traverses about 70 rules instead of 10,000, and a new Service rewrites one small chain. The
+// first split of NodePorts is by protocol and the high byte of the port.
 const (
 	leafSize = 64
-	// maxDepth keeps the names of chains below the 29 bytes that iptables allows.
+	// maxDepth keeps the names of chains within the 29 bytes that iptables allows.
 	maxDepth = 4
 )
 
-// place identifies packets to a frontend: by address and port, or by a port at all addresses that accept NodePorts.
+// place is the destination of packets to a frontend: an address and port, or a port at all addresses that accept
+// NodePorts.
 type place struct {
 	addr  netip.Addr // invalid for NodePorts
 	proto plan.Protocol
-	// port is 0 for the whole address.
+	// port is 0 if the place covers all ports of the address.
 	port uint16
 }
 
@@ -35,7 +36,7 @@ func (p place) compare(o place) int {
 	return cmp.Or(p.addr.Compare(o.addr), cmp.Compare(p.port-1, o.port-1), cmp.Compare(p.proto, o.proto))
 }
 
-// branch returns the number of the child that holds the place, below a node of this depth.
+// branch returns the number of the child that contains the place, below a node at the given depth.
 func (p place) branch(depth int) int {
 	if !p.addr.IsValid() {
 		switch depth {
@@ -50,7 +51,7 @@ func (p place) branch(depth int) int {
 	return int(raw[len(raw)-1-depth/2]>>(depth%2*4)) & 15
 }
 
-// match returns the match of the rule that leads from a node of this depth to the child that holds the place.
+// match returns the match of the rule that jumps from a node at the given depth to the child that contains the place.
 func (p place) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
@@ -65,24 +66,24 @@ func (p place) match(depth int) string {
 	return fmt.Sprintf("-d %s/%s", a, m)
 }
 
-// tree is a chain, together with the chains below it, that leads packets to the chains of Services. The shape of a
-// tree depends only on its contents, not on the order in which they were added.
+// tree is a chain with subchains whose rules jump to the chains of ServicePorts. The shape of a tree depends only on
+// the contents, not on the order of the changes.
 type tree struct {
 	table string
 	root  *node
-	// head and tail are the rules of the root chain before and after the tree's own rules.
+	// In the root chain, the rules in head precede the rules of the places, and the rules in tail follow.
 	head, tail []string
-	// dirty holds the chains that may differ from the kernel's, by name. The node of a removed chain is nil.
+	// dirty holds, by name, the chains that may differ from the kernel's chains. The node of a removed chain is nil.
 	dirty map[string]*node
 }
 
-// node is one chain of the tree. A leaf has items, and an inner node has children.
+// node is one chain of the tree. A leaf has items, and an inner node has kids.
 type node struct {
 	name  string
 	depth int
 	items map[place]*item
 	kids  map[int]*node
-	// sample is any place below the node: all places below a node have the same bits up to the node's depth.
+	// sample is any place below the node. All places below a node have the same bits up to the node's depth.
 	sample place
 	size   int
 }
@@ -105,14 +106,13 @@ func (t *tree) newNode(name string, depth int, sample place) *node {
 	return n
 }
 
-// surround replaces the rules before and after the tree's own rules.
 func (t *tree) surround(head, tail []string) {
 	if !slices.Equal(head, t.head) || !slices.Equal(tail, t.tail) {
 		t.head, t.tail, t.dirty[t.root.name] = head, tail, t.root
 	}
 }
 
-// add adds rules at a place. Rules that already exist there must be the same.
+// add adds rules for a place. If the place already has rules, they must be the same.
 func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
@@ -136,7 +136,7 @@ func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
 	return true
 }
 
-// remove undoes one call of add.
+// remove reverses one call of add.
 func (t *tree) remove(p place) { t.removeBelow(t.root, p) }
 
 func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
@@ -165,7 +165,7 @@ func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
 	return true
 }
 
-// newKid adds a child for the places that have the same branch as sample.
+// newKid adds a child for the places on the same branch as sample.
 func (t *tree) newKid(n *node, sample place) *node {
 	separator, branch := "", sample.branch(n.depth)
 	if n.depth == 0 {
@@ -203,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes and everything below them, and moves their items to the map items.
+// collect removes nodes with all their descendants, and moves their items to items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)
@@ -212,7 +212,7 @@ func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	}
 }
 
-// flush returns the chains to write and the chains that were removed since the last flush, sorted by name.
+// flush returns the chains that were changed or removed since the last flush, sorted by name.
 func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
 	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
 		id := xtables.ChainID{Table: t.table, Name: name}

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// treeText holds the chains of a tree after the flushes so far.
+// treeText holds the chains that flush has returned so far.
 type treeText map[string][]string
 
 func (kernel treeText) flush(t *testing.T, tr *tree) {
@@ -46,8 +46,8 @@ func randomPlace(r *rand.Rand, kind int) place {
 	return place{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
 }
 
-// After any sequence of changes, a tree has the same chains as a new tree with the same places, and the rules lead to
-// every place.
+// After any sequence of changes, a tree has the same chains as a new tree with the same places, and packets to every
+// place reach its rules.
 func TestTreeDependsOnlyOnContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 	}
 }
 
-// checkReached follows the rules of the chains as a packet would.
+// checkReached evaluates the rules of the chains like a packet.
 func checkReached(t *testing.T, kernel treeText, p place) {
 	t.Helper()
 	walked := 0

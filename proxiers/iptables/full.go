@@ -9,11 +9,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkLines is the number of lines (about 2,000 ServicePorts) at which a full sync runs a restore. The rules that lead
-// to chains come last. Chunks limit the time and memory that the programs use, and allow Edgeway to report progress.
+// chunkLines is the number of lines (about 2,000 ServicePorts) after which a full sync runs a restore. The last restore
+// adds the rules that jump to the chains. Chunks limit the time and memory of the programs, and allow Edgeway to report
+// progress.
 const chunkLines = 50_000
 
-// applyFull makes tables of unknown content agree with the plan, without interrupting Services.
+// applyFull makes tables with unknown contents agree with the plan, without interrupting Services.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	for _, pattern := range next.Node.PodInterfaces {
 		if err := plan.CheckInterface(pattern); err != nil {
@@ -33,13 +34,12 @@ func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	return nil
 }
 
-// fullSync is a full sync of one family.
 type fullSync struct {
 	*proxier
 	*family
 	next *plan.Plan
 	in   *xtables.Input
-	done int // ServicePorts written, in all families
+	done int // number of ServicePorts written, in all families
 }
 
 func (s *fullSync) run(ctx context.Context) error {
@@ -88,8 +88,8 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 	return nil
 }
 
-// hook adds the rules that lead packets to Edgeway's chains, and removes a kube-proxy's rules that lead to the same
-// chains.
+// hook adds the rules that jump from built-in chains to Edgeway's chains, and removes kube-proxy's rules that jump to
+// the same chains.
 func (s *fullSync) hook(before map[string]*found) {
 	for _, h := range hooks(s.env.MasqueradeBit) {
 		present := before[h.Table].jumps[h.Name]

@@ -31,13 +31,13 @@ func testComponent(t testing.TB, name string) proxiers.Component {
 	return list[i]
 }
 
-// variantComponents returns the components of the variants. The component "iptables" only selects one of these
+// variantComponents returns the components with a fixed variant. The component "iptables" only selects one of these
 // components.
 func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }
 
-// registeredTables returns the tables of iptables-legacy.
+// registeredTables returns the tables that iptables-legacy registered in the kernel.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()
 	for _, f := range families {

@@ -16,12 +16,11 @@ import (
 )
 
 const (
-	// bigChange is the number of lines above which the watcher does not read a notice for each line.
+	// Above bigChange lines, the watcher does not evaluate a notice for each line.
 	bigChange     = 1000
-	intactTimeout = 2 * time.Minute // bounds a comparison with the kernel's state
+	intactTimeout = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )
 
-// proxier is the running backend.
 type proxier struct {
 	env         proxiers.Env
 	families    []*family
@@ -36,8 +35,8 @@ type family struct {
 	state *state // the state that the last Apply wrote
 
 	mu                        sync.Mutex
-	kernel                    map[string]total // the totals in the kernel, by table, or nil while unknown
-	last                      map[string]int   // the number of rules that the last sync wrote, by table
+	kernel                    map[string]total // by table, or nil while unknown
+	last                      map[string]int   // number of rules that the last sync wrote, by table
 	failures, partialFailures uint64
 }
 
@@ -62,14 +61,12 @@ func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (proxi
 	return p, nil
 }
 
-// Close implements proxiers.Proxier.
 func (p *proxier) Close() error {
 	err := p.watcher.Close()
 	p.watching.Wait()
 	return err
 }
 
-// Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if change.Prev != nil && p.dropInvalid == !liberal() && p.sameRules(change.Next.Node) && small(change) {
 		return p.applyPartial(ctx, change)
@@ -77,7 +74,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return p.applyFull(ctx, change.Next)
 }
 
-// small reports whether a change fits into one restore. A full sync uses chunks.
+// small reports whether one restore is enough for a change. A full sync runs several restores.
 func small(change proxiers.Change) bool {
 	endpoints := 0
 	for _, sp := range slices.Concat(change.Removed, change.Changed) {
@@ -109,7 +106,7 @@ func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) erro
 	return nil
 }
 
-// commit runs a restore. settled means that after the restore, the kernel has the complete state of the family.
+// commit runs a restore. settled reports whether the kernel has the complete state of the family after the restore.
 func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, settled bool) error {
 	return p.watcher.Own(in.Tables(), in.Lines > bigChange, func() error {
 		err := f.Restore(ctx, in.Bytes())

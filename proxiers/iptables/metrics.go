@@ -6,7 +6,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append(labels, "ip_family"), nil)
 }
 
-// The metrics of restores are the same as in kube-proxy (KEP-3453).
+// kube-proxy exports the same metrics of restores (KEP-3453).
 var (
 	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Failed restores of "+
 		"iptables rules.")
@@ -19,10 +19,8 @@ var (
 		"the iptables programs.")
 )
 
-// Describe implements prometheus.Collector.
 func (p *proxier) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
 
-// Collect implements prometheus.Collector.
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, kind, value, labels...)

@@ -13,11 +13,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// tables returns the tables in the order in which they are written. A new Service works as soon as the nat table
+// tables returns the tables in the order in which Edgeway writes them. A new Service works as soon as the nat table
 // contains its rules, because the filter table only rejects packets that the nat table did not redirect.
 func tables() []string { return []string{xtables.NAT, xtables.Filter} }
 
-// The chains that exist with and without Services.
+// The chains that exist even without Services.
 const (
 	chainServices    = "KUBE-SERVICES"
 	chainExternal    = "KUBE-EXTERNAL-SERVICES"
@@ -29,25 +29,25 @@ const (
 	chainLoopback    = "KUBE-LOOPBACK"
 )
 
-// fixedChains holds the chains that belong to Edgeway in any table. dispatch.go adds chains below KUBE-SERVICES and
-// other fixed chains. The name of an added chain consists of the fixed name, a dash and hexadecimal digits.
+// fixedChains holds the chains that belong to Edgeway in any table. A tree adds subchains to a fixed chain. The name of
+// a subchain consists of the fixed name, a dash and hexadecimal digits.
 var fixedChains = []string{
 	chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainPostrouting, chainMarkMasq,
 	chainLoopback, notRelayedChain(plan.UDP), notRelayedChain(plan.SCTP),
 }
 
-// notRelayedChain returns the chain for NodePorts of a protocol that has no relay on loopback.
+// notRelayedChain returns the chain for NodePorts of a protocol that Edgeway does not relay on loopback.
 func notRelayedChain(p plan.Protocol) string { return chainLoopback + "-" + p.String() }
 
-// servicePrefixes holds the prefixes of chains that are created and deleted with ServicePorts.
+// servicePrefixes holds the name prefixes of the chains of ServicePorts.
 var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
 
-// owner is part of the comment of each Edgeway rule in a built-in chain. The comment distinguishes Edgeway's chains
-// from the chains of a kube-proxy, which have the same names.
+// owner is part of the comment of each Edgeway rule in a built-in chain. The comment distinguishes Edgeway's rules from
+// kube-proxy's rules, which jump to chains with the same names.
 const owner = "edgeway"
 
-// ours reports whether a chain with this name in nat or filter belongs to this backend or to a kube-proxy. The
-// kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY) belong to neither.
+// ours reports whether a chain name in nat or filter belongs to this backend or to kube-proxy. The result is false for
+// the kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY).
 func ours(chain string) bool {
 	if slices.Contains(fixedChains, chain) ||
 		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {
@@ -69,8 +69,8 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// The texts of rules consist of addresses, numbers, Edgeway's own names, and comments from safeText. So untrusted
-// text cannot end a rule or begin another rule.
+// A rule consists of addresses, numbers, Edgeway's own names, and comments from safeText. So untrusted text cannot end
+// a rule or begin another rule.
 
 func jump(to string) string { return "-j " + to }
 
@@ -78,31 +78,32 @@ func destination(a netip.Addr) string { return "-d " + netip.PrefixFrom(a, a.Bit
 
 func source(p netip.Prefix) string { return "-s " + p.String() }
 
-// port returns a match for a destination port. With ":" and a number appended, the text matches a range of ports.
+// port returns a match for a destination port. The caller may append ":" and a number to match a range of ports.
 func port(p plan.Protocol, number uint16) string {
 	name := protocolName(p)
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)
 }
 
-// dnat returns the DNAT target for an endpoint. The protocol is required because of the endpoint's port.
+// dnat returns the DNAT target for an endpoint. iptables accepts a port in the target only with a match of the
+// protocol.
 func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
 }
 
-// rule joins the parts that are not empty.
+// rule joins the non-empty parts.
 func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " ")
 }
 
-// maxComment is the size of an xt_comment (256 bytes) without the terminating zero.
+// maxComment is the size of an xt_comment (256 bytes) without the terminating null byte.
 const maxComment = 255
 
 func comment(text string) string {
 	return `-m comment --comment "` + safeText(text) + `"`
 }
 
-// safeText replaces all characters except letters, digits and some punctuation. Kubernetes allows no other characters
-// in names.
+// safeText replaces all characters except letters, digits and some punctuation. Names in Kubernetes contain no other
+// characters.
 func safeText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ./:-", r) {

@@ -16,13 +16,12 @@ func chain(table, name string, rules ...string) xtables.Chain {
 	return xtables.Chain{ChainID: xtables.ChainID{Table: table, Name: name}, Rules: rules}
 }
 
-// newConnection keeps packets of established connections out of the trees.
+// newConnection is a match that keeps packets of established connections out of the trees.
 const newConnection = "-m conntrack --ctstate NEW"
 
-// hooks returns the built-in chains with the rules that lead packets to Edgeway's chains, in order. External
-// addresses come before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses of a
-// Service CIDR. The daemon's own connections (see proxiers.OwnMark) bypass these rules when they leave the host, and
-// when they return on the lo interface.
+// hooks returns the built-in chains with the rules that jump to Edgeway's chains, in order. External addresses come
+// before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses of a Service CIDR. The
+// rules in INPUT and OUTPUT do not match packets of the daemon's own connections (see proxiers.OwnMark).
 func hooks(masqueradeBit int) []xtables.Chain {
 	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")
@@ -44,18 +43,16 @@ func hooks(masqueradeBit int) []xtables.Chain {
 	}
 }
 
-// builtin reports whether a chain is a built-in chain. Edgeway has rules in all built-in chains.
 func builtin(chain string) bool {
 	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
 }
 
-// constants returns the chains that do not depend on a plan.
 func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	mark := fmt.Sprintf("0x%x", uint32(1)<<masqueradeBit)
 	var forward []string
 	if dropInvalid {
-		// The kernel does not reverse the translation of a packet outside the TCP window, so the receiver would
-		// respond with a reset (kubernetes#74839).
+		// The kernel does not reverse the translation of a reply outside the TCP window, so the receiver would respond
+		// with a reset (kubernetes#74839).
 		forward = append(forward, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	forward = append(forward,
@@ -81,7 +78,7 @@ func liberal() bool {
 	return err == nil && strings.TrimSpace(string(raw)) == "1"
 }
 
-// rendererFor returns a renderer with the data of the node that the rules of ServicePorts need.
+// rendererFor returns a renderer for the ServicePorts of one family on the node.
 func rendererFor(f plan.Family, n *plan.Node) *renderer {
 	r := &renderer{
 		family:   f,
@@ -96,7 +93,6 @@ func rendererFor(f plan.Family, n *plan.Node) *renderer {
 	return r
 }
 
-// newTrees returns the empty trees, indexed by their constants.
 func newTrees() []*tree {
 	return []*tree{
 		natServices:     newTree(xtables.NAT, chainServices),
@@ -109,7 +105,7 @@ func newTrees() []*tree {
 	}
 }
 
-// surround adds the rules of the node and its health checks before and after the trees' own rules.
+// surround adds the rules for the node's addresses and for health checks before and after the rules of the places.
 func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	jumps := func(addrs []netip.Addr, to string) (rules []string) {
 		for _, a := range addrs {

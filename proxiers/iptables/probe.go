@@ -12,10 +12,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeChain is created in a network namespace that disappears when the program exits, or is only checked.
+// probeChain exists only in a temporary network namespace, or only in an input that the program checks.
 const probeChain = "EDGEWAY-PROBE"
 
-// feature is an iptables extension that every host needs, with a rule that uses the extension.
+// feature is a required iptables extension, with a rule that uses the extension.
 type feature struct{ name, table, rule string }
 
 // features omits the "recent" match, which only Services with session affinity need.
@@ -40,7 +40,7 @@ func features(f plan.Family) []feature {
 	}
 }
 
-// probe tests whether the programs and the kernel accept a rule of every kind.
+// probe tests whether the programs and the kernel accept every kind of rule.
 func probe(ctx context.Context, v xtables.Variant) error {
 	for _, f := range xtables.HostFamilies() {
 		t, err := xtables.Open(ctx, v, f)
@@ -73,7 +73,7 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 		strings.Join(missing, ", "), err)
 }
 
-// unprivileged reports whether the error may mean a lack of privileges or a busy lock, and not a lack of features.
+// unprivileged reports whether the cause of the error may be a missing privilege or a busy lock, not a missing feature.
 func unprivileged(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") ||

@@ -48,7 +48,7 @@ func TestProbeWithoutPrivilege(t *testing.T) {
 	}
 }
 
-// dropCapability removes a capability from this thread, which exits after the test. Programs that root runs regain
+// dropCapability removes a capability from this thread, which exits after the test. A program that root starts regains
 // all capabilities.
 func dropCapability(t *testing.T, number uint) {
 	t.Helper()
@@ -63,7 +63,7 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// Choose works even if the process may not read the rules of iptables-legacy, as in the packaged systemd service.
+// Choose succeeds even if the process may not read the rules of iptables-legacy, as in the packaged systemd service.
 func TestUnreadableLegacyRules(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")
@@ -82,7 +82,7 @@ func TestUnreadableLegacyRules(t *testing.T) {
 
 func TestProbeReportsMissingExtensions(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		// XTABLES_LIBDIR is the directory in which the programs search for extensions.
+		// The programs search for extensions in the directory XTABLES_LIBDIR.
 		dir := t.TempDir()
 		from := extensionDir(t)
 		entries, err := os.ReadDir(from)

@@ -15,7 +15,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// initial returns the state after a full sync of p, and the input of the sync.
 func initial(f plan.Family, p *plan.Plan) (*state, *xtables.Input) {
 	s, in := newState(rendererFor(f, p.Node)), xtables.NewInput()
 	for _, c := range constants(14, true) {
@@ -56,7 +55,7 @@ func TestPartialInputs(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, the totals match the contents of the chains.
+// After any sequence of changes, state.totals matches the contents of the chains.
 func TestTotals(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -96,7 +95,7 @@ func FuzzComment(f *testing.F) {
 	})
 }
 
-// If a rule cannot contain an interface name, Apply returns an error and writes nothing.
+// If an interface name is invalid in a rule, Apply returns an error and writes nothing.
 func TestInvalidPodInterfaceIsRefused(t *testing.T) {
 	iptablestest.NewHost(t)
 	p := startProxier(t, xtables.NFT, func(string) {})

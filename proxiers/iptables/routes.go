@@ -9,14 +9,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// routes holds the route of a frontend for each origin.
 type routes [3]plan.Route
 
 func (r routes) forwards() bool {
 	return slices.ContainsFunc(r[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-// onePool reports whether connections of all origins are forwarded to the same pool.
+// onePool reports whether connections of all origins have the same pool.
 func (r routes) onePool() bool {
 	for _, x := range r {
 		if x.Verdict != plan.Forward || x.Pool != r[0].Pool {
@@ -26,14 +25,15 @@ func (r routes) onePool() bool {
 	return true
 }
 
-// guard admits only some sources to a chain.
+// guard describes a chain that admits only some sources to another chain.
 type guard struct {
 	table   string
 	sources []netip.Prefix
 	to      string
 }
 
-// numbered returns the name of the i-th chain of a kind. The first chain has the ServicePort's own hash.
+// numbered returns the name of the i-th chain with a prefix. The name of the first chain contains the ServicePort's own
+// hash.
 func (s *service) numbered(prefix string, i int) string {
 	if i == 0 {
 		return prefix + s.hash
@@ -41,8 +41,8 @@ func (s *service) numbered(prefix string, i int) string {
 	return prefix + hash(s.hash, strconv.Itoa(i))
 }
 
-// routesChain returns the name of the chain that applies rt to each origin. The chain forwards packets in the nat
-// table, and rejects or drops packets in the filter table.
+// routesChain returns the name of the chain that applies the route of each origin. In the nat table, the chain forwards
+// packets, and in the filter table, it rejects or drops packets.
 func (s *service) routesChain(table string, rt routes) string {
 	i := slices.Index(s.routes, rt)
 	if i < 0 {
@@ -71,13 +71,13 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition is a route and a match. The route applies to matching packets that match no earlier condition.
+// condition is a match with a route. The route applies to matching packets that match no earlier condition.
 type condition struct {
 	match string
 	route plan.Route
 }
 
-// conditions returns the conditions in the order of Node.Origin: pods, the host, all others.
+// conditions returns the conditions for pods, the host and all others, in the same order as Node.Origin.
 func (s *service) conditions(rt routes) []condition {
 	pod, host, outside := rt[plan.FromPod], rt[plan.FromHost], rt[plan.FromOutside]
 	var out []condition
@@ -92,7 +92,7 @@ func (s *service) conditions(rt routes) []condition {
 	return append(out, condition{"", outside})
 }
 
-// guard returns the name of the chain that admits only some sources (loadBalancerSourceRanges).
+// guard returns the name of the chain for a guard (loadBalancerSourceRanges).
 func (s *service) guard(g guard) string {
 	same := func(o guard) bool { return o.table == g.table && o.to == g.to && slices.Equal(o.sources, g.sources) }
 	i := slices.IndexFunc(s.guards, same)
@@ -112,8 +112,8 @@ func (s *service) guard(g guard) string {
 	return name
 }
 
-// refusal returns the rules for packets that the nat table did not redirect. Redirected packets already have an
-// endpoint as their destination and match none of these rules.
+// refusal returns the rules for packets that the nat table did not redirect. A redirected packet has the address of an
+// endpoint as its destination, and matches none of these rules.
 func refusal(match string, v plan.Verdict) []string {
 	switch v {
 	case plan.Reject:
@@ -124,7 +124,7 @@ func refusal(match string, v plan.Verdict) []string {
 	return nil
 }
 
-// refuse adds the filter table's rules that reject and drop packets to a frontend.
+// refuse adds the rules of the filter table that reject or drop packets to a frontend.
 func (s *service) refuse(f *plan.Frontend, rt routes) {
 	tree, guarded := filterExternal, f.AllowFrom != nil
 	switch {

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the runs
-// since the previous call of since.
+// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the recorded
+// arguments since its previous call.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}
@@ -46,8 +46,8 @@ func recordRuns(t *testing.T) (since func() []string) {
 	}
 }
 
-// The programs of iptables-legacy share a lock. Without --wait, a program gives up immediately or waits forever.
-// iptables-save and --version do not take the lock.
+// The programs of iptables-legacy share a lock. Without --wait, a program fails immediately or waits forever.
+// iptables-save and --version do not acquire the lock.
 func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)
@@ -83,8 +83,8 @@ func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	}
 }
 
-// The number of entries after a restore matches the number that the backend reports. Otherwise the watcher would read
-// the table after each restore. A scrape runs no program.
+// After a restore, the table must have the number of entries that the backend reports. Otherwise, the watcher would
+// read the table after each restore. A scrape of the metrics runs no program.
 func TestPartialSyncReadsNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)
@@ -152,7 +152,6 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// The component without a variant only resolves to a component with a variant.
 func TestResolve(t *testing.T) {
 	iptablestest.NewHost(t)
 	c := testComponent(t, Name)

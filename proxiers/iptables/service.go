@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The trees of one family.
+// The indexes of a family's trees.
 const (
 	natServices = iota
 	natNodePorts
@@ -21,7 +21,7 @@ const (
 	filterLoopback
 )
 
-// entry holds the rules of a frontend in one tree.
+// entry holds a frontend's rules in one tree.
 type entry struct {
 	tree  int
 	place place
@@ -34,31 +34,32 @@ type rendered struct {
 	entries []entry
 }
 
-// renderer turns ServicePorts of one family into chains. A renderer holds the data of the node that the rules need.
+// renderer converts ServicePorts of one family to chains. Its fields hold the facts about the node that the rules need.
 type renderer struct {
 	family plan.Family
-	// pods holds one match for each source range or interface of pods. pods is empty if pods cannot be detected.
+	// pods holds a match for each source range and each interface of pods. pods is empty if Edgeway cannot identify
+	// pods.
 	pods []string
-	// loopback reports whether NodePorts accept connections on this family's loopback address.
+	// loopback reports whether the loopback address of the family accepts NodePorts.
 	loopback bool
 }
 
-// service renders one ServicePort.
 type service struct {
 	*renderer
 	*plan.ServicePort
 	hash string
 	out  rendered
-	// masquerade holds the rules at the top of each pool's chain, as in kube-proxy for ClusterIPs. leadsTo reports
-	// whether a rule leads to the chain.
+	// masquerade holds the first rules of each pool's chain, as in kube-proxy for ClusterIPs. leadsTo reports whether a
+	// rule jumps to the pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
-	// routes and guards hold the routes and source ranges that have a chain, in the order of the chains.
+	// routes and guards hold the routes and source ranges that have their own chains, in the order of the chains'
+	// numbers.
 	routes []routes
 	guards []guard
 }
 
-// render renders a ServicePort. The result is empty if the ServicePort is nil or belongs to the other family.
+// The result of render is empty if the ServicePort is nil or belongs to the other family.
 func (r *renderer) render(sp *plan.ServicePort) rendered {
 	if sp == nil || sp.Family != r.family {
 		return rendered{}
@@ -80,7 +81,7 @@ func (s *service) add(table, name string, rules []string) {
 	s.out.chains = append(s.out.chains, chain(table, name, rules...))
 }
 
-// frontend adds the rules that lead packets to the frontend, and the rules that reject or drop packets.
+// frontend adds the rules that forward packets to the frontend, and the rules that reject or drop such packets.
 func (s *service) frontend(f *plan.Frontend) {
 	rt := s.normal(f.Routes)
 	guarded := f.AllowFrom != nil
@@ -99,7 +100,8 @@ func (s *service) frontend(f *plan.Frontend) {
 	s.otherPackets(f)
 }
 
-// normal replaces the pods' route with the host's if pods cannot be detected, because then no packet comes from a pod.
+// If Edgeway cannot identify pods, normal replaces the pods' route with the host's route, because no packet then has
+// the origin FromPod.
 func (s *service) normal(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]
@@ -107,7 +109,7 @@ func (s *service) normal(r routes) routes {
 	return r
 }
 
-// match returns a match for the frontend's port and, except for a NodePort, the frontend's address.
+// match returns a match for the frontend's port and, unless the frontend is a NodePort, for its address.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return port(s.Name.Protocol, f.Port)
@@ -119,7 +121,8 @@ func (s *service) enter(tree int, f *plan.Frontend, rules ...string) {
 	s.out.entries = append(s.out.entries, entry{tree, place{f.Addr, s.Name.Protocol, f.Port}, rules})
 }
 
-// target returns the chain for packets to the frontend: a pool's chain, or a chain that distinguishes origins.
+// target returns the name of the chain for packets to a frontend: a pool's chain, or a chain that distinguishes
+// origins.
 func (s *service) target(f *plan.Frontend, rt routes) string {
 	if !rt.onePool() {
 		return s.routesChain(xtables.NAT, rt)
@@ -140,7 +143,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	return s.toPool(pool)
 }
 
-// toPool returns the name of a pool's chain, for use in a rule that jumps to the chain.
+// toPool returns the name of a pool's chain, and records that a rule jumps to the chain.
 func (s *service) toPool(p plan.Pool) string {
 	s.leadsTo[p] = true
 	return s.poolName(p)
@@ -150,8 +153,8 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// otherPackets adds the rules for packets to other ports of a ClusterIP, and to NodePorts on loopback that are not
-// relayed.
+// otherPackets adds the rules for packets to unused ports of a ClusterIP, and for packets to NodePorts on loopback that
+// Edgeway does not relay.
 func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
 		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}
@@ -195,7 +198,7 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// endpoints adds the chains of the endpoints that need a chain.
+// endpoints adds chains for the endpoints that need a chain.
 func (s *service) endpoints() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {

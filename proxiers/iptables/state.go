@@ -8,11 +8,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// state describes Edgeway's chains and rules of one family in the kernel.
+// state describes the chains and rules that Edgeway has written for one family.
 type state struct {
 	*renderer
 	trees []*tree
-	// sizes holds the number of rules of each chain, and totals holds the sums by table.
+	// sizes holds the number of rules in each chain, and totals holds the sums by table.
 	sizes  map[xtables.ChainID]int
 	totals map[string]total
 }
@@ -35,7 +35,7 @@ func (s *state) write(in *xtables.Input, c xtables.Chain) {
 	s.sizes[c.ChainID], s.totals[c.Table] = len(c.Rules), t
 }
 
-// remove deletes a chain. remove does nothing if the chain was never written.
+// remove does nothing if Edgeway never wrote the chain.
 func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	if _, known := s.sizes[id]; !known {
 		return
@@ -46,11 +46,12 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// step holds the old and the new form of a ServicePort. The old or the new form may be empty.
+// step holds the old and the new chains and entries of a ServicePort. before is empty if the ServicePort is new, and
+// after is empty if the ServicePort was removed.
 type step struct{ before, after rendered }
 
-// replace writes the chains that differ between the two forms. partial has already removed the old entries from the
-// trees, because another ServicePort may need the same places. finish writes the trees.
+// replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
+// writes. partial has already removed the old entries, because another ServicePort may need the same places.
 func (s *state) replace(in *xtables.Input, st step) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
@@ -83,7 +84,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the tree chains that changed with the ServicePorts or the node.
+// finish writes the tree chains that a change of ServicePorts or of the node affects.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	surround(s.trees, s.family, p)
 	for _, t := range s.trees {
@@ -97,7 +98,7 @@ func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	}
 }
 
-// partial writes the difference between two plans, in which the family's pods and loopback must be the same.
+// partial writes the difference between two plans. The renderer must be valid for both plans.
 func (s *state) partial(in *xtables.Input, change proxiers.Change) {
 	var steps []step
 	for _, sp := range change.Removed {

@@ -21,7 +21,6 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-// find returns the endpoint at an address.
 func (w wanted) find(a netip.AddrPort) (e plan.Endpoint, found bool) {
 	i, found := slices.BinarySearchFunc(w.endpoints, a,
 		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
@@ -35,7 +34,7 @@ func (p *proxier) scheduler(svc *plan.ServicePort) string {
 	return cmp.Or(svc.Scheduler, p.settings.scheduler)
 }
 
-// known returns an error if the name is not a scheduler. The kernel would try to load a module for any name.
+// known returns an error if scheduler is not in schedulers. For any other name, the kernel would try to load a module.
 func known(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
@@ -44,14 +43,14 @@ func known(scheduler string) error {
 		strings.Join(schedulers, ", "))
 }
 
-// want adds the servers of a ServicePort. A nil ServicePort has no servers.
+// want adds the servers of a ServicePort, and does nothing if svc is nil.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
 		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
 	}
 }
 
-// blame adds the ServicePort that caused a refusal to the error.
+// blame adds the ServicePort to an error for which the ServicePort is the cause.
 func blame(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -59,8 +58,8 @@ func blame(svc *plan.ServicePort, err error) error {
 	return err
 }
 
-// partial writes only the ServicePorts in a change and reads nothing from the kernel. partial writes servers before the
-// rules and routes that lead to them.
+// partial writes only the ServicePorts in a change, and does not read the servers from the kernel. partial adds servers
+// before the rules and routes that refer to them.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {
@@ -90,7 +89,7 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// raise adds the endpoints that a server lacks and changes the endpoints that differ.
+// raise adds a missing server and missing endpoints, and corrects the scheduler and the weights.
 func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
 	if err := known(w.scheduler); err != nil {
@@ -119,7 +118,7 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// lower removes the endpoints that a server no longer needs, or the whole server if the next plan lacks the server.
+// lower removes surplus endpoints of a server, or the whole server if the next plan lacks it.
 func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
@@ -135,7 +134,7 @@ func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	return nil
 }
 
-// route makes addresses local for incoming packets, except the host's own addresses.
+// route adds routes to fresh addresses, except the host's own addresses, and removes routes to gone addresses.
 func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	for _, a := range fresh {
 		if slices.Contains(node.HostAddrs, a) {
@@ -153,7 +152,7 @@ func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	return nil
 }
 
-// full makes the kernel agree with a plan, whatever the kernel's current state.
+// full makes the kernel agree with a plan, and assumes nothing about the kernel's current state.
 func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
@@ -188,7 +187,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// refuse returns an error that names a ServicePort whose virtual server cannot use its address.
+// refuse returns an error with the ServicePort if another program or another host uses the address of a virtual server.
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
@@ -205,7 +204,6 @@ func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[net
 	return nil
 }
 
-// raiseAll adds the missing servers and endpoints, and returns the surplus endpoints of servers.
 func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
 	have map[key]found,
 ) (stale map[key][]netip.AddrPort, err error) {
@@ -254,9 +252,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// lead writes the table and the routes. The routes come after the table; otherwise other ports of a Service's address
-// would reach the host. Routes have no effect without a routing rule, so while another backend still serves, lead
-// writes the routes first. Connections then wait for only one rule.
+// lead writes the table before the routes, because a route without the table would deliver packets for other ports of a
+// Service's address to the host. If no routing rule exists yet, routes have no effect. In this case lead writes the
+// routes first, so that a takeover from another backend ends with a single rule.
 func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {
@@ -281,7 +279,7 @@ func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key
 	return p.route(node, fresh, gone)
 }
 
-// differing returns the addresses whose routes are missing and the addresses whose routes are surplus.
+// differing returns the addresses with a missing route, and the addresses with a surplus route.
 func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
 	addresses := map[netip.Addr]bool{}
 	for k := range want {
@@ -299,7 +297,6 @@ func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool)
 	return fresh, gone
 }
 
-// removeAll removes Edgeway's servers and endpoints that the plan lacks.
 func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found,
 	stale map[key][]netip.AddrPort,
 ) error {

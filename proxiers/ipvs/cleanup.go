@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state that any version left on the host. Open connections continue, because connection tracking
-// handles them.
+// cleanup removes the state that any version of Edgeway left on the host. Connection tracking keeps translating open
+// connections.
 func cleanup(ctx context.Context, env proxiers.Env) error {
 	if err := nfttable.Cleanup(ctx, tableName); err != nil {
 		return err
@@ -25,7 +25,8 @@ func cleanup(ctx context.Context, env proxiers.Env) error {
 	return cleanUpServers(ctx, ours)
 }
 
-// cleanUpRoutes removes routes and rules. ours reports whether a rule existed, which means that the backend was used.
+// cleanUpRoutes removes routes and routing rules. ours reports whether a rule existed, so that the backend must have
+// run.
 func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	r, err := openRoutes(env.Families)
 	if err != nil {
@@ -56,7 +57,8 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	return ours, err
 }
 
-// cleanUpServers removes the servers, and resets the sysctls to their defaults if no other program needs them.
+// cleanUpServers removes the servers. Unless another program uses IPVS, cleanUpServers also resets the sysctls to their
+// defaults.
 func cleanUpServers(ctx context.Context, ours bool) error {
 	k, err := openKernel()
 	if err != nil {

@@ -25,14 +25,13 @@ func Component() proxiers.Component {
 		Settings: keys(),
 		Traits: proxiers.Traits{
 			DropIn: "ipvs.conf",
-			// A connection that is in the flowtable while IPVS translates it hangs or is reset (Linux 6.1, 6.12, 7.2).
+			// A connection through IPVS hangs or is reset if the flowtable offloads it (Linux 6.1, 6.12, 7.2).
 			NoFastPath: "IPVS translates connections itself, and connections break when packets bypass IPVS",
 		},
 	}
 }
 
-// probe loads no module. A request to IPVS, for a scheduler or by netlink would load one, so probe makes no such
-// request.
+// probe sends no netlink request to IPVS and uses no scheduler, because either would load a kernel module.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

@@ -1,12 +1,12 @@
-// Package ipvs programs Services with IPVS, whose schedulers choose the endpoint of a connection. An nftables table
-// (see package nftables) and connection tracking do everything else.
+// Package ipvs implements Services with IPVS, whose schedulers choose the endpoint of a connection. An nftables table
+// (see package nftables) and connection tracking implement all other features.
 //
 // # The path of a connection
 //
-// Each ServicePort and pool in use has a virtual server at its ClusterIP (see places). The table determines the
-// verdict for the first packet, and forwards accepted packets of all frontends to the virtual server. So external
-// clients can use a different pool than pods, and all frontends share the session affinity, which would be impossible
-// with a server at each address.
+// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see places). The table determines the
+// verdict for the first packet, and sends accepted packets of all frontends to the virtual server. So external clients
+// can use a different pool than pods, and all frontends share the session affinity, unlike with a virtual server at
+// each address.
 //
 //	nat:   frontend ─► dnat to the virtual server
 //	route: Edgeway's rule and routes make the virtual servers' addresses local for incoming packets
@@ -14,24 +14,24 @@
 //	after: packets that IPVS did not handle are rejected; clients with session affinity are recorded
 //
 // From the second packet on, connection tracking alone translates the connection, because IPVS has changed the
-// destination in its entry (tested on Linux 6.1, 6.12 and 7.2). IPVS still sees the replies, and counts connections
-// by them. So open connections survive the removal of an endpoint, a Service or the backend, and nothing has to be
-// drained. The rules check a packet with a reused port again.
+// destination in the connection-tracking entry (tested on Linux 6.1, 6.12 and 7.2). IPVS still sees the replies, and
+// uses them to count connections. So open connections survive the removal of an endpoint, a Service or the backend, and
+// no endpoint has to be drained. A new connection that reuses a source port traverses the rules again.
 //
 // # Session affinity
 //
-// The maps of the table implement session affinity: they store the endpoint of each client. Edgeway does not use the
-// persistence of IPVS: persistence outlives its timeout while IPVS remembers a connection of the client, up to 15
-// minutes, and does not remap ports.
+// Maps in the table store the endpoint of each client. Edgeway does not use the persistence of IPVS, which does not
+// remap ports and which lasts longer than its timeout while IPVS remembers a connection of the client, up to 15
+// minutes.
 //
 // # The host's own packets
 //
-// The host's own packets reach IPVS directly after the nat rules, without being routed to the virtual server. The
-// routes apply only to incoming packets, so the host's own connections have the source address of an ordinary route.
+// IPVS processes the host's own packets directly after the nat rules, without a route to the virtual server. The routes
+// apply only to incoming packets, so the host's own connections have the source address of an ordinary route.
 //
 // # Ownership
 //
-// Edgeway marks its virtual servers with a timeout, which has no effect without persistence and which the kernel
-// returns. Edgeway marks its routes and rules with a protocol number. Edgeway does not touch objects without these
-// marks, which belong to other programs.
+// Edgeway marks its virtual servers with a persistence timeout, which has no effect without persistence, and its routes
+// and routing rules with a protocol number. Objects without these marks belong to other programs, and Edgeway does not
+// change them.
 package ipvs

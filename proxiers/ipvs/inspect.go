@@ -10,13 +10,13 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// IPVS sends no notices, so the watcher polls the state of IPVS.
+// IPVS sends no notices, so the watcher polls IPVS.
 const (
-	// glance is the time between two short checks. A short check reads one server of each family, which detects
-	// `ipvsadm -C`, and the endpoints of some servers.
+	// glance is the time between two short checks. A short check reads the endpoints of some servers, and one server of
+	// each family, which detects `ipvsadm -C`.
 	glance = time.Second
-	// pause is the minimum time between two requests for the list of all servers. If a request takes long, the next
-	// request comes later, so that requests use at most a hundredth of the time.
+	// pause is the minimum time between two requests for the list of all servers. After a slow request, the watcher
+	// waits longer, so that requests use at most a hundredth of the time.
 	pause = 5 * time.Second
 	rarer = 100
 	// perGlance and glanceTime limit the servers whose endpoints a short check reads. Successive checks cover all
@@ -25,17 +25,16 @@ const (
 	glanceTime = 10 * time.Millisecond
 )
 
-// inspected is the interface through which the watcher reads IPVS.
 type inspected interface {
 	find(key) (f found, there bool, err error)
 	list() (map[key]found, error)
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection holds the state of look. Only the goroutine of look uses an inspection.
+// inspection holds the state of look. Only look's goroutine uses an inspection.
 type inspection struct {
-	// listed is the time at which the watcher lists all servers next. turn holds the servers whose endpoints are read
-	// next.
+	// listed is the time at which the watcher next lists all servers. turn holds the servers whose endpoints the
+	// watcher reads next.
 	listed time.Time
 	turn   []located
 }
@@ -45,7 +44,6 @@ type located struct {
 	raw *ipvs.Service
 }
 
-// look inspects the servers until ctx is done.
 func (w *watcher) look(ctx context.Context) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -61,8 +59,8 @@ func (w *watcher) look(ctx context.Context) {
 	}
 }
 
-// inspect describes the first difference from the servers that Apply wrote, or returns "" if there is none. After a
-// difference, inspect returns "" until the next Apply.
+// inspect describes the first difference from the servers that Apply wrote, or returns "" if all servers match. After
+// reporting a difference, inspect returns "" until the next Apply.
 func (w *watcher) inspect() (what string) {
 	w.mu.Lock()
 	phase, complete := w.phase, w.complete && !w.busy
@@ -90,7 +88,7 @@ func (w *watcher) inspect() (what string) {
 	return what
 }
 
-// askFor describes the first of these servers that was removed or changed, or returns "" if there is none.
+// askFor describes the first server that another program removed or changed, or returns "" if all servers match.
 func (w *watcher) askFor(servers []key) string {
 	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
@@ -101,7 +99,7 @@ func (w *watcher) askFor(servers []key) string {
 	return ""
 }
 
-// compareServers lists all servers and describes the first difference, or returns "" if there is none.
+// compareServers lists all servers and describes the first difference, or returns "" if all servers match.
 func (w *watcher) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
@@ -133,7 +131,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// differs describes the removal or change of a server, or returns "" if there is neither.
+// differs describes the removal or change of a server, or returns "" if the server matches.
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:
@@ -144,7 +142,8 @@ func differs(k key, f found, there bool) string {
 	return ""
 }
 
-// compareEndpoints reads the endpoints of the next servers and describes the first difference, or returns "".
+// compareEndpoints reads the endpoints of the servers in turn and describes the first difference, or returns "" if all
+// endpoints match.
 func (w *watcher) compareEndpoints() string {
 	began := time.Now()
 	for range perGlance {
@@ -167,7 +166,6 @@ func (w *watcher) compareEndpoints() string {
 	return ""
 }
 
-// has reports whether a server has exactly these endpoints with these weights.
 func (w wanted) has(endpoints map[netip.AddrPort]int) bool {
 	for _, e := range w.endpoints {
 		if have, there := endpoints[e.Addr]; !there || have != weight(e) {

@@ -15,14 +15,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fakeServers simulates the kernel's virtual servers with their endpoints.
+// fakeServers simulates the kernel's virtual servers and their endpoints.
 type fakeServers struct {
 	mu        sync.Mutex
 	servers   map[key]found
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
-	questions int // the number of requests for endpoints
+	questions int // requests for endpoints
 	lists     int
-	took      time.Duration // the duration of a list
+	took      time.Duration // how long list sleeps
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -32,7 +32,7 @@ func (f *fakeServers) find(k key) (found, bool, error) {
 	return s, there, nil
 }
 
-// list returns the servers that existed when the list began.
+// list returns the servers that existed when list was called.
 func (f *fakeServers) list() (map[key]found, error) {
 	f.mu.Lock()
 	f.lists++
@@ -48,12 +48,12 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	f.questions++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
-		return nil, nil // as Linux 6.1 does
+		return nil, nil // like Linux 6.1
 	}
 	return maps.Clone(f.endpts[at]), nil
 }
 
-// numServers exceeds the number of servers that one glance covers.
+// numServers exceeds the number of servers that one short check covers.
 const numServers = 300
 
 // inspectedHost holds a watcher and the servers that the watcher expects.
@@ -80,7 +80,6 @@ func newInspectedHost(t *testing.T) *inspectedHost {
 	return h
 }
 
-// sync simulates a full sync.
 func (h *inspectedHost) sync() {
 	h.watcher.begin()
 	h.watcher.forget()
@@ -111,14 +110,12 @@ func endpoint(i, j int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244 + byte(j), byte(i >> 8), byte(i)}), 8080)
 }
 
-// change simulates a change by another program.
 func (h *inspectedHost) change(do func()) {
 	h.fakeServers.mu.Lock()
 	defer h.fakeServers.mu.Unlock()
 	do()
 }
 
-// reported returns the drift that the watcher reports during this time.
 func (h *inspectedHost) reported(during time.Duration) []string {
 	time.Sleep(during)
 	synctest.Wait()
@@ -129,7 +126,7 @@ func (h *inspectedHost) reported(during time.Duration) []string {
 	return out
 }
 
-// The watcher reports any change of a virtual server by another program exactly once.
+// If another program changes a virtual server, the watcher reports drift exactly once.
 func TestServersAreInspected(t *testing.T) {
 	const last = numServers - 1
 	for name, c := range map[string]struct {
@@ -171,7 +168,7 @@ func TestServersAreInspected(t *testing.T) {
 	}
 }
 
-// The watcher does not report changes that Apply makes, and reports nothing after a failed Apply.
+// The watcher reports no drift for changes by Apply, and none after a failed Apply.
 func TestOwnChangesAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
@@ -201,7 +198,7 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// After a partial sync that moves servers, the watcher compares with the new servers.
+// After a partial sync has moved servers, the watcher inspects the new servers.
 func TestMovedServersAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
@@ -219,7 +216,7 @@ func TestMovedServersAreInspected(t *testing.T) {
 	})
 }
 
-// The watcher limits its requests per second, and lists the servers less often if a list takes long.
+// The watcher limits its requests per second, and lists all servers less often if the kernel responds slowly.
 func TestInspectionIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// proxier is the running backend. The embedded table is a proxiers.Maintainer.
+// proxier is the running backend. The embedded Table implements proxiers.Maintainer.
 type proxier struct {
 	*nfttable.Table
 	env      proxiers.Env
@@ -22,8 +22,8 @@ type proxier struct {
 	kernel   *kernel
 	routes   *routes
 	watcher  *watcher
-	// mu guards places, which the table's schema shares. A full sync replaces places, and Explain may read places at
-	// any time.
+	// mu guards places, which a full sync replaces and Explain may read at any time. The table's schema shares the
+	// pointer.
 	mu     sync.RWMutex
 	places *places
 	// known reports whether the kernel agrees with the last plan.
@@ -53,7 +53,6 @@ func (p *proxier) open() (err error) {
 	return err
 }
 
-// release closes the open sockets.
 func (p *proxier) release() {
 	if p.watcher != nil {
 		p.watcher.close()
@@ -66,13 +65,12 @@ func (p *proxier) release() {
 	}
 }
 
-// Close implements proxiers.Proxier.
 func (p *proxier) Close() error {
 	p.release()
 	return p.Table.Close()
 }
 
-// Apply implements proxiers.Applier. A partial sync that finds an unexpected state becomes a full sync.
+// If a partial sync finds an unexpected state, Apply runs a full sync instead.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if err := nftables.Check(change.Next.Node); err != nil {
 		return err
@@ -108,7 +106,7 @@ func (p *proxier) partly(change proxiers.Change) bool {
 		p.places.follow(change)
 }
 
-// table writes the table and removes the recorded clients of removed endpoints.
+// table writes the nftables table, and deletes the clients of removed endpoints from its client maps.
 func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
@@ -122,8 +120,6 @@ func (p *proxier) rejected() nftables.Rejected {
 	return nftables.Rejected{Table: p.Table, Families: p.env.Families}
 }
 
-// Describe implements prometheus.Collector.
 func (p *proxier) Describe(out chan<- *prometheus.Desc) { p.rejected().Describe(out) }
 
-// Collect implements prometheus.Collector.
 func (p *proxier) Collect(out chan<- prometheus.Metric) { p.rejected().Collect(out) }

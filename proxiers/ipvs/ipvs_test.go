@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first)), env, proxiers.NewChange(nil, first)))
 }
 
-// TestProbe verifies that nft and the kernel of this host accept the table, whether or not the host has IPVS.
+// TestProbe verifies that nft and the kernel accept the table, even if the host lacks IPVS.
 func TestProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed to have nft check rules")
@@ -41,7 +41,6 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestNoIPVS verifies that Probe and New return an error if the kernel lacks IPVS.
 func TestNoIPVS(t *testing.T) {
 	if _, err := os.Stat(serverList); err == nil {
 		t.Skip("this kernel has IPVS; the virtual machines' conformance asks the rest")
@@ -114,7 +113,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A change causes a full sync only if a server would collide with another server or a frontend.
+// A partial sync is possible unless a server would collide with another server or a frontend.
 func TestPlacesAreStable(t *testing.T) {
 	service := func(name, at string) *plan.ServicePort {
 		a := netip.MustParseAddrPort(at)
@@ -128,12 +127,12 @@ func TestPlacesAreStable(t *testing.T) {
 	for at, want := range map[string]bool{
 		"10.96.0.1:80":    true,
 		"10.96.0.9:30000": true,
-		"10.96.0.1:20000": false, // a server would have the port of a's frontend
+		"10.96.0.1:20000": false, // a server would use the port of a's frontend
 		"10.96.0.1:10000": false,
 		"10.96.0.1:40000": false, // the port of a's server
 		"10.96.0.1:50000": false,
 		"10.96.0.3:55536": false, // a server would be at port 65536, which does not exist
-		"10.96.0.2:7":     false, // servers at the address have already moved
+		"10.96.0.2:7":     false, // the ports of other servers at this address have already moved
 	} {
 		prev := &plan.Plan{Node: plantest.Node(), Services: before}
 		next := &plan.Plan{Node: prev.Node, Services: append(slices.Clone(before), service("d", at))}
@@ -150,8 +149,8 @@ func TestPlacesAreStable(t *testing.T) {
 	}
 }
 
-// TestScheduler verifies that an unknown scheduler causes an error with the list of schedulers, before the kernel
-// tries to load a module.
+// For an unknown scheduler, Edgeway returns an error with the list of schedulers, before the kernel tries to load a
+// module.
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}
 	for asked, want := range map[string]string{"": "wrr", "lc": "lc"} {
@@ -164,7 +163,7 @@ func TestScheduler(t *testing.T) {
 	}
 }
 
-// An endpoint without a weight gets the usual weight, because an endpoint with weight 0 would get no connections.
+// An endpoint without a weight gets weight 1, because IPVS sends no connections to an endpoint with weight 0.
 func TestWeight(t *testing.T) {
 	for asked, want := range map[uint16]int{0: 1, 1: 1, 65535: 65535} {
 		if got := destination(plan.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: asked}).Weight; got != want {

@@ -15,22 +15,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownMark is the timeout of Edgeway's virtual servers. The timeout has no effect without persistence, and the kernel
-// returns it (Linux 6.1 to 7.2).
+// ownMark is the persistence timeout of Edgeway's virtual servers. Without persistence, the kernel stores and returns
+// the timeout but does not use it (Linux 6.1 to 7.2).
 const ownMark = 0xed6e
 
 // persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT of linux/ip_vs.h).
 const persistent = 1
 
-// weight returns the weight of an endpoint in IPVS, where an endpoint with weight 0 gets no new connections.
+// weight returns at least 1, because IPVS sends no new connections to an endpoint with weight 0.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
 // kernel communicates with IPVS by netlink. Only one goroutine may use a kernel.
 type kernel struct{ *ipvs.Handle }
 
-// openKernel opens a socket. The library (v1.1.0) looks up IPVS once per process. If IPVS is missing, the library
-// reports every request as successful, so openKernel checks first. The library also runs modprobe, which fails in the
-// daemon's sandbox, and logs the failure.
+// openKernel first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if IPVS is
+// missing, reports every request as successful. The library also runs modprobe, which fails in the daemon's sandbox,
+// and logs the failure.
 func openKernel() (*kernel, error) {
 	if err := available(); err != nil {
 		return nil, err
@@ -46,7 +46,6 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// find looks up one virtual server.
 func (k *kernel) find(at key) (f found, there bool, err error) {
 	s, err := k.GetService(request(at, ""))
 	switch {
@@ -58,7 +57,6 @@ func (k *kernel) find(at key) (f found, there bool, err error) {
 	return found{s, isOwn(s)}, true, nil
 }
 
-// found is a virtual server in the kernel.
 type found struct {
 	raw *ipvs.Service
 	own bool
@@ -81,10 +79,11 @@ func (k *kernel) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
 
-// altered replaces the weight of an endpoint whose forwarding method or upper threshold another program has set.
+// altered replaces the weight of an endpoint if another program has changed the endpoint's forwarding method or upper
+// threshold.
 const altered = -1
 
-// endpoints returns the destinations of a server with their weights.
+// endpoints returns the endpoints of a server with their weights.
 func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {
@@ -101,7 +100,8 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	return out, nil
 }
 
-// addServer also succeeds if Edgeway's server exists. For another program's server, addServer returns errForeign.
+// addServer also succeeds if Edgeway's server exists. If another program has a server at the address, addServer returns
+// errForeign.
 func (k *kernel) addServer(at key, scheduler string) error {
 	s := request(at, scheduler)
 	err := k.NewService(s)
@@ -130,7 +130,7 @@ func (k *kernel) removeServer(at key) error {
 	return serverError("removal of virtual server", at, err)
 }
 
-// addEndpoint adds an endpoint, or sets its weight if the endpoint exists.
+// addEndpoint adds an endpoint, or updates the weight if the endpoint exists.
 func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	s, d := request(at, ""), destination(e)
 	err := k.NewDestination(s, d)
@@ -140,8 +140,8 @@ func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	return serverError("endpoint "+e.Addr.String()+" of virtual server", at, err)
 }
 
-// removeEndpoint also succeeds if the endpoint does not exist. Connections to the endpoint continue, because
-// connection tracking handles them.
+// removeEndpoint also succeeds if the endpoint does not exist. Connection tracking keeps translating the endpoint's
+// open connections.
 func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
@@ -154,8 +154,8 @@ func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 var errForeign = errors.New("another program has a virtual server at this address: remove it (ipvsadm -D), or " +
 	"give the Service another address")
 
-// serverError adds the failed operation to the error. If the kernel rejects an address or a scheduler, the kernel will
-// reject the same request again.
+// serverError adds the failed operation to the error. An error about an address or a scheduler wraps
+// proxiers.ErrRefused, because the kernel will reject the same request again.
 func serverError(what string, at key, err error) error {
 	switch {
 	case err == nil:

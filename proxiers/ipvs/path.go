@@ -8,10 +8,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Summary implements proxiers.Explainer.
 func (p *proxier) Summary() []string { return nil }
 
-// Explain implements proxiers.Explainer, using a separate socket.
+// Explain uses a separate socket, because only one goroutine may use a kernel.
 func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
 	p.mu.RLock()
 	at := key{d.Service.Name.Protocol, p.places.of(d.Service, d.Pool)}

@@ -10,7 +10,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// key identifies a virtual server in IPVS.
 type key struct {
 	proto plan.Protocol
 	at    netip.AddrPort
@@ -18,38 +17,38 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
-// places maps virtual servers to addresses: the ClusterIP, and a port derived from the Service's port and the pool,
-// such as 10080 or 20080 for port 80. The table rejects clients that connect to the port. The port must not be the
-// Service's own port: when IPVS removes its entry for a connection, with the endpoint or after 15 idle minutes, IPVS
-// also deletes connections to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// places chooses the address of each virtual server: the ClusterIP, and a port derived from the Service's port and the
+// pool, such as 10080 or 20080 for port 80. The table rejects clients that connect to this port. A virtual server must
+// not use the Service's own port: when IPVS removes its entry for a connection (with the endpoint or after 15 idle
+// minutes), IPVS also deletes the connections to the virtual server from connection tracking (Linux,
+// ip_vs_conn_drop_conntrack).
 type places struct {
-	// moved holds the ports of servers that cannot use their usual port because another server or anchor has that port.
+	// moved holds the port of each server whose usual port belongs to another server or anchor.
 	moved map[pool]uint16
 	// crowded holds the addresses of the servers whose ports are in moved.
 	crowded map[netip.Addr]bool
-	// anchors holds the anchors of all ServicePorts.
+	// anchors holds the result of anchor for each ServicePort.
 	anchors map[key]bool
 }
 
-// pool identifies a pool of a ServicePort.
 type pool struct {
 	name   plan.ServicePortName
 	family plan.Family
 	pool   plan.Pool
 }
 
-// nowhere holds the virtual server addresses of ServicePorts that have only a NodePort, for example because another
-// ServicePort has their ClusterIP. nowhere holds the dummy addresses of RFC 7600 and RFC 9780. The anchor of such a
-// ServicePort has the NodePort as its port.
+// nowhere holds the dummy addresses of RFC 7600 and RFC 9780. Virtual servers use these addresses if the ServicePort
+// has only a NodePort, for example because another ServicePort has the ClusterIP.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort returns the usual port of a pool's server.
+// usualPort returns the port of a pool's server if this port is free.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor returns the frontend whose address the servers of a ServicePort use, or an invalid address if there is none.
+// anchor returns the address and port from which the servers' addresses and ports are derived, or an invalid AddrPort
+// if the ServicePort has no frontend.
 func anchor(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
@@ -65,7 +64,6 @@ func anchor(svc *plan.ServicePort) netip.AddrPort {
 	return at
 }
 
-// of returns the address of a pool's server.
 func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
 	beside := anchor(svc)
 	port, moved := p.moved[pool{svc.Name, svc.Family, which}]
@@ -75,7 +73,6 @@ func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
 	return netip.AddrPortFrom(beside.Addr(), port)
 }
 
-// keys calls visit for each server of a ServicePort, with the endpoints of the server.
 func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	for pool, list := range svc.Pools {
 		if at := p.of(svc, plan.Pool(pool)); len(list) > 0 && at.IsValid() {
@@ -115,8 +112,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow updates the anchors, and reports whether all servers keep their addresses and ports despite a change. A
-// server keeps its address and port if no changed ServicePort collides, or collided, with another ServicePort.
+// follow updates the anchors, and reports whether all servers keep their addresses and ports. The result is false if a
+// changed ServicePort collides, or collided, with another ServicePort.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {
@@ -136,8 +133,8 @@ func (p *places) follow(change proxiers.Change) bool {
 		!slices.ContainsFunc(now, p.meets)
 }
 
-// meets reports whether an anchor would collide with another anchor's server, or its server with another anchor or port
-// 0.
+// meets reports whether an anchor would collide with a server, or a server of the anchor with another anchor or with
+// port 0.
 func (p *places) meets(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {

@@ -14,13 +14,11 @@ import (
 )
 
 const (
-	// serverList exists if IPVS is available.
+	// serverList is a file that exists if IPVS is available.
 	serverList = "/proc/net/ip_vs"
-	// sysctls is the directory of the IPVS sysctls.
-	sysctls = "/proc/sys/net/ipv4/vs/"
+	sysctls    = "/proc/sys/net/ipv4/vs/"
 )
 
-// available returns an error that explains why IPVS is unavailable, or nil.
 func available() error {
 	if _, err := os.Stat(serverList); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", proxiers.ErrUnsupported, whyNot("/lib/modules"))
@@ -34,7 +32,8 @@ func available() error {
 	return nil
 }
 
-// whyNot explains whether the module is missing or only not loaded, if the modules directory is readable.
+// whyNot reports whether the kernel module is missing or only not loaded. To find out, whyNot needs read access to the
+// modules directory.
 func whyNot(modules string) string {
 	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname

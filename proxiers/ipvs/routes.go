@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of Edgeway's routes and rules. The packages name this number in
-	// /etc/iproute2/rt_protos.d.
+	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for this
+	// number in /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// RouteTable holds the routes. RouteTable is not the local table, which defines the addresses of the host.
+	// RouteTable is the routing table that holds the routes. The local table is unsuitable, because it defines the
+	// addresses of the host.
 	RouteTable = 237
-	// priority is the priority of the rules: after the rule for the local table, and before the usual rules of other
-	// programs.
+	// priority is the priority of the routing rules, which come after the rule for the local table and before most
+	// rules of other programs.
 	priority = 237
 )
 
@@ -46,7 +47,7 @@ func number(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// rule directs all packets except the host's own to Edgeway's routing table.
+// rule returns a routing rule that makes all packets except the host's own use Edgeway's routing table.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Priority, r.Table, r.Protocol = number(f), priority, RouteTable, protocol
@@ -103,7 +104,6 @@ func (r *routes) route(a netip.Addr) *netlink.Route {
 	return out
 }
 
-// list returns the addresses for which Edgeway has a route.
 func (r *routes) list() (map[netip.Addr]bool, error) {
 	out := map[netip.Addr]bool{}
 	for _, f := range r.families {
@@ -136,14 +136,15 @@ func (r *routes) remove(a netip.Addr) error {
 	return nil
 }
 
-// check rejects an address that belongs to another host on a directly connected network, because with a route this host
-// would answer for that address. check first looks for a route to such a network, because there may be many neighbours.
+// check returns an error if the address belongs to another host on a directly connected network, because this host
+// would accept packets for that address. check looks up the route before it lists the neighbours, because the list may
+// be long.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL),
 		errors.Is(err, unix.EACCES):
-		return nil // this host has no route to other hosts that could have the address
+		return nil // this host has no route to a network that could contain the address
 	case err != nil:
 		return fmt.Errorf("look-up of a route to %s: %w", a, err)
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:

@@ -7,17 +7,15 @@ import (
 	"edgeway/proxiers"
 )
 
-// settings holds the values of the configuration section.
 type settings struct {
 	scheduler string
 	strictARP bool
 }
 
-// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module. A kernel may be built
-// without some of these schedulers.
+// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
+// the modules.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
-// keys returns the settings with their names in the configuration.
 func keys() []proxiers.Setting {
 	return []proxiers.Setting{
 		{
@@ -43,8 +41,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls makes IPVS use connection tracking, and makes IPVS choose a new endpoint for a remembered connection
-// whose endpoint is gone. The sysctls apply to the network namespace.
+// applySysctls makes IPVS use connection tracking, and choose a new endpoint for a connection whose endpoint was
+// removed. The sysctls belong to the network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]string{sysctls + "conntrack": "1", sysctls + "expire_nodest_conn": "1"}
 	if s.strictARP {

@@ -24,17 +24,17 @@ type watcher struct {
 	inspection
 
 	mu sync.Mutex
-	// servers holds the servers that Apply wrote last. Other programs may have changed these servers since.
+	// servers holds the servers that Apply wrote last.
 	servers map[key]wanted
-	// complete reports whether the last Apply wrote all servers. busy reports whether Apply is running. phase counts
-	// the starts and ends of Apply.
+	// complete reports whether the last Apply wrote all servers. busy reports whether Apply is running. phase is
+	// incremented when Apply starts and when Apply returns.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address that has a route or is about to get a route.
+	// uses counts the servers at each address. Each of these addresses has a route or is about to get one.
 	uses map[netip.Addr]int
-	// canaries holds one server of each family, which represents all servers of the family.
+	// canaries holds one server of each family, which each short check reads.
 	canaries map[bool]key
-	// removed describes the Edgeway route or rule that another program removed, or is "".
+	// removed describes an Edgeway route or rule that another program removed, or is "" if none was removed.
 	removed string
 }
 
@@ -61,7 +61,6 @@ func newWatcher(env proxiers.Env) (*watcher, error) {
 	return w, nil
 }
 
-// follow prepares to receive notices of routes and rules.
 func (w *watcher) follow(logger *slog.Logger, from rtnl.Kernel) {
 	w.network = rtnl.New(rtnl.Options{
 		Logger: logger, Kernel: from, Topics: rtnl.Routes | rtnl.Rules,
@@ -76,7 +75,6 @@ func (w *watcher) close() {
 	w.wait.Wait()
 }
 
-// begin records that Apply starts to change the servers.
 func (w *watcher) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +82,7 @@ func (w *watcher) begin() {
 	w.phase++
 }
 
-// finish records that Apply is done. complete means that the kernel has all servers.
+// complete reports whether the kernel has all servers.
 func (w *watcher) finish(complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,14 +90,13 @@ func (w *watcher) finish(complete bool) {
 	w.phase++
 }
 
-// forget records that the routes in the kernel are unknown.
+// forget records that the servers and routes in the kernel are unknown.
 func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.uses, w.canaries = map[netip.Addr]int{}, map[bool]key{}
 }
 
-// remember records the servers that a full sync wrote.
 func (w *watcher) remember(want map[key]wanted) {
 	w.mu.Lock()
 	w.servers = map[key]wanted{}
@@ -107,7 +104,7 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.move(nil, want)
 }
 
-// made reports whether Edgeway wrote the server, even if the server no longer has Edgeway's mark.
+// made reports whether Edgeway wrote the server. The server may have lost Edgeway's mark since then.
 func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +112,8 @@ func (w *watcher) made(k key) bool {
 	return made
 }
 
-// move records the next servers before Apply removes the old ones. move returns the added and the removed addresses.
+// move records the servers of the next plan before Apply removes old servers, and returns the added and the removed
+// addresses.
 func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +145,7 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// note processes a notice and reports whether the notice announces the removal of Edgeway's route or rule.
+// note reports whether a notice announces the removal of an Edgeway route or rule.
 func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 	what := w.lost(m)
 	if what != "" {
@@ -162,7 +160,6 @@ func (w *watcher) missed(what string) {
 	w.removed = what
 }
 
-// report reports the removed route or rule as drift.
 func (w *watcher) report() {
 	w.mu.Lock()
 	what := w.removed
@@ -173,7 +170,8 @@ func (w *watcher) report() {
 	}
 }
 
-// lost describes the Edgeway route or rule that a notice reports as removed, or returns "" if there is none.
+// lost describes the Edgeway route or rule whose removal a notice announces, or returns "" if the notice is about
+// another change.
 func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:
@@ -193,7 +191,7 @@ func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 				return "the local route to " + a.String() + " was removed"
 			}
 		}
-	case unix.RTM_DELRULE: // struct fib_rule_hdr and struct rtmsg have the table at the same offset
+	case unix.RTM_DELRULE: // the table has the same offset in struct fib_rule_hdr as in struct rtmsg
 		if len(m.Data) >= unix.SizeofRtMsg && m.Data[4] == RouteTable {
 			return "the routing rule was removed"
 		}

@@ -18,14 +18,14 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// notices is a fake kernel whose route notices a test sends.
+// notices is a fake kernel through which a test sends route notices.
 type notices struct{ sent chan any }
 
 func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
 	return &noticeSocket{sent: n.sent, closed: make(chan struct{})}, nil
 }
 
-// noticeSocket returns an error from each read after a failure, except after an overrun.
+// After a failure, each read from a noticeSocket returns an error, except after an overrun.
 type noticeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -52,14 +52,14 @@ func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	}
 }
 
-// removal returns the notice that a local route to an address was removed from a table.
+// removal returns a notice about the removal of a local route from a table.
 func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	data := []byte{unix.AF_INET, 32, 0, 0, from, protocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
-// The watcher reports the removal of Edgeway's route as drift. The watcher also reports lost notices and a broken
-// socket, once each, and reopens the socket.
+// The watcher reports drift once after each of these events: the removal of Edgeway's route, lost notices, and a broken
+// socket. The watcher then reopens the broken socket.
 func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

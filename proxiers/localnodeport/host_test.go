@@ -27,7 +27,6 @@ import (
 // TestMain moves the whole process to a network namespace, because the relay's goroutines run on other threads.
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// sockets implements Sockets and records the calls.
 type sockets struct {
 	mu       sync.Mutex
 	open     map[netip.AddrPort]*os.File
@@ -84,7 +83,6 @@ func (s *sockets) handIn(t *testing.T, at netip.AddrPort) {
 	s.listened = nil
 }
 
-// calls returns the recorded calls, and then forgets them.
 func (s *sockets) calls() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +91,6 @@ func (s *sockets) calls() string {
 	return text
 }
 
-// world is a host with a Proxier.
 type world struct {
 	*Proxier
 	t       *testing.T
@@ -126,7 +123,6 @@ func (w *world) newProxier() *Proxier {
 	return New(Options{Logger: slog.New(slog.NewTextHandler(io.MultiWriter(w.log, w.t.Output()), nil)), Sockets: w.sockets})
 }
 
-// apply applies a plan with these services on both loopback addresses.
 func (w *world) apply(services ...*plan.ServicePort) {
 	w.t.Helper()
 	w.applyTo(&plan.Plan{Node: &plan.Node{LoopbackAddrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}}}, services...)
@@ -142,7 +138,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// tend does the deferred work that is due within span.
+// tend repeatedly does the deferred work that is due within span.
 func (w *world) tend(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -163,7 +159,7 @@ func (w *world) stats(listeners4, listeners6 int) {
 	}
 }
 
-// service returns a ServicePort with a NodePort. The endpoints must be sorted.
+// The endpoints must be sorted.
 func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4,
@@ -201,7 +197,6 @@ func serve(t *testing.T, at string) {
 	}()
 }
 
-// ask sends a line and returns the response.
 func ask(conn net.Conn) (string, error) {
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(conn, "who\n"); err != nil {
@@ -215,7 +210,6 @@ func dial(at string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(context.Background(), "tcp", at)
 }
 
-// who opens a connection and returns the address of the endpoint that responds.
 func who(at string) (string, error) {
 	conn, err := dial(at)
 	if err != nil {
@@ -225,7 +219,6 @@ func who(at string) (string, error) {
 	return ask(conn)
 }
 
-// answers fails the test unless a connection to at reaches the endpoint.
 func answers(t *testing.T, at, endpoint string) {
 	t.Helper()
 	if got, err := who(at); err != nil || got != endpoint {
@@ -233,7 +226,6 @@ func answers(t *testing.T, at, endpoint string) {
 	}
 }
 
-// refuses fails the test unless connections to at are refused.
 func refuses(t *testing.T, at string) {
 	t.Helper()
 	if got, err := who(at); !isRefusal(err) {
@@ -246,7 +238,6 @@ func isRefusal(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" && strings.Contains(err.Error(), "refused")
 }
 
-// lockedBuffer is a bytes.Buffer that goroutines may write concurrently.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

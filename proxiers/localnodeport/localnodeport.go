@@ -23,29 +23,30 @@ const Name = "localnodeport"
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Contain runs the relay's accepting goroutines. Contain may be nil.
+	// Contain runs the goroutines of the relay that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with the panic of a connection. The panic ends only that connection.
+	// The relay calls Panicked with a panic that occurred in a connection's goroutine. The panic ends only that
+	// connection.
 	Panicked func(err error)
 }
 
-// Proxier listens on the loopback addresses of the plan, for each TCP NodePort that has an endpoint.
+// Proxier listens on the plan's loopback addresses for each TCP NodePort that has an endpoint.
 //
-// A process creates one Proxier, which keeps running while the daemon reloads its configuration, so that clients keep
-// their endpoints. Proxier is a prometheus.Collector.
+// A process creates one Proxier, which keeps running while the daemon reloads its configuration, so that clients with
+// session affinity keep their endpoints. Proxier is a prometheus.Collector.
 type Proxier struct {
 	logger   *slog.Logger
 	sockets  Sockets
 	contain  proxiers.Contain
 	panicked func(err error)
 
-	// A relay.Target must never acquire mu, because mu is held while Port.Stop waits for an accept.
+	// A relay.Target must never acquire mu, because the Proxier holds mu while Port.Stop waits for the accepting
+	// goroutine.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
 	// waiting holds the ports on which the Proxier cannot listen yet.
 	waiting map[netip.AddrPort]*port
-	// relay is created with the first port.
-	relay *relay.Relay
+	relay   *relay.Relay
 	// ending counts the closed relays whose connections still run.
 	ending sync.WaitGroup
 	// listeners and failures are indexed by familyIndex.
@@ -100,8 +101,8 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// releaseUnclaimed releases inherited sockets of ports that are no longer NodePorts. A port in p.ports still needs its
-// socket, even while the port waits.
+// releaseUnclaimed releases inherited sockets whose ports are no longer NodePorts. It keeps the sockets of all ports in
+// p.ports, including ports that wait for a retry.
 func (p *Proxier) releaseUnclaimed() {
 	for _, at := range p.sockets.Unclaimed() {
 		if p.ports[at] == nil {
@@ -110,8 +111,8 @@ func (p *Proxier) releaseUnclaimed() {
 	}
 }
 
-// Close stops accepting. The sockets stay open in Sockets, so that clients wait in the sockets' queues for the next
-// Proxier. Running connections continue until they end.
+// Close stops accepting. The listening sockets stay open in Sockets, so that new clients wait in the accept queues for
+// the next Proxier. Running connections continue.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
 		p.contain.Go(&p.ending, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
@@ -119,15 +120,14 @@ func (p *Proxier) Close() error {
 	return nil
 }
 
-// Shutdown is like Close for a process that is about to exit. Shutdown waits for running connections. When ctx is done,
-// Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
+// Shutdown is like Close, but also waits for running connections, because the process is about to exit. When ctx is
+// done, Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
 func (p *Proxier) Shutdown(ctx context.Context) {
 	if r := p.end(); r != nil {
 		_ = r.Shutdown(ctx) // the error only reports that connections were reset
 	}
 }
 
-// end stops accepting, and returns the relay, or nil if no relay was created.
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,8 @@ func (p *Proxier) end() *relay.Relay {
 	return r
 }
 
-// Stats holds current values, and counts since the creation of the Proxier.
+// Stats holds statistics of a Proxier. Listeners is a current value, and the other counts begin at the creation of the
+// Proxier.
 type Stats struct {
 	relay.Stats
 	// Listeners counts the addresses on which the Proxier listens, and ListenFailures counts failed attempts to listen.
@@ -152,7 +153,7 @@ type Stats struct {
 	ListenFailures map[plan.Family]uint64
 }
 
-// Stats returns the current statistics. Stats may be called from any goroutine.
+// Stats may be called from any goroutine.
 func (p *Proxier) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +179,6 @@ func (p *Proxier) Faults() (out []fault.Fault) {
 	return out
 }
 
-// paused logs that the relay has paused accepting.
 func (p *Proxier) paused(reason error) {
 	p.logger.Warn("new connections to loopback NodePorts must wait",
 		"message_id", messageid.LoopbackNodePortsFull, "error", reason)
@@ -191,7 +191,6 @@ func familyIndex(a netip.Addr) int {
 	return 1
 }
 
-// backing is the ServicePort behind a NodePort, with the pool of its endpoints.
 type backing struct {
 	svc  *plan.ServicePort
 	pool []plan.Endpoint

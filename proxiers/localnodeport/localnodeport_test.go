@@ -29,7 +29,6 @@ func TestBothFamilies(t *testing.T) {
 	}
 }
 
-// The Proxier listens on the NodePorts of the plan. A change of one port does not affect other ports.
 func TestListenersFollowPlan(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
@@ -77,7 +76,8 @@ func TestListenersFollowPlan(t *testing.T) {
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 }
 
-// A Local policy without an endpoint on this host has the same effect as no endpoint.
+// With externalTrafficPolicy Local, a Service without an endpoint on this host behaves like a Service without
+// endpoints.
 func TestLocalPolicyWithoutLocalEndpoint(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
@@ -158,7 +158,6 @@ func TestAddressInUse(t *testing.T) {
 		got[0].String() != "default/a/TCP: 127.0.0.1:30000 is not served: "+syscall.EADDRINUSE.Error() {
 		t.Errorf("waiting: %v", got)
 	}
-	// The endpoints change while the address is in use.
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()
@@ -173,7 +172,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// If a NodePort is removed while its address is in use, the Proxier does not listen when the address becomes free.
+// The plan drops a NodePort while another program uses its address. When that program exits, the Proxier must not start
+// to listen.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")
@@ -211,7 +211,6 @@ func TestPassedSockets(t *testing.T) {
 	}
 }
 
-// After Close, the next Proxier takes over the sockets.
 func TestCloseKeepsSockets(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")

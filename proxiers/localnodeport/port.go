@@ -19,14 +19,13 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// relayed is nil if listening failed with err. The Proxier then retries after delay.
+	// If listening failed, relayed is nil, err is the error, and delay is the time until the next attempt.
 	relayed *relay.Port
 	err     error
 	delay   time.Duration
 	due     time.Time
 }
 
-// serve makes a port forward connections to b, and starts to listen if the port is new.
 func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	if p.relay == nil {
 		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain, Panicked: p.panicked})
@@ -47,7 +46,6 @@ func (p *Proxier) serve(at netip.AddrPort, b backing) {
 	}
 }
 
-// stop stops listening on a port, but does not close the port's running connections.
 func (p *Proxier) stop(at netip.AddrPort) {
 	known := p.ports[at]
 	if known == nil {
@@ -62,7 +60,6 @@ func (p *Proxier) stop(at netip.AddrPort) {
 	}
 }
 
-// listen starts to accept connections, or schedules another attempt.
 func (p *Proxier) listen(known *port) {
 	logger := p.logger.With("address", known.at, "service", known.target.name.String())
 	if known.relayed, known.err = p.accept(known); known.err == nil {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// mostDials limits the endpoints that the relay tries for one connection. An attempt may take seconds, and a
+	// mostDials limits the endpoints that the relay tries for one connection. An attempt may need three seconds, and a
 	// Service may have thousands of endpoints.
 	mostDials = 16
 	// mostClients limits the clients that a ServicePort remembers. Further clients get random endpoints.
 	mostClients = 4096
 )
 
-// target chooses the endpoints of one ServicePort, as the relay.Target of its port.
+// target is a relay.Target that chooses among the endpoints of one ServicePort.
 type target struct {
 	name   plan.ServicePortName
 	logger *slog.Logger
@@ -27,7 +27,8 @@ type target struct {
 	mu       sync.Mutex
 	pool     []plan.Endpoint
 	affinity time.Duration
-	// clients holds the clients with session affinity. A client gets another endpoint if its endpoint no longer exists.
+	// clients maps a client with session affinity to its endpoint. The client gets another endpoint if that endpoint no
+	// longer exists.
 	clients map[netip.Addr]choice
 }
 
@@ -42,7 +43,6 @@ func newTarget(b backing, logger *slog.Logger) *target {
 	return t
 }
 
-// update replaces the endpoints with the endpoints of a newer plan.
 func (t *target) update(b backing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +52,6 @@ func (t *target) update(b backing) {
 	t.forget(func(c choice) bool { return !t.has(c.endpoint) })
 }
 
-// Pick implements relay.Target.
 func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +68,6 @@ func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Addr
 	return endpoint, true
 }
 
-// random returns a random endpoint that the relay has not tried yet.
 func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	left := t.pool
 	if len(tried) > 0 {
@@ -82,7 +80,6 @@ func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 	return left[rand.IntN(len(left))].Addr, true
 }
 
-// remember records a client's endpoint and restarts the affinity timeout.
 func (t *target) remember(who netip.Addr, endpoint netip.AddrPort, now time.Time) {
 	if t.affinity == 0 {
 		return
@@ -104,14 +101,13 @@ func (t *target) forget(which func(choice) bool) {
 	}
 }
 
-// has reports whether the pool, which is sorted, contains the endpoint.
+// has needs a sorted pool.
 func (t *target) has(endpoint netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(t.pool, endpoint,
 		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
 	return found
 }
 
-// Failed implements relay.Target.
 func (t *target) Failed(endpoint netip.AddrPort, err error) {
 	t.logger.Debug("cannot connect to an endpoint", "service", t.name.String(), "endpoint", endpoint, "error", err)
 }

@@ -15,7 +15,7 @@ import (
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// backingOf returns the backing of a Service with these endpoints. The endpoints must be sorted.
+// The endpoints must be sorted.
 func backingOf(affinity time.Duration, endpoints ...string) backing {
 	b := backing{svc: &plan.ServicePort{Affinity: affinity}}
 	for _, e := range endpoints {
@@ -28,7 +28,6 @@ func testTarget(b backing) *target {
 	return newTarget(b, slog.New(slog.DiscardHandler))
 }
 
-// pick returns an endpoint for the client, and fails the test if there is none.
 func pick(t *testing.T, tg *target, client string, tried ...string) string {
 	t.Helper()
 	var failed []netip.AddrPort
@@ -133,7 +132,7 @@ func TestAffinityLeavesFailedEndpoint(t *testing.T) {
 }
 
 func TestAffinityEndsWithEndpoint(t *testing.T) {
-	for range 20 { // a random choice may match once by chance
+	for range 20 { // a random choice may match the expected endpoint by chance
 		tg := testTarget(backingOf(time.Hour, four...))
 		mine := pick(t, tg, "127.0.0.1")
 		others := slices.DeleteFunc(slices.Clone(four), func(e string) bool { return e == mine })

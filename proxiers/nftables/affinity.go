@@ -13,22 +13,21 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap is the maximum size of a session affinity map. Surplus clients get random endpoints.
+// clientsPerMap is the maximum size of a session affinity map. The rules send surplus clients to random endpoints.
 const clientsPerMap = 1 << 16
 
-// affinity describes the maps of a ServicePort with session affinity. There is a dynamic map from client address to
-// endpoint address for each pool and each port of the pool's endpoints.
+// affinity describes the maps of a ServicePort with session affinity: for each pool and endpoint port, a dynamic map
+// from client address to endpoint address.
 type affinity struct {
-	// id represents the ServicePort and the timeout in the names of maps, so a new timeout uses new maps.
+	// id is a hash of the ServicePort and the timeout for the names of maps, so that a new timeout uses new maps.
 	id string
-	// chainID represents id and ports in the names of class chains, whose rules list all ports.
+	// chainID is a hash of id and ports for the names of class chains, whose rules list all ports.
 	chainID string
 	timeout time.Duration
 	// ports holds the distinct endpoint ports of each pool, sorted.
 	ports [2][]uint16
 }
 
-// affinityOf returns the affinity of a ServicePort, or nil if the ServicePort has no session affinity.
 func affinityOf(svc *plan.ServicePort) *affinity {
 	if svc.Affinity <= 0 {
 		return nil
@@ -46,18 +45,18 @@ func affinityOf(svc *plan.ServicePort) *affinity {
 	return a
 }
 
-// shortHash returns 16 hexadecimal digits, which are enough to distinguish all names in a cluster.
+// shortHash returns 16 hexadecimal digits, enough to distinguish all names in a cluster.
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])
 }
 
-// mapName returns the name of the map of clients whose endpoints are in this pool and have this port.
+// mapName returns the name of the map for clients whose endpoint is in the pool and has the port.
 func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
 
-// learnChain returns the name of the chain that adds a client of an endpoint to maps, and the names of the maps: one
+// learnChain returns the name of the chain that adds clients of the endpoint to maps, and the names of these maps, one
 // for each pool that contains the endpoint.
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
@@ -73,16 +72,15 @@ func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain str
 // clientMaps holds the names of the maps to which a learn chain adds clients.
 type clientMaps []string
 
-// Rules implements nfttable.Rules.
 func (m clientMaps) Rules(*plan.Node) (rules []string) {
 	for _, name := range m {
-		// When the host connects to itself, the source of the packet may already be masqueraded.
+		// When the host connects to itself, the packet's source address may already be masqueraded.
 		rules = append(rules, fmt.Sprintf("update @%s { ct original $ip saddr : $ip daddr }", name))
 	}
 	return rules
 }
 
-// addObjects adds the maps of clients and the chains that fill them.
+// addObjects adds the client maps and the chains that fill these maps.
 func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	for pool, ports := range a.ports {
 		for _, port := range ports {
@@ -104,8 +102,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that lead from a frontend and an endpoint to the learn chain. addEntries adds an
-// endpoint of both pools only once.
+// addEntries adds the elements that map a frontend and an endpoint to the learn chain. An endpoint in both pools gets
+// one element.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -120,15 +118,14 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// has reports whether a pool contains an endpoint.
 func has(pool []plan.Endpoint, e plan.Endpoint) bool {
 	_, found := slices.BinarySearchFunc(pool, e.Addr,
 		func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
 	return found
 }
 
-// mayMislead reports whether a map of next may lead clients to an endpoint that next lacks. The endpoint may have
-// been removed, or the map may have been unused and still hold old clients.
+// mayMislead reports whether a client map of next may contain an endpoint that next lacks, because the endpoint was
+// removed, or because the map was unused and still holds old clients.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
@@ -144,8 +141,8 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// Learned returns the maps of clients that may still lead to an endpoint that a change removed, together with the
-// endpoints that remain.
+// Learned returns the client maps that may still contain an endpoint that a change removed. Each map is returned with
+// the remaining endpoints.
 func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
@@ -171,8 +168,8 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 	return maps
 }
 
-// ClientMap returns the name of the map of clients for the endpoints with this port in a pool. The ServicePort must
-// have session affinity.
+// ClientMap returns the name of the client map for a pool and an endpoint port. The ServicePort must have session
+// affinity.
 func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
 	return affinityOf(svc).mapName(pool, port)
 }

@@ -42,14 +42,15 @@ func TestFirstSyncInChunks(t *testing.T) {
 	}
 }
 
-// recreate changes the type of a set, so that the tables are replaced in one transaction.
+// recreate changes the type of a set, so that the next full sync replaces the tables in one transaction.
 func recreate(t *testing.T, p *proxier, next *plan.Plan) {
 	t.Helper()
 	nft(t, "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }")
 	apply(t, p, nil, next)
 }
 
-// The rules drop connections to Services that are not written yet, unless another backend still serves the Services.
+// The rules drop connections to Services that Edgeway has not written yet, unless another backend still serves the
+// Services.
 func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
 		newHost(t)
@@ -73,7 +74,7 @@ func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	}
 }
 
-// On a host without Service CIDRs, for example with manifests alone, Edgeway writes nothing at the end of a takeover.
+// On a host without Service CIDRs (manifests alone), Edgeway writes nothing at the end of a takeover.
 func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })
@@ -82,7 +83,8 @@ func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	apply(t, p, nil, newPlan(&node, manyServices(2, 5)...))
 }
 
-// TestPartialEqualsFull applies random plans by partial syncs and compares the result with a first sync.
+// TestPartialEqualsFull applies random plans in partial syncs, and compares the kernel's state with the state after a
+// first sync.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200
 	if testing.Short() {
@@ -116,7 +118,6 @@ func TestPartialEqualsFull(t *testing.T) {
 	}
 }
 
-// randomPlan changes some or all ServicePorts of prev.
 func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
 	next := &plan.Plan{Node: testNode()}
 	if prev != nil && rng.IntN(3) > 0 {
@@ -189,8 +190,8 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	return svc
 }
 
-// TestFullSyncOverGarbage starts a full sync on objects of older versions, of other programs or of an incomplete
-// deletion.
+// TestFullSyncOverGarbage runs a full sync over objects that an older version, another program or an incomplete
+// deletion left.
 func TestFullSyncOverGarbage(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -257,8 +258,7 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Maintain deletes unused chains and maps after a minute, even without a further change, unless another ServicePort
-// needs them first.
+// Maintain deletes chains and maps that were unused for a minute, even without a further change.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)
@@ -306,7 +306,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	apply(t, p, none, full)
 }
 
-// If the kernel cannot delete an object, Maintain returns the error, and the deletion becomes due again later.
+// If the kernel rejects the deletion of an object, Maintain returns the error and retries later.
 func TestIdleObjectInUseIsRetried(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)

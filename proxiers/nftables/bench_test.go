@@ -81,7 +81,7 @@ func BenchmarkOneEndpoint(b *testing.B) {
 	}
 }
 
-// ownCPU reports the CPU time that this process uses during the rest of the benchmark.
+// ownCPU reports the CPU time of the test process during the rest of the benchmark.
 func ownCPU(b *testing.B) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -102,7 +102,7 @@ func benchProxier(b *testing.B) proxiers.Proxier {
 	return p
 }
 
-// newBenchProxier returns a backend, which the caller must close.
+// The caller must close the backend.
 func newBenchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
 	p, err := Component().New(b.Context(), proxiers.Env{
@@ -122,7 +122,7 @@ func mustApply(b *testing.B, p proxiers.Proxier, prev, next *plan.Plan) {
 	}
 }
 
-// childCPU reports the CPU time that child processes use during the rest of the benchmark.
+// childCPU reports the CPU time of child processes during the rest of the benchmark.
 func childCPU(b *testing.B) {
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -145,7 +145,7 @@ func BenchmarkElements(b *testing.B) {
 			start := time.Now()
 			mustApply(b, p, nil, full)
 			first := time.Since(start)
-			for b.Loop() { // resets the metrics reported before the loop
+			for b.Loop() { // resets the metrics that were reported before the loop
 				mustApply(b, p, nil, full)
 			}
 			b.ReportMetric(first.Seconds()*1e6/float64(n*1000), "first-us/element")

@@ -17,22 +17,22 @@ type pick struct {
 	count int
 }
 
-// class holds everything that the rules for a frontend depend on, except the family. Frontends with equal classes
-// share a chain, whose name represents the class.
+// class holds all properties of a frontend on which its rules depend, except the family. Frontends with equal classes
+// share a chain, whose name encodes the class.
 type class struct {
 	proto    plan.Protocol
 	nodePort bool
-	// guarded reports whether source ranges apply.
+	// guarded reports whether the frontend restricts the source ranges.
 	guarded bool
 	// picks is indexed by origin.
 	picks [3]pick
 	// remember is a statement that, together with the mark, causes a packet to be masqueraded.
 	remember string
-	// affinity is nil without session affinity. A class with affinity belongs to one ServicePort.
+	// affinity is nil without session affinity. A class with session affinity belongs to one ServicePort.
 	affinity *affinity
 }
 
-// classOf returns the class of a frontend. to holds the destinations of connections, by pool.
+// to holds the destinations of connections, by pool.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
@@ -55,7 +55,6 @@ func (c *class) plain() *class {
 	return &p
 }
 
-// chain returns the name of the class's chain.
 func (c *class) chain() string {
 	b := make([]byte, 0, 64)
 	if c.nodePort {
@@ -93,7 +92,6 @@ func (p *pick) appendName(b []byte) []byte {
 
 func poolLetter(p plan.Pool) byte { return p.String()[0] }
 
-// Rules implements nfttable.Rules.
 func (c *class) Rules(n *plan.Node) []string {
 	rules := []string{"meta priority set none"}
 	if c.guarded {
@@ -111,14 +109,14 @@ func (c *class) Rules(n *plan.Node) []string {
 		}
 	}
 	if host != outside {
-		// A packet has an output interface only in the output hook.
+		// In prerouting, a packet has no output interface yet, so only packets in the output hook match.
 		rules = append(rules, c.pickRules("oif != 0 ", host)...)
 		rules = append(rules, c.pickRules("fib saddr type local ", host)...)
 	}
 	return append(rules, c.pickRules("", outside)...)
 }
 
-// pickRules returns the rules for the packets of one origin. condition matches the packets of the origin.
+// pickRules returns the rules for the packets of one origin, which condition matches.
 func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
@@ -127,7 +125,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 	if p.SNAT {
 		prefix += c.remember + "meta mark set meta mark or $mark "
 	}
-	// nft accepts a map with ports only after a match of the transport protocol.
+	// nft accepts a map lookup by port only after a match on the transport protocol.
 	prefix += fmt.Sprintf("meta l4proto %s dnat to ", nfttable.ProtoName(c.proto))
 	var rules []string
 	if c.affinity != nil {
@@ -149,8 +147,7 @@ func (c *class) pickRules(condition string, p pick) []string {
 		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr returns the beginning of a key. The key of a NodePort has no address, because a NodePort exists at all
-// addresses.
+// daddr returns the beginning of a key, which is empty for a NodePort, because a NodePort exists at all addresses.
 func (c *class) daddr() string {
 	if c.nodePort {
 		return ""

@@ -16,11 +16,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A packet may traverse the rules during their deletion. Once the maps are empty, the remaining rules must not reject
-// the packet, because another backend now serves the packet's Service.
+// A packet may traverse the rules while Cleanup deletes the tables. After the maps are empty, the remaining rules must
+// not reject the packet, because another backend now serves the packet's Service.
 func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 	newHost(t)
-	// The sockets need a route to the ClusterIP, although the rules send all packets to the endpoint's address.
+	// A socket needs a route to the ClusterIP, although the rules translate the destination.
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"address", "add", "192.0.2.1/32", "dev", "lo"}, {"route", "add", "default", "dev", "lo"},
 	} {
@@ -36,7 +36,7 @@ func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 		chain output { type nat hook output priority -99; ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.1:5353; }
 	}`)
 	var sent, refused int
-	for range 30 { // without the wait, the rules reject 2 packets in each round
+	for range 30 { // without the wait, the rules reject 2 packets in each iteration
 		apply(t, p, nil, next)
 		stop := make(chan struct{})
 		var senders sync.WaitGroup
@@ -67,8 +67,8 @@ func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 	}
 }
 
-// An interrupted Cleanup leaves disabled tables. The next full sync of the backend enables the tables again, even
-// after a restart.
+// An interrupted Cleanup leaves disabled tables. The backend's next full sync enables the tables again, even after a
+// restart of the daemon.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
 	p, d := testProxier(t)
@@ -90,7 +90,7 @@ func TestDisabledTablesAreRepaired(t *testing.T) {
 	}
 }
 
-// sender starts consecutive flows in the test's network namespace.
+// sender sends the first packets of new flows in the test's network namespace.
 type sender struct {
 	namespace int
 	to        unix.Sockaddr
@@ -109,7 +109,8 @@ func newSender(t *testing.T, to unix.Sockaddr) *sender {
 	return &sender{namespace: ns, to: to}
 }
 
-// run sends packets, and counts all of them and those that a rule rejected. A rejected send fails with EPERM.
+// run counts the packets that it sends, and the packets that a rule rejects. If a rule rejects the packet, the system
+// call fails with EPERM.
 func (s *sender) run(stop <-chan struct{}) {
 	runtime.LockOSThread() // never unlocked, so the thread exits
 	if s.failure = unix.Setns(s.namespace, unix.CLONE_NEWNET); s.failure != nil {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clients returns the clients and their endpoints in the map of the cluster pool and a port.
+// clients returns the clients and their endpoints from the client map of the cluster pool and a port.
 func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
 	c, err := netlink.Dial()
@@ -60,7 +60,7 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestPacketsRecordClients sends packets from the host through the rules to endpoints on its own loopback interface.
+// TestPacketsRecordClients sends packets through the rules to endpoints on the host's loopback interface.
 func TestPacketsRecordClients(t *testing.T) {
 	newHost(t)
 	loopback(t, "10.244.1.8/32", "10.244.1.9/32", "192.0.2.1/32")
@@ -112,7 +112,7 @@ func TestPacketsRecordClients(t *testing.T) {
 	}
 }
 
-// loopback adds addresses to the loopback interface, and adds a default route through the interface.
+// loopback adds addresses to lo, and a default route through lo.
 func loopback(t *testing.T, addrs ...string) {
 	t.Helper()
 	lo, err := rtnetlink.LinkByName("lo")

@@ -7,15 +7,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// namedPlan returns a plan with one Service of the given namespace, name and port name.
 func namedPlan(namespace, name, port string) *plan.Plan {
 	svc := service(name, []plan.Frontend{clusterIP("10.96.0.9", 80), {Kind: plan.NodePort, Port: 30009, Routes: toPods}}, endpoint("10.244.1.7:8080"))
 	svc.Name.Namespace, svc.Name.Port = namespace, port
 	return newPlan(testNode(), svc)
 }
 
-// nft lists each address and NodePort with the name of its Service, even if the name is long, and whether netlink or
-// nft wrote the element.
+// nft lists each address and NodePort with the name of its Service, even if the name is long. Elements that Edgeway
+// writes by netlink and by nft have the same comments.
 func TestElementsNameTheirService(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	newHost(t)

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A first sync that panics halfway leaves an incomplete plan in the kernel. The next full sync repairs the tables.
+// A panic during the first sync leaves an incomplete plan in the kernel. The next full sync repairs the tables.
 func TestFullSyncAfterApplyPanic(t *testing.T) {
 	newHost(t)
 	broken := true

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// loopbackPlan returns a plan with a NodePort 30000 for each protocol and family.
+// In the plan, each protocol and family has a NodePort 30000.
 func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	node := testNode()
 	node.LoopbackAddrs = loopbackAddrs
@@ -34,8 +34,8 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to an address of this host and returns the error of the ICMP response. The kernel reports a
-// rejection in the output hook twice: immediately with EPERM, and then with the ICMP message.
+// knock sends a datagram to an address of this host and returns the error of the ICMP response. For a packet that a
+// rule in the output hook rejects, the kernel returns EPERM immediately and then also delivers the ICMP message.
 func knock(t *testing.T, at string) error {
 	t.Helper()
 	conn, err := net.Dial("udp", at)
@@ -51,7 +51,6 @@ func knock(t *testing.T, at string) error {
 	return err
 }
 
-// figures returns the values of a counter by its labels.
 func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -76,8 +75,7 @@ func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	return found
 }
 
-// mustHaveRejected fails the test unless the metrics report these counts of rejected UDP packets and no rejected SCTP
-// packet.
+// mustHaveRejected fails the test unless the metrics count v4 and v6 rejected UDP packets, and no rejected SCTP packet.
 func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	t.Helper()
 	want := map[string]float64{
@@ -104,7 +102,6 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// Prometheus may scrape the metrics at any time, even during an Apply.
 func TestScrapeDuringApply(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -129,8 +126,8 @@ func TestScrapeDuringApply(t *testing.T) {
 	scraping.Wait()
 }
 
-// TestLoopbackRejects sends packets to NodePorts on loopback. The rules reject and count UDP packets, and TCP
-// connections reach the host's own sockets. The conformance suite tests SCTP in the same way.
+// TestLoopbackRejects sends packets to NodePorts on loopback. The rules must reject and count UDP packets, but pass TCP
+// connections to the host's sockets. The conformance suite tests SCTP in the same way.
 func TestLoopbackRejects(t *testing.T) {
 	newHost(t)
 	loopback(t)
@@ -156,7 +153,7 @@ func TestLoopbackRejects(t *testing.T) {
 		if err := knock(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("UDP to %s: %v, want a refusal", host, err)
 		}
-		_ = knock(t, host+":30001") // the port is no NodePort, so the packet does not count
+		_ = knock(t, host+":30001") // no NodePort uses this port, so the packet does not count
 	}
 	mustHaveRejected(t, p, 1, 1)
 	apply(t, p, nil, on)
@@ -192,7 +189,7 @@ func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	mustHaveRejected(t, p, 0, 0)
 }
 
-// A change of loopback addresses must change only their elements.
+// A change of the loopback addresses writes one element in each family.
 func TestLoopbackChangeIsOneElementPerFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services

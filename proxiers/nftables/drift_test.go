@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle is the time that the watcher gets to read notices that the kernel has already sent.
+// settle is the time in which the watcher must read the notices that the kernel has sent.
 const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndRepaired(t *testing.T) {
@@ -74,8 +74,8 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller skips plans without a difference, so Prev may be a plan that the backend never received. The sync must
-// still be partial, because a full sync rewrites all rules.
+// The caller omits an Apply without changes, so Prev may be a plan that the backend never received. The sync must still
+// be partial.
 func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -89,7 +89,8 @@ func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	}
 }
 
-// ruleHandles returns the handles of the rules in the fixed IPv4 chains. A rewritten rule has a new handle.
+// ruleHandles returns the handles of the rules in the fixed IPv4 chains. The kernel gives a rewritten rule a new
+// handle.
 func ruleHandles(t *testing.T) (handles []uint64) {
 	t.Helper()
 	c, err := netlink.Dial()

@@ -44,7 +44,7 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// The sample plan of Probe must be valid, like a plan from the planner.
+// Probe must test the rules with a valid plan.
 func TestProbePlanIsValid(t *testing.T) {
 	if err := Sample().Validate(); err != nil {
 		t.Error(err)

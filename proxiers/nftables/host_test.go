@@ -32,7 +32,6 @@ func newHost(t testing.TB) {
 	}
 }
 
-// drifts collects the reports of drift from the backend.
 type drifts struct {
 	mu      sync.Mutex
 	reasons []string
@@ -55,7 +54,6 @@ func (d *drifts) count() int {
 	return len(d.reasons)
 }
 
-// wait waits for a report of drift.
 func (d *drifts) wait(t *testing.T) {
 	t.Helper()
 	select {
@@ -65,8 +63,8 @@ func (d *drifts) wait(t *testing.T) {
 	}
 }
 
-// testProxier starts a backend in the test's namespace. The backend keeps idle objects until the test calls
-// kernelState.
+// testProxier starts a backend in the test's namespace. With an idle time of zero, Maintain deletes unused objects at
+// once.
 func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drifts) {
 	t.Helper()
 	d := &drifts{came: make(chan struct{}, 1)}
@@ -83,7 +81,6 @@ func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drift
 	return p, d
 }
 
-// start starts a backend, and closes it at the end of the test.
 func start(t *testing.T, s nfttable.Schema, env proxiers.Env) *proxier {
 	t.Helper()
 	p, err := newProxier(s, env)
@@ -108,7 +105,6 @@ func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	}
 }
 
-// nft runs an nft script, which must succeed, and returns the output.
 func nft(t testing.TB, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -122,15 +118,14 @@ func nft(t testing.TB, script string) string {
 	return string(out)
 }
 
-// kernelState deletes idle objects, and returns all rules and the sorted elements of all tables. Elements are in the
-// kernel's format, in hexadecimal.
+// kernelState deletes idle objects, and returns all rules and the sorted elements of all tables. Elements are
+// hexadecimal, in the kernel's format.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	tend(t, p)
 	return kernelElements(t, p) + strings.Join(ruleLines(nft(t, "list ruleset")), "\n")
 }
 
-// tend deletes all idle objects.
 func tend(t *testing.T, p *proxier) {
 	t.Helper()
 	if err := p.Maintain(t.Context()); err != nil {
@@ -147,9 +142,8 @@ func kernelElements(t *testing.T, p *proxier) string {
 	return settled(t, func() string { return tellElements(t, p) })
 }
 
-// settled reads the state until two consecutive reads return the same state. After a transaction, the kernel (6.18)
-// may move a set to a hash table of another size. During the move, a list of several datagrams repeats some elements
-// and omits as many.
+// settled calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a set to
+// a hash table of another size. During the move, a dump of several datagrams repeats some elements and omits as many.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()
@@ -184,7 +178,6 @@ func tellElements(t *testing.T, p *proxier) string {
 	return b.String()
 }
 
-// eachElement calls visit for each element of a set.
 func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit func(raw []byte)) {
 	t.Helper()
 	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName), unix.NFTA_SET_ELEM_LIST_SET, set)
@@ -199,8 +192,8 @@ func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit
 	}
 }
 
-// ruleLines returns the lines of a listing without elements, sorted by object name. Each line begins with its table
-// and object.
+// ruleLines returns the lines of a listing without elements, sorted by object name. Each line begins with the names of
+// its table and object.
 func ruleLines(listing string) []string {
 	objects := map[string][]string{}
 	var table, object string
@@ -227,7 +220,6 @@ func ruleLines(listing string) []string {
 	return lines
 }
 
-// firstDifference returns the first line in which two states differ, or "" if they are equal.
 func firstDifference(want, got string) string {
 	if want == got {
 		return ""

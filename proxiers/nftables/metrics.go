@@ -30,7 +30,6 @@ func staleDesc() *prometheus.Desc {
 		"Netlink transactions that were repeated because another program's transaction came first.", nil, nil)
 }
 
-// Describe implements prometheus.Collector.
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	p.failures.Describe(out)
 	p.rejected().Describe(out)
@@ -38,7 +37,6 @@ func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	out <- staleDesc()
 }
 
-// Collect implements prometheus.Collector.
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	p.failures.Collect(out)
 	netlink, program, stale := p.Transactions()

@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sortedListing sorts the objects of a listing by name, and sorts their elements.
+// sortedListing sorts the objects by name, and sorts their elements.
 func sortedListing(text string) string {
 	lines := ruleLines(text)
 	for part := range strings.SplitSeq(text, "elements = {") {
@@ -34,8 +34,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and the output of nft with
-// the same plan in new tables, whose elements nft wrote.
+// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and nft's output with new
+// tables into which nft wrote the same plan.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -84,8 +84,8 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change of endpoints runs no program and opens no socket, so Apply needs no new file descriptor. Closing a
-// netfilter socket would take as long as running nft.
+// A change of endpoints runs no program and opens no socket, because closing a netfilter socket would take as long as
+// running nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
@@ -112,7 +112,6 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 	}
 }
 
-// withoutFiles runs f while the process cannot open a file.
 func withoutFiles(t *testing.T, f func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -136,7 +135,7 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// While other programs write to their own tables, no change by Edgeway is lost or reported as drift.
+// While other programs write to their own tables, Edgeway loses no change of its own and reports no drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
@@ -189,7 +188,6 @@ func TestChangesBesideOthers(t *testing.T) {
 	}
 }
 
-// addChain adds a chain to the table "other".
 func addChain(c *netlink.Conn, name string) error {
 	var b netlink.Batch
 	b.Add(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {

@@ -32,7 +32,7 @@ const tableName = proxiers.NFTablesTable
 
 func schema() nfttable.Schema { return EndpointSchema(tableName) }
 
-// EndpointSchema returns the schema of tables whose rules choose endpoints themselves, before any filter rules run.
+// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection.
 func EndpointSchema(table string) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
 	return Schema(Options{Table: table, Learn: []nfttable.Chain{
@@ -56,7 +56,6 @@ func newProxier(s nfttable.Schema, env proxiers.Env) (*proxier, error) {
 	return &proxier{Table: table, families: env.Families, failures: newFailures(env.Families)}, nil
 }
 
-// Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	err := p.apply(ctx, change)
 	if err != nil {
@@ -77,8 +76,8 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 	return p.Prune(ctx, Learned(change, p.families))
 }
 
-// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of the translation
-// from objects to rules. A nil change.Prev means that the tables do not exist yet.
+// Render returns the nft commands that apply a change, for tests of the translation from objects to rules. A nil
+// change.Prev means that the tables do not exist yet.
 func Render(env proxiers.Env, change proxiers.Change) string {
 	return nfttable.Render(schema(), env, change)
 }

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with a ServicePort that has the given number of six endpoints, starting with endpoint from.
-// All endpoints have addresses of this host.
+// dnsPlan returns a plan with one ServicePort. The endpoints are consecutive addresses of six addresses of this host,
+// starting with the address number from.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {
@@ -28,9 +28,8 @@ func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	return newPlan(node, svc)
 }
 
-// While endpoints change, the first packet of each flow reaches an endpoint: it is neither rejected nor sent to the
-// address of the Service. A packet traverses the rules within microseconds, so the test needs many packets to find a
-// fault.
+// While endpoints change, the first packet of each flow must reach an endpoint. A packet traverses the rules within
+// microseconds, so the test needs many packets to find a fault.
 func TestNoFirstPacketIsLost(t *testing.T) {
 	const changes = 1000
 	packets, _ := strconv.Atoi(os.Getenv("FIRST_PACKETS"))
@@ -47,7 +46,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 		plans = append(plans, dnsPlan(node, c[0], c[1]))
 	}
 	var prev *plan.Plan
-	for _, next := range plans { // the first pass creates the classes
+	for _, next := range plans { // after this loop, the tables contain all class chains
 		apply(t, p, prev, next)
 		prev = next
 	}
@@ -74,7 +73,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 	}
 }
 
-// receiver counts the packets that arrive at port 53.
+// receiver counts the packets that arrive at UDP port 53.
 type receiver struct {
 	fd       int
 	received atomic.Int64
@@ -113,7 +112,8 @@ func (r *receiver) run() {
 	}
 }
 
-// stop returns the number of received packets, including packets that the socket dropped because its buffer was full.
+// stop returns the number of received packets, including packets that the kernel dropped because the socket's buffer
+// was full.
 func (r *receiver) stop(t *testing.T) int {
 	t.Helper()
 	r.quit.Store(true)

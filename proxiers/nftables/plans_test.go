@@ -2,7 +2,7 @@ package nftables
 
 import "edgeway/proxiers/internal/plantest"
 
-// These are short names for the plans that the tests of all proxiers use.
+// Short names for the functions of plantest.
 var (
 	addr          = plantest.Addr
 	prefix        = plantest.Prefix

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The fixed sets and maps.
+// The SetIDs of the fixed sets and maps.
 const (
 	services nfttable.SetID = iota
 	nodePorts
@@ -31,41 +31,40 @@ const (
 	nodePortAddrs
 	loopbackAddrs
 	classes
-	// OwnSets is the first of Options.Sets.
+	// OwnSets is the SetID of Options.Sets[0].
 	OwnSets
 )
 
 const (
 	podSources = "pod-sources"
-	// idleFor is the time for which an unused chain or map is kept, because a Service often needs its old class
-	// again.
+	// idleFor is the time after which Maintain deletes an unused chain or map. A Service often needs its old class
+	// again within this time.
 	idleFor = time.Minute
 )
 
-// Options describes the differences between backends.
+// Options holds the differences between the backends that use nftables.
 type Options struct {
-	// Table is the name of the tables.
 	Table string
-	// To returns the address to which connections to a pool are sent. If To is nil, connections are sent to one of
-	// the pool's endpoints.
+	// To returns the destination of connections to a pool. If To is nil, the rules send connections to one of the
+	// pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
 	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
 	// that masquerades such packets. Remember and Masquerade are empty if the mark alone is enough.
 	Remember, Masquerade string
-	// Learn holds chains at the hooks where the endpoint of a new connection is known. The chains jump to the learn
-	// chain.
+	// Learn holds chains that jump to the learn chain. The hooks of these chains see a new connection after its
+	// endpoint has been chosen.
 	Learn []nfttable.Chain
-	// Sets and Chains are specific to the backend. OwnSets is the SetID of Sets[0].
+	// Sets and Chains are the backend's additional sets and chains. OwnSets is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Service adds the backend-specific needs of a ServicePort. Service may be nil.
+	// Service adds the objects and elements that the backend needs for a ServicePort. Service may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
 // LearnNew is the rule of the chains in Options.Learn.
 const LearnNew = "ct state new jump learn"
 
-// Schema returns the schema of tables that process new connections.
+// Schema returns the schema of a backend's tables.
 func Schema(o Options) nfttable.Schema {
 	var counters []string
 	for _, proto := range plan.NotRelayedProtocols() {
@@ -83,7 +82,7 @@ func Schema(o Options) nfttable.Schema {
 	}
 }
 
-// Hooked returns a chain with rules for the packets that pass a hook.
+// Hooked returns a base chain: its rules process the packets at a hook.
 func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
 	rules ...string,
 ) nfttable.Chain {
@@ -117,9 +116,9 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because nft 1.0.6 rejects a
-// rule that uses a map with "th dport" if nft has read the map from the kernel ("conflicting protocols specified: tcp
-// vs. th"). nft accepts a map with "tcp dport".
+// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because for a map that nft
+// 1.0.6 has read from the kernel, nft rejects a lookup with "th dport" ("conflicting protocols specified: tcp vs. th"),
+// but accepts "tcp dport".
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	set := endpointsTCP
 	switch p {
@@ -151,7 +150,7 @@ func (o Options) chains() []nfttable.Chain {
 		}},
 		{Name: "nat-prerouting", Type: nat, Hook: knftables.PreroutingHook, Priority: dnat, Rules: []string{"jump services"}},
 		{Name: "nat-output", Type: nat, Hook: knftables.OutputHook, Priority: dnat, Rules: []string{
-			// The daemon's own connections; see proxiers.OwnMark.
+			// proxiers.OwnMark explains why the rules accept packets of the daemon.
 			"meta mark and $own != 0 accept",
 			"jump services",
 		}},
@@ -162,7 +161,6 @@ func (o Options) chains() []nfttable.Chain {
 	}
 }
 
-// masquerade returns Options.Masquerade as a list of rules, which is empty if Options.Masquerade is "".
 func (o Options) masquerade() []string {
 	if o.Masquerade == "" {
 		return nil
@@ -170,9 +168,9 @@ func (o Options) masquerade() []string {
 	return []string{o.Masquerade}
 }
 
-// loopbackRules returns the rules that count and reject packets to NodePorts on loopback that are not relayed. The
-// rules look up @nodeports only to test whether an element exists: kernels before 6.11 have no other such test for
-// maps.
+// loopbackRules returns the rules that count and reject packets to NodePorts on loopback addresses whose protocol
+// Edgeway does not relay. The rules look up @nodeports only to test whether an element exists, because kernels before
+// 6.11 have no other such test for maps.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules,
@@ -184,7 +182,8 @@ func loopbackRules() (rules []string) {
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
 
-// Check returns an error if the name of a pod interface is invalid in rules, which contain the name unchanged.
+// Check returns an error if the name of a pod interface is invalid in a rule, because the rules contain the name
+// unchanged.
 func Check(n *plan.Node) error {
 	for _, name := range n.PodInterfaces {
 		if err := plan.CheckInterface(name); err != nil {

@@ -7,7 +7,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceNeeds implements Schema.Service.
 func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	aff := affinityOf(svc)
 	if aff != nil {
@@ -31,7 +30,6 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// to returns the destinations of connections to the ServicePort, by pool.
 func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	if o.To == nil {
 		return svc.Pools
@@ -45,7 +43,6 @@ func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 	return to
 }
 
-// addFrontend adds the needs of one frontend: its class, source ranges and slots.
 func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff *affinity) {
 	to := o.to(svc)
 	c := classOf(svc, f, to, aff)
@@ -86,14 +83,12 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 	}
 }
 
-// addClass adds the chain of a class and returns its number.
 func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	id := nfttable.ObjectID{Family: f, Kind: nfttable.ChainObject, Name: c.chain()}
 	return n.Chain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
-// nodeEntries implements Schema.Node. nodeEntries returns the addresses that accept NodePorts, including loopback
-// addresses.
+// nodeEntries returns the elements for the addresses that accept NodePorts, including loopback addresses.
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {
@@ -108,7 +103,7 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// Refuse adds an element that rejects connections to an address that is not a frontend of the ServicePort.
+// Refuse adds an element that rejects connections to at, which is not a frontend of the ServicePort.
 func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.picks {

@@ -16,29 +16,30 @@ type Packet struct {
 	InInterface string
 }
 
-// Decision describes what must happen to a packet, and why.
+// Decision is a verdict for a packet, with the reason.
 type Decision struct {
 	Verdict Verdict
 	Origin  Origin
 	// Service and Frontend are nil if no frontend matched.
 	Service  *ServicePort
 	Frontend *Frontend
-	// Pool is the pool that Endpoints come from. Pool and Endpoints are meaningful only if the verdict is Forward.
+	// Endpoints holds the endpoints of Pool. Pool and Endpoints are meaningful only if the verdict is Forward.
 	Pool      Pool
 	Endpoints []Endpoint
-	// SNAT reports whether the source is masqueraded for every endpoint; see SNATFor.
+	// SNAT reports whether the source must be masqueraded for every endpoint. SNATFor also covers hairpins.
 	SNAT bool
 	// Reason is one sentence for a human reader.
 	Reason string
 }
 
-// SNATFor reports whether a connection from src to e is masqueraded. The reason is the route's SNAT, or that an
-// endpoint on this host connects to itself through its Service (a hairpin).
+// SNATFor reports whether a connection from src to e must be masqueraded: because of SNAT, or because the endpoint e on
+// this host connects to itself through its Service (a hairpin).
 func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
 	return d.SNAT || e.Local && e.Addr.Addr() == src
 }
 
-// Origin returns the origin of a packet. Pods are tested first, because a pod's address is never the host's.
+// Origin returns the origin of a packet. Pods take precedence over the host, because a pod never has an address of the
+// host.
 func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	for _, p := range n.PodSources {
 		if p.Contains(src) {
@@ -58,10 +59,10 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	return FromOutside
 }
 
-// Decide specifies the dataplane: it returns what must happen to the first packet of a connection. Frontends with an
-// address take precedence over NodePorts. Without a frontend, packets to unused ports of a ClusterIP are rejected,
-// and packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so a
-// dataplane must not call Decide for each packet.
+// Decide specifies the dataplane: it returns the decision for the first packet of a connection. Frontends with an
+// address take precedence over NodePorts. Without a frontend, packets to unused ports of a ClusterIP are rejected, and
+// packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so it is too slow
+// for use on each packet.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -91,7 +92,8 @@ func (p *Plan) Decide(pkt Packet) Decision {
 }
 
 // decideMartian returns the decision for a packet from another host with a loopback address as its source or
-// destination. The kernel drops such packets unless route_localnet is set, and Edgeway never sets it.
+// destination. The kernel drops such packets unless the route_localnet sysctl is set, and Edgeway never sets this
+// sysctl.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {
@@ -128,7 +130,6 @@ func (p *Plan) whyPass(pkt Packet) string {
 	return fmt.Sprintf("%s, accepted at %s only: proxy.nodeport_addresses", owner, strings.Join(accepting, ", "))
 }
 
-// nodePortAt returns the ServicePort whose NodePort is the packet's destination port, or nil if there is none.
 func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {
@@ -171,7 +172,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
-// whyNotRelayed explains why LoopbackPool returns false.
+// whyNotRelayed explains a false result of LoopbackPool.
 func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
@@ -181,9 +182,10 @@ func (s *ServicePort) whyNotRelayed() string {
 		s.Name)
 }
 
-// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback get
-// the endpoints that an external client gets (KEP-6032: externalTrafficPolicy Local applies, without a
-// short-circuit). LoopbackPool returns false if Edgeway does not serve f on loopback. Edgeway relays only TCP.
+// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Edgeway forwards such
+// connections to the endpoints that an external client would reach (KEP-6032: externalTrafficPolicy Local applies,
+// without a short-circuit). LoopbackPool returns false if Edgeway does not serve f on loopback, for example because
+// only TCP is relayed.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0
@@ -211,7 +213,6 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 	return d
 }
 
-// lookup returns the frontend that owns the packet's destination, or nil if there is none.
 func (p *Plan) lookup(pkt Packet) (*ServicePort, *Frontend) {
 	dst := pkt.Dst.Addr()
 	nodePorts := !dst.IsLoopback() && slices.Contains(p.Node.NodePortAddrs, dst)

@@ -15,15 +15,13 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// These are the routes of the test plan, with a route for each origin.
+// The routes of the test plan, indexed by origin.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
 	mixed          = [numOrigins]Route{{Verdict: Forward}, {Verdict: Reject}, {Verdict: Drop}}
 )
 
-// testPlan returns a plan with four kinds of Service: with endpoints and each kind of frontend, without endpoints,
-// over UDP, and in IPv6.
 func testPlan() *Plan {
 	name := func(n string, p Protocol) ServicePortName {
 		return ServicePortName{Namespace: "ns", Name: n, Protocol: p}
@@ -72,7 +70,7 @@ func TestDecide(t *testing.T) {
 		src, dst string
 		iface    string
 		verdict  Verdict
-		service  string // empty if no Service matches
+		service  string // "" if no Service matches
 		why      string // a substring of the reason
 	}{
 		"ClusterIP":                         {TCP, outside, "10.96.0.1:80", "eth0", Forward, "web", "ClusterIP of ns/web"},
@@ -117,8 +115,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Without the other Service's external IP, connections to the same address and port reach the NodePort. Connections
-// to loopback never reach the NodePort, even if the plan lists the loopback address.
+// Without an external IP at the same address and port, connections reach the NodePort. Connections to loopback never
+// reach the NodePort, even if Node.NodePortAddrs lists the loopback address.
 func TestDecideNodePort(t *testing.T) {
 	p := testPlan()
 	p.Services = p.Services[3:]
@@ -135,7 +133,6 @@ func TestDecideNodePort(t *testing.T) {
 	}
 }
 
-// The origin selects the route: verdict, pool and SNAT.
 func TestDecideFollowsOrigin(t *testing.T) {
 	p := testPlan()
 	for name, c := range map[string]struct {
@@ -181,7 +178,6 @@ func TestSNATFor(t *testing.T) {
 	}
 }
 
-// The names in a plan are the names that Kubernetes uses.
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		ServicePortName{"ns", "svc", "http", TCP}.String(): "ns/svc:http/TCP",

@@ -6,22 +6,23 @@ import (
 	"slices"
 )
 
-// The verdicts for packets that no frontend matches. The verdicts are policy, like Routes, and are the same on every
+// The verdicts for packets that no frontend matches. These verdicts are policy, like Routes, but are the same on every
 // host.
 const (
-	// OtherPort applies to ClusterIP ports that no Service uses.
+	// OtherPort applies to packets to a ClusterIP's unused ports.
 	OtherPort = Reject
-	// Unallocated applies to addresses in Node.ServiceCIDRs that are neither ClusterIPs nor addresses of the host.
+	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor an address of
+	// the host.
 	Unallocated = Drop
-	// NotRelayed applies to NodePorts of NotRelayedProtocols on Node.LoopbackAddrs.
+	// NotRelayed applies to packets of NotRelayedProtocols to a NodePort on Node.LoopbackAddrs.
 	NotRelayed = Reject
 )
 
-// NotRelayedProtocols returns the protocols that have no relay on loopback (KEP-6032).
+// NotRelayedProtocols returns the protocols that Edgeway does not relay on loopback (KEP-6032).
 func NotRelayedProtocols() []Protocol { return []Protocol{UDP, SCTP} }
 
-// Destinations iterates over the non-loopback addresses and ports of the ServicePort on this host, and over their
-// frontends. A NodePort has one destination for each address of the family in Node.NodePortAddrs.
+// Destinations iterates over the non-loopback addresses and ports at which this host serves the ServicePort, with the
+// frontend of each. A NodePort has one destination for each address in Node.NodePortAddrs of the ServicePort's family.
 func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend] {
 	return func(yield func(netip.AddrPort, *Frontend) bool) {
 		for i := range s.Frontends {
@@ -41,7 +42,7 @@ func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend]
 	}
 }
 
-// OfFamily returns the prefixes of one family.
+// OfFamily returns the prefixes that belong to the family.
 func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range prefixes {
@@ -52,8 +53,8 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal returns the prefixes in the form that a Plan requires: masked, sorted and without prefixes that another
-// prefix contains.
+// Minimal returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes inside another
+// prefix.
 func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -72,8 +73,8 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns the first ServicePort of each port whose connections are rejected in every family, because
-// the port has no endpoint on any host. The list must be in plan order and contain all families of each port.
+// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host, so that connections
+// are rejected in every family. The list must be in plan order and contain all families of each port.
 func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true
@@ -88,7 +89,6 @@ func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	return out
 }
 
-// rejects reports whether the ServicePort rejects every connection.
 func (s *ServicePort) rejects() bool {
 	for i := range s.Frontends {
 		if slices.ContainsFunc(s.Frontends[i].Routes[:], func(r Route) bool { return r.Verdict != Reject }) {

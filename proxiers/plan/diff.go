@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Diff returns the ServicePorts of next that are new or changed and the ServicePorts of prev that are not in next,
-// both in plan order. Diff compares pointers, because plans share the ServicePorts that did not change: with 10,000
-// ServicePorts it takes about 30 µs. A nil prev counts as an empty plan.
+// Diff returns the ServicePorts of next that are new or changed and the ServicePorts of prev that are not in next, both
+// in plan order. Diff compares pointers first, because plans share unchanged ServicePorts: with 10,000 ServicePorts,
+// Diff takes about 30 µs. A nil prev counts as an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	var old []*ServicePort
 	if prev != nil {

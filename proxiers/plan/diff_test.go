@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sealed returns a ServicePort whose content depends on the version.
+// The version determines the content of the ServicePort.
 func sealed(name string, family Family, version int) *ServicePort {
 	s := &ServicePort{Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family, LongLived: version%2 == 1}
 	s.Frontends = []Frontend{{Port: uint16(version / 2)}}
@@ -20,7 +20,6 @@ type portKey struct {
 	family Family
 }
 
-// naiveDiff implements Diff with maps.
 func naiveDiff(prev, next *Plan) (changed, removed []*ServicePort) {
 	index := func(p *Plan) map[portKey]*ServicePort {
 		m := map[portKey]*ServicePort{}
@@ -47,8 +46,8 @@ func naiveDiff(prev, next *Plan) (changed, removed []*ServicePort) {
 	return changed, removed
 }
 
-// randomPlan keeps some ServicePorts of the previous plan, creates others with the same or a different content, and
-// leaves some out.
+// randomPlan keeps some of the previous plan's ServicePorts, replaces some with an equal or different ServicePort, and
+// omits the rest.
 func randomPlan(rng *rand.Rand, prev *Plan) *Plan {
 	next := &Plan{}
 	for i := range 12 {
@@ -74,7 +73,7 @@ func TestDiffAgreesWithMaps(t *testing.T) {
 	for i := range 5000 {
 		next := randomPlan(rng, prev)
 		if i%50 == 0 {
-			prev = nil // compare with an empty plan
+			prev = nil // a nil prev is an empty plan
 		}
 		changed, removed := Diff(prev, next)
 		wantChanged, wantRemoved := naiveDiff(prev, next)
@@ -98,7 +97,6 @@ func TestDiffOfEmptyPlans(t *testing.T) {
 	}
 }
 
-// Diff modifies neither plan's slices.
 func TestDiffDoesNotModifyPlans(t *testing.T) {
 	a, b, c := sealed("a", IPv4, 0), sealed("b", IPv4, 0), sealed("c", IPv4, 0)
 	list := []*ServicePort{a, b, c}
@@ -154,7 +152,7 @@ func TestOfAndWithoutEndpoint(t *testing.T) {
 		}
 	}
 	p := &Plan{Services: []*ServicePort{
-		port("a", "http", IPv4, Forward, Drop), // its only endpoint is on another host
+		port("a", "http", IPv4, Forward, Drop), // the only endpoint is on another host
 		port("b", "dns", IPv4, Reject, Reject), port("b", "http", IPv4, Reject, Reject), port("b", "http", IPv6, Forward, Forward),
 		port("c", "http", IPv4, Reject, Reject), port("c", "http", IPv6, Reject, Reject),
 	}}

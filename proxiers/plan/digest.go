@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Seal computes Digest from all other fields. The planner calls Seal once, when the ServicePort is complete. Two
-// sealed ServicePorts are equal if and only if their digests are equal.
+// Seal computes Digest from all other fields. The planner calls Seal once, when the ServicePort is complete. Equal
+// digests mean equal ServicePorts.
 func (s *ServicePort) Seal() {
 	b := make(digestBuffer, 0, 512)
 	b.str(s.Name.Namespace)
@@ -30,7 +30,7 @@ func (s *ServicePort) Seal() {
 	s.Digest = sha256.Sum256(b)
 }
 
-// digestBuffer holds an unambiguous encoding, in which each variable-length field is preceded by its length.
+// digestBuffer holds an unambiguous encoding, because the length of each variable-length field precedes the field.
 type digestBuffer []byte
 
 func (b *digestBuffer) num(n uint64) { *b = binary.AppendUvarint(*b, n) }

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// sample returns a ServicePort with a value in every field.
 func sample() *ServicePort {
 	route := Route{Forward, LocalPool, true}
 	return &ServicePort{
@@ -29,8 +28,8 @@ func sample() *ServicePort {
 	}
 }
 
-// mutations changes each field of v in turn, calls f after each change, and restores the field. An unsupported kind
-// of value fails the test, so that no new field is missed.
+// mutations changes each field of v in turn, calls f after each change, and restores the field. mutations fails the
+// test for an unsupported kind of value, so that no new field is missed.
 func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {
@@ -84,7 +83,7 @@ func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) 
 	}
 }
 
-// The digest covers every field: a change of any field changes the digest.
+// A change to any field must change the digest.
 func TestDigestIsComplete(t *testing.T) {
 	s := sample()
 	s.Seal()
@@ -114,7 +113,7 @@ func TestDigestIsComplete(t *testing.T) {
 	}
 }
 
-// ServicePorts that look the same but differ for the dataplane have different digests.
+// ServicePorts with similar contents have different digests if a dataplane must treat them differently.
 func TestDigestIsUnambiguous(t *testing.T) {
 	digest := func(change func(*ServicePort)) [32]byte {
 		s := sample()

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// maxInterface is the kernel's IFNAMSIZ without the terminating zero.
+// maxInterface is the kernel's IFNAMSIZ without the terminating null byte.
 const maxInterface = 15
 
-// CheckInterface returns an error for a pattern of Node.PodInterfaces that cannot be written in a rule. A valid
-// pattern has at most 15 bytes and is a name, or a prefix of names followed by '*'. A name is valid if the kernel
-// accepts it (dev_valid_name, up to Linux 6.18) and it contains no character with a special meaning in rules.
+// CheckInterface returns an error if a pattern in Node.PodInterfaces is unsuitable for a rule. A valid pattern has at
+// most 15 bytes and is an interface name, or a prefix of names followed by '*'. The kernel must accept the name
+// (dev_valid_name, up to Linux 6.18), and no character of the name may have a special meaning in rules.
 func CheckInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
@@ -29,7 +29,7 @@ func badInterfaceRune(r rune) bool {
 	return true
 }
 
-// MatchInterface reports whether a pattern that CheckInterface accepts matches the interface with this name.
+// MatchInterface reports whether a valid pattern matches the name of an interface.
 func MatchInterface(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// ServicePortName identifies one port of one Service.
+// ServicePortName identifies a port of a Service.
 type ServicePortName struct {
 	Namespace, Name string
-	// Port is the name of the port in the Service. Port is empty if the port has no name.
+	// Port is the port's name in the Service, or "" if the port has no name.
 	Port     string
 	Protocol Protocol
 }
@@ -27,7 +27,7 @@ func (n ServicePortName) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (n ServicePortName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. UnmarshalText parses the result of String.
+// UnmarshalText parses the result of String.
 func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 	parts := strings.Split(string(text), "/")
 	ok := len(parts) == 3
@@ -42,7 +42,7 @@ func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// Compare orders by namespace, name, port name and protocol.
+// Compare orders ServicePortNames by namespace, name, port name and protocol.
 func (n ServicePortName) Compare(o ServicePortName) int {
 	if c := cmp.Compare(n.Namespace, o.Namespace); c != 0 {
 		return c
@@ -56,7 +56,7 @@ func (n ServicePortName) Compare(o ServicePortName) int {
 	return cmp.Compare(n.Protocol, o.Protocol)
 }
 
-// Compare orders by name, then family: the order of Plan.Services.
+// Compare defines the order of Plan.Services: by name, then family.
 func (s *ServicePort) Compare(o *ServicePort) int {
 	if c := s.Name.Compare(o.Name); c != 0 {
 		return c
@@ -64,7 +64,7 @@ func (s *ServicePort) Compare(o *ServicePort) int {
 	return cmp.Compare(s.Family, o.Family)
 }
 
-// Compare orders by kind, address and port: the order of ServicePort.Frontends.
+// Compare defines the order of ServicePort.Frontends: by kind, address and port.
 func (f *Frontend) Compare(o *Frontend) int {
 	if c := cmp.Compare(f.Kind, o.Kind); c != 0 {
 		return c
@@ -75,7 +75,7 @@ func (f *Frontend) Compare(o *Frontend) int {
 	return cmp.Compare(f.Port, o.Port)
 }
 
-// Compare orders by namespace, then name: the order of Plan.HealthChecks.
+// Compare defines the order of Plan.HealthChecks: by namespace, then name.
 func (h *HealthCheck) Compare(o *HealthCheck) int {
 	if c := cmp.Compare(h.Namespace, o.Namespace); c != 0 {
 		return c
@@ -83,17 +83,17 @@ func (h *HealthCheck) Compare(o *HealthCheck) int {
 	return cmp.Compare(h.Name, o.Name)
 }
 
-// Protocol is a transport protocol that a Service can use. The values are the IP protocol numbers.
+// Protocol is the IP protocol number of a transport protocol that Services support.
 type Protocol uint8
 
-// The protocols of Services.
+// The transport protocols that Services support.
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
 	SCTP Protocol = 132
 )
 
-// String returns the name in Kubernetes: "TCP", "UDP" or "SCTP".
+// String returns the Kubernetes name of the protocol: "TCP", "UDP" or "SCTP".
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -106,7 +106,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// ParseProtocol is the inverse of String for the three protocols. ok is false for any other text.
+// ParseProtocol is the inverse of Protocol.String. ok is false if s names no supported protocol.
 func ParseProtocol(s string) (p Protocol, ok bool) {
 	switch s {
 	case "TCP":
@@ -152,7 +152,7 @@ const (
 
 var kinds = []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}
 
-// String returns the name in Kubernetes.
+// String returns the Kubernetes name of the kind.
 func (k FrontendKind) String() string { return kinds[k] }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -161,7 +161,6 @@ func (k FrontendKind) MarshalText() ([]byte, error) { return []byte(k.String()),
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (k *FrontendKind) UnmarshalText(text []byte) error { return parse(k, kinds, text) }
 
-// parse sets a value to the index of its name.
 func parse[T ~uint8](value *T, names []string, text []byte) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {
@@ -174,8 +173,8 @@ func parse[T ~uint8](value *T, names []string, text []byte) error {
 // Origin classifies the source of a new connection.
 type Origin uint8
 
-// The origins. Node.PodSources and Node.PodInterfaces identify the pods on this host, and addresses identify the host
-// itself; all other sources are outside.
+// The origins. Node.PodSources and Node.PodInterfaces identify the pods on this host, and Node.HostAddrs identifies the
+// host itself. All other sources are outside.
 const (
 	FromPod Origin = iota
 	FromHost
@@ -186,10 +185,10 @@ const (
 // String returns "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict describes what happens to a new connection.
+// Verdict is the treatment of a new connection.
 type Verdict uint8
 
-// The verdicts. Pass appears only in a Decision, and means that the packet belongs to no Service.
+// The verdicts. Pass appears only in a Decision, for a packet that belongs to no Service.
 const (
 	// Forward sends the connection to an endpoint of the route's pool.
 	Forward Verdict = iota
@@ -214,7 +213,7 @@ func (v *Verdict) UnmarshalText(text []byte) error { return parse(v, verdicts, t
 // Pool is one of the two endpoint lists of a ServicePort.
 type Pool uint8
 
-// The pools.
+// The pools of a ServicePort.
 const (
 	// ClusterPool holds the endpoints for the Cluster policies, chosen by topology.
 	ClusterPool Pool = iota

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Validate returns an error if a proxier could not apply the plan. Tests verify that the planner never creates an
-// invalid plan.
+// Validate returns an error unless the plan has the form that proxiers require. Tests verify that the planner creates
+// only valid plans.
 func (p *Plan) Validate() error {
 	var errs []error
 	add := func(err error) {
@@ -62,8 +62,7 @@ func (s *ServicePort) validate() error {
 	return nil
 }
 
-// checkPrefixes returns an error unless list has the form that Minimal returns. In dual-stack lists, IPv4 comes
-// first.
+// checkPrefixes returns an error unless list has the form that Minimal returns.
 func checkPrefixes(what string, list []netip.Prefix) error {
 	if !slices.Equal(list, Minimal(list)) {
 		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)

@@ -10,7 +10,8 @@ import (
 // receiveBuffer is large enough for the notices of a few thousand interfaces.
 const receiveBuffer = 1 << 20
 
-// Host is the kernel of this host. The sockets of a Host belong to the network namespace of the thread that opens them.
+// Host is the Kernel of the running host. Its sockets belong to the network namespace of the thread that calls
+// Subscribe.
 type Host struct{}
 
 // Subscribe implements Kernel.
@@ -21,14 +22,13 @@ func subscribe(buffer int, groups ...uint) (Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A size above net.core.rmem_max needs CAP_NET_ADMIN. Without this capability, the socket keeps the default size.
+	// A size above net.core.rmem_max needs CAP_NET_ADMIN. A failure leaves the default size.
 	_ = s.SetReceiveBufferSize(buffer, true)
 	return socket{s}, nil
 }
 
 type socket struct{ *nl.NetlinkSocket }
 
-// Receive implements Socket.
 func (s socket) Receive() ([]syscall.NetlinkMessage, error) {
 	messages, _, err := s.NetlinkSocket.Receive()
 	return messages, err

@@ -15,16 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the time limit for expected events.
 const patience = 30 * time.Second
 
-// tinyHost opens sockets with a buffer for only a few notices.
+// tinyHost opens sockets whose buffer has room for only a few notices.
 type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }
 
-// newHost moves the test's goroutine into a new network namespace. The kernel removes the namespace when the test's
-// thread ends.
+// newHost moves the test's thread into a new network namespace, which the kernel removes when the thread exits.
 func newHost(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -42,12 +40,11 @@ func ip(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-// The real kernel sends notices for each topic, and a Watcher survives an overrun of its socket.
 func TestHost(t *testing.T) {
 	newHost(t)
 	kinds := make(chan uint16, 1000)
 	lost, changed := make(chan struct{}, 1000), make(chan struct{}, 1000)
-	var held sync.Mutex // the test holds this mutex to keep the Watcher from reading
+	var held sync.Mutex // the test locks held to keep the Watcher from reading
 	w := New(Options{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Topics: Links | Addresses | Routes | Rules | Settings, Kernel: tinyHost{},

@@ -2,8 +2,7 @@
 // announces these changes in rtnetlink notices.
 //
 // Notices may get lost: the kernel drops notices if the socket's buffer is full, and a socket may fail. After a loss,
-// any link, address, route, rule or setting may have changed. A Watcher then reports the loss, reopens a failed socket,
-// and continues.
+// any watched object may have changed. A Watcher then reports the loss, reopens a failed socket, and continues.
 package rtnl
 
 import (
@@ -20,30 +19,30 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Settle is the time for which a Watcher collects notices, because an interface that comes up sends several notices.
+// Settle is the time for which a Watcher collects notices, because the kernel sends several notices when an interface
+// comes up.
 const Settle = 50 * time.Millisecond
 
-// The pause before a socket is reopened doubles from minPause to maxPause. Lost notices may cause a full sync, so a
-// socket that keeps failing must not cause a full sync every second.
+// The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notices may cause a full sync,
+// so a socket that fails repeatedly must not cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
 )
 
-// Topic is a set of kinds of notices. Topics can be combined.
+// Topic is a bit mask that selects kinds of notices.
 type Topic uint
 
-// These are the topics.
+// The topics of the kernel's notices.
 const (
 	Links Topic = 1 << iota
 	Addresses
 	Routes
 	Rules
-	// Settings are the settings in net.ipv4.conf and net.ipv6.conf, including net.ipv4.ip_forward.
+	// Settings selects notices about the sysctls in net.ipv4.conf and net.ipv6.conf, including net.ipv4.ip_forward.
 	Settings
 )
 
-// groups maps each topic to the kernel's multicast groups.
 var groups = map[Topic][]uint{
 	Links:     {unix.RTNLGRP_LINK},
 	Addresses: {unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
@@ -52,14 +51,14 @@ var groups = map[Topic][]uint{
 	Settings:  {unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
 }
 
-// Kernel opens sockets that receive notices.
+// Kernel opens sockets that receive the notices of multicast groups.
 type Kernel interface {
 	Subscribe(groups ...uint) (Socket, error)
 }
 
 // Socket receives notices from the kernel.
 type Socket interface {
-	// Receive waits for notices. The error unix.ENOBUFS means that some notices were lost, but the socket still works.
+	// Receive waits for notices. After the error unix.ENOBUFS, some notices are lost, but the socket still works.
 	Receive() ([]syscall.NetlinkMessage, error)
 	// Close makes Receive return.
 	Close()
@@ -71,18 +70,19 @@ type Options struct {
 	Topics Topic
 	// Kernel opens the sockets. A nil Kernel means Host.
 	Kernel Kernel
-	// Note processes a notice and reports whether the notice matters.
+	// Note processes a notice and reports whether the notice is relevant.
 	Note func(*syscall.NetlinkMessage) bool
 	// The Watcher calls Lost when notices were lost. Lost may be nil.
 	Lost func()
-	// The Watcher calls Changed once for all relevant notices within Settle, and after Lost. Changed may be nil.
+	// The Watcher calls Changed once for all relevant notices within Settle, and after a call of Lost. Changed may be
+	// nil.
 	Changed func()
 }
 
-// Watcher receives the notices of the topics in Options and calls the functions in Options.
+// Watcher receives the notices of Options.Topics and calls the functions in Options.
 type Watcher struct {
 	opts   Options
-	socket Socket // open but not yet in use
+	socket Socket // opened by Open, but not yet used by Run
 	lost   bool   // notices were lost before the socket was opened
 }
 
@@ -94,8 +94,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the network namespace of the calling thread, so that Run misses no later event. If a socket
-// fails, Run opens the next socket itself.
+// Open opens the socket in the network namespace of the calling thread, so that Run receives all later notices. Run
+// calls Open after a socket fails.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil
@@ -122,7 +122,7 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Run watches the topics until ctx ends.
+// Run watches the topics until ctx is done.
 func (w *Watcher) Run(ctx context.Context) {
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		began := time.Now()
@@ -146,13 +146,13 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.Close()
 }
 
-// follow reads from the socket until the socket fails or ctx ends.
+// follow reads from the socket until the socket fails or ctx is done.
 func (w *Watcher) follow(ctx context.Context) error {
 	matters, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup
 	receiver.Go(func() { failed <- contain.Call(func() error { return w.receive(matters) }) })
 	defer func() {
-		w.socket.Close() // ends the receiver
+		w.socket.Close() // makes the receiver return
 		receiver.Wait()
 		w.socket = nil
 	}()
@@ -178,7 +178,6 @@ func (w *Watcher) follow(ctx context.Context) error {
 	}
 }
 
-// receive processes the notices from the socket until the socket fails.
 func (w *Watcher) receive(matters chan<- struct{}) error {
 	lost := w.lost // notices may have been lost between two sockets
 	w.lost = false
@@ -199,7 +198,6 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 	}
 }
 
-// take passes notices to Note and reports whether any notice matters.
 func (w *Watcher) take(messages []syscall.NetlinkMessage, lost bool) (matters bool) {
 	if lost && w.opts.Lost != nil {
 		w.opts.Lost()

@@ -46,7 +46,6 @@ func (k *fakeKernel) refuse(does bool) {
 	k.refuses = does
 }
 
-// socket returns the last socket.
 func (k *fakeKernel) socket() *fakeSocket {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,7 +79,7 @@ func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 
 func (s *fakeSocket) Close() { close(s.closed) }
 
-// bench is a Watcher that runs in a synctest bubble.
+// bench holds a Watcher that runs in a synctest bubble.
 type bench struct {
 	*testing.T
 	kernel  *fakeKernel
@@ -90,7 +89,7 @@ type bench struct {
 	changed []time.Duration
 }
 
-// run runs a test with a Watcher whose Note considers only link notices relevant.
+// The Watcher's Note treats only link notices as relevant.
 func run(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,11 +119,11 @@ func run(t *testing.T, test func(b *bench)) {
 		synctest.Wait()
 		test(b)
 		cancel()
-		running.Wait() // synctest requires that all goroutines end
+		running.Wait() // synctest requires that all goroutines exit
 	})
 }
 
-// send makes the socket receive a message or fail, and waits until the Watcher has processed the message or error.
+// send passes a message or an error to the socket, and waits until the Watcher has processed the message or error.
 func (b *bench) send(what any) {
 	b.Helper()
 	if kind, ok := what.(uint16); ok {
@@ -170,7 +169,7 @@ func TestNoticesAreBatched(t *testing.T) {
 	})
 }
 
-// After an overrun, in which the kernel drops notices, the Watcher keeps using the same socket.
+// The Watcher keeps using the same socket after an overrun, in which the kernel drops notices.
 func TestOverrun(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(error(unix.ENOBUFS))
@@ -184,7 +183,6 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// A socket that fails is reopened, and the Watcher reports that notices were lost.
 func TestBrokenSocketIsReopened(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(errors.New("broken"))
@@ -197,8 +195,8 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	})
 }
 
-// While the kernel refuses to open a socket, the Watcher does not call Changed. After the socket is open again, the
-// Watcher calls Changed once.
+// While no socket can be opened, the Watcher does not call Changed. After the Watcher has opened a socket, it calls
+// Changed once.
 func TestRefusedSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		b.kernel.refuse(true)
@@ -217,7 +215,7 @@ func TestRefusedSocket(t *testing.T) {
 	})
 }
 
-// A socket that can be opened but not read causes one call of Lost in half a minute, not one call a second.
+// If every socket fails on its first read, the Watcher calls Lost every 30 s, not every second.
 func TestRepeatedlyFailingSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
@@ -234,7 +232,7 @@ func TestRepeatedlyFailingSocket(t *testing.T) {
 	})
 }
 
-// If a callback panics, Run panics in its caller's goroutine. The next Run reports that notices were lost.
+// A panic in a callback propagates to the caller of Run. The next Run reports that notices were lost.
 func TestCallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

@@ -16,7 +16,7 @@ import (
 
 const (
 	// settle is the delay between an event and a check of the routes. When a link goes down, the kernel sends several
-	// events, and a plan with another uplink may follow.
+	// events, and the daemon may compute a plan with another uplink.
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks of all routes.
 	pause = time.Second
@@ -24,9 +24,8 @@ const (
 	retry = 5 * time.Second
 )
 
-// watch subscribes to changes of the needed routes, and to the removal of Edgeway's routes. Linux sends no notice if an
-// IPv4 route disappears with its link. When several routes disappear with their source address, Linux may send only one
-// notice.
+// watch starts to receive notices. Linux sends no notice about an IPv4 route that disappears with its link, and may
+// send only one notice about several routes that disappear with their source address.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil
@@ -40,8 +39,8 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// note schedules a check of the routes if a notice is relevant. note returns false, because look already collects the
-// events.
+// note schedules a check of the routes if a notice is relevant. note always returns false, because look already
+// collects the events.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -69,7 +68,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	return false
 }
 
-// look schedules a check of all routes. lost is the destination of a removed route, or the zero Prefix.
+// look schedules a check of all routes. lost is the destination of a removed Edgeway route, or the zero Prefix.
 func (f *follower) look(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {
@@ -101,7 +100,6 @@ func (f *follower) touches(to netip.Prefix) bool {
 	return f.places.touches(to)
 }
 
-// isSource reports whether a message is about a source address of Edgeway's routes.
 func (f *follower) isSource(message []byte) bool {
 	if len(message) < unix.SizeofIfAddrmsg {
 		return false
@@ -123,7 +121,6 @@ func (f *follower) isSource(message []byte) bool {
 	return false
 }
 
-// wentDown reports whether a message announces that a link of Edgeway's routes is down.
 func (f *follower) wentDown(message []byte) bool {
 	if len(message) < unix.SizeofIfInfomsg {
 		return false

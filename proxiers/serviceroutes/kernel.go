@@ -17,14 +17,14 @@ import (
 // packages define a name for this number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than the metric of other programs' routes. Of two routes to the same destination, the kernel uses
-// the route with the lower metric.
+// metric is higher than other programs' metrics. If a destination has two routes, the kernel uses the route with the
+// lower metric.
 const metric = 1_000_000
 
 // attempts is the number of attempts to list routes while other programs change routing tables.
 const attempts = 5
 
-// kernel accesses the routing tables through a socket that stays open.
+// kernel reads and writes the routing tables through a netlink socket that stays open.
 type kernel struct{ *netlink.Handle }
 
 func openKernel() (*kernel, error) {
@@ -50,7 +50,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes with Edgeway's protocol number in all routing tables.
+// own returns the routes of all routing tables that have Edgeway's protocol number.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -63,7 +63,7 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// others returns the relevant routes of other programs in the main routing table.
+// others returns those routes of the main routing table that other programs created and that matters selects.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
@@ -73,7 +73,7 @@ func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*t
 	return newTable(found), nil
 }
 
-// list filters the routes while it reads them, because a router may have a million routes.
+// list filters the routes while it reads from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {
@@ -99,16 +99,15 @@ func (k *kernel) list(family plan.Family, mask uint64,
 	return out, nil
 }
 
-// finds asks the kernel for the route to a destination, and reports whether another program's route covers the whole
-// destination.
+// finds reports whether the kernel's route lookup returns another program's route that covers the whole destination.
 func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	at := to.Addr()
 	if !to.IsSingleIP() {
-		at = at.Next() // the first address of a network may stand for the whole network
+		at = at.Next() // the first address of a network may denote the whole network
 	}
 	found, err := k.RouteGetWithOptions(at.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
-	case errors.Is(err, unix.ENETUNREACH): // no route
+	case errors.Is(err, unix.ENETUNREACH):
 		return false, nil
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // a route that rejects: unreachable, blackhole, prohibit
 		return false, nil
@@ -120,7 +119,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route, or replaces Edgeway's route to the same destination. put does not replace another program's route
+// put adds a route. With replace, put replaces Edgeway's route to the same destination, but not another program's route
 // with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
@@ -133,7 +132,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove deletes a route, and succeeds if the route is already gone.
+// remove succeeds if the route no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -142,7 +141,6 @@ func (k *kernel) remove(r netlink.Route) error {
 	return nil
 }
 
-// netlink converts the route to the type of the netlink library.
 func (r route) netlink() *netlink.Route {
 	out := &netlink.Route{
 		Dst: &net.IPNet{IP: r.to.Addr().AsSlice(), Mask: net.CIDRMask(r.to.Bits(), r.to.Addr().BitLen())},

@@ -17,8 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a new network namespace with a follower that runs as in the daemon. The kernel removes the namespace when the
-// test's thread ends.
+// lab is a new network namespace with a follower. The kernel removes the namespace when the test's thread exits.
 type lab struct {
 	*testing.T
 	proxiers.Proxier
@@ -28,11 +27,10 @@ type lab struct {
 	plan   *plan.Plan
 }
 
-// patience is the time limit for expected events.
 const patience = 30 * time.Second
 
-// twoLinks creates the host's two links: v0 with the uplink addresses of the plan, and w0. The links have no link-local
-// addresses, because the routes of link-local addresses appear only after duplicate address detection.
+// twoLinks lists the ip(8) commands that create the host's two links: v0 with the plan's uplink addresses, and w0. The
+// links have no link-local addresses, because their routes appear only after duplicate address detection.
 var twoLinks = []string{
 	"link set lo up",
 	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",
@@ -41,14 +39,13 @@ var twoLinks = []string{
 	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
 }
 
-// ignoredTable is a routing table of the backend.
+// ignoredTable is a routing table whose changes the follower ignores.
 const ignoredTable = 77
 
-// newLab moves the test's goroutine into a new namespace and creates a follower there.
 func newLab(t *testing.T, always bool, setup ...string) *lab {
 	t.Helper()
 	t.Parallel()           // the test mostly waits
-	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -95,7 +92,6 @@ func (l *lab) ip(args string) string {
 	return string(out)
 }
 
-// apply applies a plan, in a full or a partial sync.
 func (l *lab) apply(next *plan.Plan, full bool) {
 	l.Helper()
 	prev := l.plan
@@ -108,7 +104,7 @@ func (l *lab) apply(next *plan.Plan, full bool) {
 	l.plan = next
 }
 
-// routes returns Edgeway's routes of both families, in the form "10.96.0.0/16 dev v0 src 192.0.2.10".
+// routes lists the routes of Edgeway in the form "10.96.0.0/16 dev v0 src 192.0.2.10".
 func (l *lab) routes() []string {
 	l.Helper()
 	out := []string{}
@@ -121,7 +117,6 @@ func (l *lab) routes() []string {
 	return out
 }
 
-// settled does deferred work until Edgeway's routes equal want.
 func (l *lab) settled(want ...string) {
 	l.Helper()
 	deadline := time.After(patience)
@@ -132,14 +127,15 @@ func (l *lab) settled(want ...string) {
 	}
 }
 
-// rest does deferred work until the follower must have handled all events.
+// rest runs Maintain until the follower must have handled all events.
 func (l *lab) rest() {
 	l.Helper()
 	for over := time.After(pause + 5*settle); l.work(over); {
 	}
 }
 
-// work waits for deferred work and does the work, like the daemon's pipeline. work returns false if over fires first.
+// work waits until deferred work is due and runs Maintain, like the daemon's pipeline. work returns false if over fires
+// first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)
@@ -162,7 +158,7 @@ func (l *lab) work(over <-chan time.Time) bool {
 	return true
 }
 
-// These are Edgeway's routes to the ranges and to the two external IPs of testPlan.
+// The routes of Edgeway to the ranges and external IPs of testPlan.
 const (
 	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
 	external4 = "203.0.113.7 dev v0 src 192.0.2.10"
@@ -193,7 +189,6 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 	return p
 }
 
-// servicePort returns a ServicePort with a ClusterIP, external IPs and a NodePort.
 func servicePort(name string, port uint16, clusterIP string, external ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},

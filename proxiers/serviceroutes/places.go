@@ -8,14 +8,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// places holds the destinations of a plan: the ranges of ClusterIPs, and each frontend address outside these ranges.
+// places holds the destinations in a plan: the ClusterIP ranges, and each frontend address outside these ranges.
 type places struct {
 	ranges []netip.Prefix
-	// uses counts the frontends of each single address. singles holds the keys of uses, sorted.
+	// uses maps each address outside the ranges to its number of frontends. singles holds the keys of uses, sorted.
 	uses    map[netip.Addr]int
 	singles []netip.Addr
-	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, use adds no address, so that
-	// uses stays correct for the recorded addresses.
+	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, the method use adds no address,
+	// so that the counts of the recorded addresses stay correct.
 	left int
 }
 
@@ -36,7 +36,7 @@ func newPlaces(p *plan.Plan) *places {
 	return out
 }
 
-// move updates the single addresses, and returns the added and the removed addresses.
+// move updates uses and singles, and returns the added and the removed addresses.
 func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	drop := func(a netip.Addr) {
 		if p.release(a) {
@@ -45,7 +45,7 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 			gone = append(gone, a)
 		}
 	}
-	// move adds addresses first, so that an address that both plans use is not removed temporarily.
+	// Addresses are added first, so that an address in both plans is not removed temporarily.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.use(a) {
@@ -66,7 +66,6 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// each visits the addresses of a ServicePort that are outside the ranges.
 func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	for i := range svc.Frontends {
 		a := svc.Frontends[i].Addr
@@ -77,7 +76,7 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use increments the number of frontends at an address, and reports whether the frontend is the first.
+// use adds a frontend to an address, and reports whether the address had no frontend before.
 func (p *places) use(a netip.Addr) (first bool) {
 	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
 		p.left++
@@ -87,8 +86,8 @@ func (p *places) use(a netip.Addr) (first bool) {
 	return p.uses[a] == 1
 }
 
-// release decrements the number of frontends at an address, and reports whether the frontend was the last. release
-// ignores addresses that use did not add.
+// release removes a frontend from an address, and reports whether no frontend is left. release ignores addresses that
+// use did not add.
 func (p *places) release(a netip.Addr) (last bool) {
 	switch p.uses[a] {
 	case 0:
@@ -101,7 +100,6 @@ func (p *places) release(a netip.Addr) (last bool) {
 	return false
 }
 
-// of returns all destinations of a family.
 func (p *places) of(family plan.Family) []netip.Prefix {
 	out := plan.OfFamily(p.ranges, family)
 	for _, a := range p.singles {
@@ -112,7 +110,6 @@ func (p *places) of(family plan.Family) []netip.Prefix {
 	return out
 }
 
-// touches reports whether a prefix overlaps a destination.
 func (p *places) touches(to netip.Prefix) bool {
 	if slices.ContainsFunc(p.ranges, to.Overlaps) {
 		return true

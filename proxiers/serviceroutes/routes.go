@@ -14,17 +14,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// route is a route of Edgeway with a destination, a source address, and the index of a link.
 type route struct {
 	to   netip.Prefix
 	from netip.Addr
 	link int
 }
 
-// refresh reads Edgeway's routes from the kernel and changes them to the wanted state.
+// refresh compares the kernel's routes with the wanted routes, and corrects the differences.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
-	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // later events need another check
+	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // later events schedule another check
 	f.mu.Unlock()
 	want, err := f.wanted(ctx)
 	if err != nil {
@@ -60,7 +59,7 @@ func (f *follower) refresh(ctx context.Context) error {
 	return nil
 }
 
-// warn logs once that some addresses get no route, because the plan has more addresses than maxSingles.
+// warn logs once that the plan has more addresses than maxSingles, so that some addresses get no route.
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
@@ -70,7 +69,8 @@ func (f *follower) warn(routes bool) {
 	f.warned = over
 }
 
-// compare returns the routes that already match, the routes that must be replaced, and the routes to remove.
+// compare returns the kernel's routes that match, the destinations whose routes must be replaced, and the routes to
+// remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
 ) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
@@ -90,8 +90,7 @@ func compare(own []netlink.Route,
 	return have, changed, extra
 }
 
-// step updates the routes after a change of frontends. step reads and writes only the routes of the added and removed
-// addresses.
+// step reads and writes only the routes to the added and removed addresses.
 func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	f.mu.Lock()
 	fresh, gone := f.places.move(change)
@@ -119,7 +118,7 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 			continue
 		}
 		f.mu.Lock()
-		delete(f.have, r.to) // before the removal, whose notice must not count as drift
+		delete(f.have, r.to) // before the removal, so that the kernel's notice does not count as drift
 		f.mu.Unlock()
 		if err := f.kernel.remove(*r.netlink()); err != nil {
 			return err
@@ -129,7 +128,6 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// stepTo writes a route if the link exists and the route is needed.
 func (f *follower) stepTo(ctx context.Context, r route) error {
 	if r.link == 0 {
 		return nil
@@ -150,8 +148,7 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted returns the routes that should exist. wanted returns no routes for a family whose uplink is down, because the
-// next plan has another uplink.
+// wanted returns no routes for a family whose uplink is down, because the next plan will have another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -173,8 +170,8 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed returns the destinations to which no other program has a route. With always, needed also returns all ranges.
-// The main routing table shows whether a route exists apart from Edgeway's routes. If the main table has no route, the
+// needed returns the destinations to which no other program has a route and, with always, all ranges. needed reads the
+// main routing table, which distinguishes Edgeway's routes from other routes. For the remaining destinations, the
 // kernel's route lookup shows whether another routing table has a route.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
@@ -204,7 +201,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 	return out, nil
 }
 
-// linksAreUp reports whether all uplinks are up. If a link is down, the kernel itself may have removed the routes.
+// linksAreUp reports whether all uplinks are up. When a link goes down, the kernel removes routes itself.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
 		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {

@@ -1,15 +1,15 @@
 // Package serviceroutes maintains routes to the addresses of Services on hosts that have no such routes.
 //
-// The kernel looks up a route before it translates a packet. On a host without a default route, connecting to a
-// ClusterIP therefore fails with "network is unreachable", and no packet reaches the backend's rules
+// The kernel looks up a route before it translates a packet. On a host without a default route, a connection to a
+// ClusterIP therefore fails with "network is unreachable" before a packet reaches the backend's rules
 // (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter, because
-// the kernel translates the packet, and looks up the route again, before the packet leaves.
+// the kernel translates the packet and then looks up the route again.
 //
-// The routes are in the main routing table. Edgeway recognizes its routes by their routing protocol number. Their
-// metric is so high that any other route to the same destination takes precedence. The routes lead to an interface that
-// is up, not to lo. On lo, IPv6 accepts only routes that reject (Linux 6.18, fib6_is_reject). TCP would announce
-// segments of 65,495 bytes on lo. A forwarded packet that no rule translates would loop on lo until its hop limit is
-// used up.
+// The routes are in the main routing table, and have a routing protocol number by which Edgeway recognizes them. The
+// metric of the routes is so high that any other route to the same destination takes precedence. The routes use an
+// interface that is up, but not lo, for three reasons: IPv6 accepts only reject routes on lo (Linux 6.18,
+// fib6_is_reject), TCP would announce a maximum segment size of 65,495 bytes, and a forwarded packet that no rule
+// translates would loop on lo until its hop limit reaches zero.
 package serviceroutes
 
 import (
@@ -28,10 +28,9 @@ import (
 const Name = "serviceroutes"
 
 // Component describes the follower. The follower maintains routes to the ranges and addresses of Services for which the
-// kernel has no route. With always, the follower maintains routes to all ranges. The follower adds no route to other
-// addresses that have a route, because the existing route may serve other destinations too. ignored holds the numbers
-// (below 256) of routing tables whose changes the follower ignores. Backends maintain these tables, and the host's own
-// packets never use the tables.
+// kernel has no route. With always, the follower maintains routes to all ranges, but not to other addresses for which a
+// route exists, because the existing route may cover more destinations. ignored holds the numbers (below 256) of the
+// backends' routing tables, which the host's own packets never use. The follower ignores changes to these tables.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -46,27 +45,27 @@ func Component(always bool, ignored []int) proxiers.Component {
 	}
 }
 
-// follower maintains the routes. Other goroutines also read the fields below mu, which are written with mu held.
+// follower maintains the routes. The goroutine that receives notices also uses the fields below mu.
 type follower struct {
 	env     proxiers.Env
 	always  bool
 	ignored []int
 	kernel  *kernel
-	// warned is set if warn has logged that addresses are left out.
+	// warned reports whether the last call of warn found too many addresses.
 	warned bool
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end stops the watcher. end is nil until watch is called.
+	// end stops the watcher, and is nil before the first call of watch.
 	end context.CancelFunc
 
 	mu      sync.Mutex
 	uplinks []plan.Uplink
 	places  *places
-	// have holds the wanted routes that exist in the kernel.
+	// have holds the wanted routes that the kernel has.
 	have map[netip.Prefix]route
 	// looked is the time of the last check of all routes, and due is the time of the next check. lost is the
-	// destination of a removed route.
+	// destination of an Edgeway route that another program removed, or the zero Prefix.
 	looked, due time.Time
 	lost        netip.Prefix
 }
@@ -80,7 +79,6 @@ func newFollower(env proxiers.Env, kernel *kernel, always bool, ignored []int) *
 	return f
 }
 
-// Apply implements proxiers.Applier.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	if err := f.watch(); err != nil {
 		return err
@@ -97,15 +95,13 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return f.refresh(ctx)
 }
 
-// Due implements proxiers.Maintainer.
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.due
 }
 
-// Maintain checks all routes after a relevant event. If a route of Edgeway was removed while its interface stayed up,
-// Maintain reports drift.
+// Maintain reports drift if a route of Edgeway was removed although its interface stayed up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.lost
@@ -124,7 +120,6 @@ func (f *follower) Maintain(ctx context.Context) error {
 	return err
 }
 
-// Close stops the follower and keeps the routes.
 func (f *follower) Close() error {
 	if f.end != nil {
 		f.end()
@@ -134,7 +129,6 @@ func (f *follower) Close() error {
 	return nil
 }
 
-// cleanup removes the routes of all versions of Edgeway.
 func cleanup(ctx context.Context, env proxiers.Env) error {
 	kernel, err := openKernel()
 	if err != nil {

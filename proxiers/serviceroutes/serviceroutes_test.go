@@ -16,8 +16,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Without a default route the kernel finds no route to a Service. With Edgeway's routes the kernel finds a route, and
-// uses the source address from the plan.
 func TestRoutesWithoutDefaultRoute(t *testing.T) {
 	l := newLab(t, false)
 	for _, a := range []string{"10.96.0.10", "203.0.113.7", "fd00:96::10", "2001:db8:77::7"} {
@@ -39,7 +37,6 @@ func TestRoutesWithoutDefaultRoute(t *testing.T) {
 	}
 }
 
-// finds returns the source address that the kernel chooses for packets to an address, or "" if there is no route.
 func (l *lab) finds(addr string) string {
 	found, err := openTestKernel(l).RouteGet(netip.MustParseAddr(addr).AsSlice())
 	if err != nil || len(found) == 0 {
@@ -58,12 +55,12 @@ func openTestKernel(l *lab) *kernel {
 	return k
 }
 
-// When another route to a destination appears, the follower removes Edgeway's route. Routes that reject packets do not
-// count.
+// When another route to a destination appears, the follower removes Edgeway's route, unless the other route rejects
+// packets.
 func TestForeignRoutesReplaceOwn(t *testing.T) {
 	l := newLab(t, false, "route add 10.96.0.0/24 via 192.0.2.1", "route add unreachable 203.0.112.0/22")
 	l.apply(testPlan(), true)
-	l.settled(allOfThem...) // a route to a part of the range does not cover the range
+	l.settled(allOfThem...) // a route to a subnet of the range does not cover the range
 	for _, step := range []struct {
 		ip   string
 		want []string
@@ -82,7 +79,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},
 		{"route del 10.0.0.0/8", []string{range4, external4, external6}},
-		// The address of the Service becomes an address of the host.
+		// The Service's address becomes a local address of the host.
 		{"addr add 203.0.113.7/32 dev w0", []string{range4, external6}},
 		{"addr del 203.0.113.7/32 dev w0", []string{range4, external4, external6}},
 		{"route add unreachable default", []string{range4, external4, external6}},
@@ -142,8 +139,8 @@ func TestRoutesFollowPlan(t *testing.T) {
 	}
 }
 
-// The follower restores a route that another program removed, and reports drift. The loss of a link or of a source
-// address is not drift.
+// The follower restores a route that another program removed, and reports drift. A removed link or source address is
+// not drift.
 func TestLostRoutesAreRestored(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -172,8 +169,8 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	l.settled(allOfThem...)
 }
 
-// The follower keeps the wanted routes of an earlier process, removes its other routes, and keeps the routes of other
-// programs.
+// The follower keeps the wanted routes of an earlier process and the routes of other programs. The follower removes the
+// other routes of the earlier process.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
@@ -187,7 +184,7 @@ func TestRestartAndCleanup(t *testing.T) {
 	if got := l.routes(); !slices.Equal(got, allOfThem) {
 		t.Errorf("after Close there is %q", got)
 	}
-	for range 2 { // the second cleanup has nothing to remove, which is not an error
+	for range 2 { // the second cleanup succeeds although no route is left
 		if err := Component(false, nil).Cleanup(t.Context(), l.env()); err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +197,7 @@ func TestRestartAndCleanup(t *testing.T) {
 	}
 }
 
-// foreign returns all routes except Edgeway's.
+// foreign lists the routes of other programs.
 func (l *lab) foreign() string {
 	var out strings.Builder
 	for line := range strings.Lines(l.ip("-4 route show table all") + l.ip("-6 route show table all")) {
@@ -211,8 +208,8 @@ func (l *lab) foreign() string {
 	return out.String()
 }
 
-// With 10,000 addresses outside the ranges, a change does not list routes, and its cost depends only on the number of
-// changed addresses.
+// With 10,000 addresses outside the ranges, a partial sync does not list routes, and its cost depends only on the
+// number of changed addresses.
 func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort
@@ -284,7 +281,7 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// places omits addresses beyond the limit, and the recorded addresses stay correct.
+// Beyond maxSingles, places omits new addresses but still counts the recorded addresses correctly.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {
@@ -315,7 +312,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 }
 
-// The packages define a name for the routing protocol number.
+// The packages define a name for Protocol.
 func TestProtocolHasName(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rt_protos.conf")
 	if err != nil {

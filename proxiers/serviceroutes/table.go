@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table holds routes and looks them up as the kernel does: the longest prefix wins, then the lowest metric among routes
-// to the same destination.
+// table looks up routes like the kernel: the longest prefix wins, then the lowest metric.
 type table struct {
 	best map[netip.Prefix]choice
 	// bits holds the prefix lengths, longest first.
@@ -55,6 +54,6 @@ func (t *table) leads(to netip.Prefix) bool {
 	return false
 }
 
-// leads reports whether a route forwards packets. Other routes reject packets (unreachable, blackhole, prohibit) or end
-// the lookup in the table (throw).
+// leads reports whether packets reach a destination through the route. Other types of route reject packets
+// (unreachable, blackhole, prohibit) or end the lookup in the table (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }

@@ -51,7 +51,7 @@ func TestTableLeads(t *testing.T) {
 	}
 }
 
-// parse returns the route that route.netlink converted, and rejects a route that differs in any field.
+// parse is the inverse of route.netlink, and rejects a route that differs in any field.
 func TestParseRoundTrip(t *testing.T) {
 	for _, r := range []route{
 		{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("192.0.2.10"), 3},

@@ -1,5 +1,5 @@
-// Package httpbound creates HTTP servers that untrusted clients may reach. The servers limit the duration, size and
-// number of the requests and connections of a client.
+// Package httpbound creates HTTP servers that untrusted clients may reach. The servers limit the duration and size of
+// requests, and the number of connections.
 package httpbound
 
 import (
@@ -12,8 +12,8 @@ import (
 const (
 	// requestTimeout limits the time to read a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// answerTimeout limits the time to write a response. net/http/pprof extends the timeout by the duration of a
-	// profile.
+	// answerTimeout limits the time to write a response. For a profile, net/http/pprof extends the timeout by the
+	// profile's duration.
 	answerTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute
@@ -21,7 +21,7 @@ const (
 	maxHeader = 4 << 10
 )
 
-// Server returns a server that ignores the body of requests. The caller must also wrap its listener with
+// Server returns a server that does not read request bodies. The caller must also wrap the listener with
 // Limit.Listener.
 func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
@@ -34,19 +34,19 @@ func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bodiless responds to a request with a body immediately and closes the connection. Otherwise, net/http would wait for
-// the body before it reads the next request.
+// bodiless closes the connection after the response to a request that has a body. Otherwise, net/http would wait for
+// the body before reading the next request.
 func bodiless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			w.Header().Set("Connection", "close")
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // otherwise ReadTimeout applies
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // otherwise ReadTimeout would apply
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// FromHere reports whether the client is on this host and connected over the loopback interface.
+// FromHere reports whether the client has a loopback address, and is therefore on this host.
 func FromHere(r *http.Request) bool {
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && client.Addr().Unmap().IsLoopback()

@@ -33,7 +33,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// peer is the server's end of a connection, with a fake client address.
+// peer is the server's side of a connection, with a fake client address.
 type peer struct {
 	net.Conn
 	from net.Addr
@@ -52,7 +52,7 @@ func (p *pipes) dial(from string) net.Conn {
 	return near
 }
 
-// serve runs a server with a handler during a test with fake time.
+// serve runs a server during a test with fake time.
 func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -69,12 +69,12 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends sends one request. ends returns how long the server keeps the connection open, and the response.
+// ends sends a request, and returns the response and the time until the server closed the connection.
 func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)
 	go func() {
-		raw, _ := io.ReadAll(conn) // ends when the server closes the connection
+		raw, _ := io.ReadAll(conn) // returns when the server closes the connection
 		got <- string(raw)
 	}()
 	_, _ = io.WriteString(conn, request) // the server may not read the whole request
@@ -112,7 +112,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// The server also disconnects a client that does not read the response.
+// The server closes the connection of a client that does not read the response.
 func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
@@ -152,7 +152,6 @@ func TestLongProfileIsNotCutOff(t *testing.T) {
 	})
 }
 
-// hold opens n idle connections.
 func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	for i := range n {
 		conns = append(conns, p.dial(fmt.Sprintf("%s:%d", from, 1000+i)))
@@ -160,7 +159,7 @@ func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	return conns
 }
 
-// open returns, without waiting, the number of connections that the server has not closed.
+// open counts the connections that the server has not closed. open does not wait.
 func open(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())
@@ -192,7 +191,7 @@ func TestBusiestClientLosesConnections(t *testing.T) {
 	})
 }
 
-// An IPv6 client with another address for each connection counts as one client. Closed connections do not count.
+// Connections from several IPv6 addresses in the same network count as one client's. Closed connections do not count.
 func TestClientsAreCountedByPrefix(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipes) {
 		few := p.hold("[2001:db8:0:1::1]", 2)

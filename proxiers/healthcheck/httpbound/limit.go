@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit limits the number of open connections of the servers that share it. Limit does not reject clients: above the
-// limit, Limit closes the oldest connection of the client with the most connections. So a client that opens many
-// connections cannot block the short connection of a load balancer.
+// Limit limits the number of open connections of several servers together. Limit does not reject clients: above the
+// limit, Limit closes the oldest connection of the client that has the most connections. So a client that opens many
+// connections cannot block a load balancer's health check.
 type Limit struct {
 	most int
 
@@ -24,7 +24,7 @@ type Limit struct {
 // NewLimit returns a Limit for the given number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener wraps a listener, whose connections then count towards the limit.
+// Listener wraps a listener, so that its connections count towards the limit.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -32,7 +32,6 @@ type listener struct {
 	limit *Limit
 }
 
-// Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	inner, err := l.Listener.Accept()
 	if err != nil {
@@ -40,19 +39,19 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	c := &conn{Conn: inner, limit: l.limit, client: clientOf(inner)}
 	if victim := l.limit.admit(c); victim != nil {
-		_ = victim.Conn.Close() // the server notices and closes the connection again
+		_ = victim.Conn.Close() // the server then calls Close on the conn, which closes the connection again
 	}
 	return c, nil
 }
 
-// client identifies a client for counting connections: by network, or by the user of a Unix socket.
+// client identifies a client by its network, or by its user if the connection uses a Unix socket.
 type client struct {
 	network netip.Prefix
 	user    uint32
 }
 
-// clientOf returns the client of a connection. Addresses in the same IPv6 network are one client, because a host can
-// use any number of addresses in its network.
+// clientOf returns the client of a connection. Addresses in the same IPv6 network count as one client, because a host
+// can use any number of addresses in its network.
 func clientOf(c net.Conn) client {
 	if local, ok := c.(*net.UnixConn); ok {
 		peer, err := Peer(local)
@@ -74,7 +73,8 @@ func clientOf(c net.Conn) client {
 	return client{network: network}
 }
 
-// Peer returns the process at the other end of a Unix socket connection, including a connection of a Limit.
+// Peer returns the credentials of the process that connected to a Unix socket. c may be a connection that
+// Limit.Listener returned.
 func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	if counted, ok := c.(*conn); ok {
 		c = counted.Conn
@@ -93,7 +93,7 @@ func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, cmp.Or(controlErr, err)
 }
 
-// admit adds a connection. If the limit is exceeded, admit returns the connection that the caller must close.
+// If the limit is exceeded, admit returns the connection that the caller must close.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +115,6 @@ func (l *Limit) admit(c *conn) (victim *conn) {
 	return victim
 }
 
-// remove removes c, or does nothing if c was already removed.
 func (l *Limit) remove(c *conn) {
 	if i := slices.Index(l.open, c); i >= 0 {
 		l.open = slices.Delete(l.open, i, i+1)
@@ -128,7 +127,6 @@ type conn struct {
 	client client
 }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.limit.mu.Lock()
 	c.limit.remove(c)
@@ -136,7 +134,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite allows net/http (Go 1.26) to send an error response to a client that is still sending.
+// CloseWrite allows net/http (Go 1.26) to deliver an error response to a client that is still sending its request.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// The first restore on a host creates a table, its built-in chains and Edgeway's chains in one transaction per table.
+// The first restore on a host creates each table, with its built-in chains and Edgeway's chains, in one transaction.
 func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// heard returns the notices that the kernel sends while do runs.
+// heard returns the notices about the changes that do makes.
 func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -68,7 +68,7 @@ func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	return notices
 }
 
-// The watcher needs the contents of a deleted rule, so the kernel's notice must contain them.
+// The watcher needs the contents of a deleted rule from the kernel's notice.
 func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
@@ -91,8 +91,8 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	}
 }
 
-// FuzzConcerns passes random bytes to concerns. Starting from a real notice, concerns must not find Edgeway's chains
-// in a notice without their names.
+// FuzzConcerns passes variants of real notices to concerns. concerns must not attribute a notice to Edgeway if the
+// notice does not contain the name of a chain or table of Edgeway.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

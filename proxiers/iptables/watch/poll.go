@@ -17,10 +17,10 @@ import (
 // pollInterval is the time between two polls.
 const pollInterval = time.Second
 
-// getInfo is both IPT_SO_GET_INFO and IP6T_SO_GET_INFO of the kernel's linux/netfilter_ipv4/ip_tables.h.
+// getInfo is the value of IPT_SO_GET_INFO and of IP6T_SO_GET_INFO in the kernel's headers.
 const getInfo = 64
 
-// tableInfo is the kernel's struct ipt_getinfo, which equals struct ip6t_getinfo.
+// tableInfo is the kernel's struct ipt_getinfo, which has the same layout as struct ip6t_getinfo.
 type tableInfo struct {
 	name             [32]byte
 	validHooks       uint32
@@ -29,41 +29,42 @@ type tableInfo struct {
 	numEntries, size uint32
 }
 
-// observation is the state of a table at one point in time.
+// observation is the state of a table at a point in time.
 type observation struct {
 	tableInfo
-	// ours is the number of entries that belonged to Edgeway. settled reports whether the number was known.
+	// ours is the number of Edgeway's entries. settled reports whether this number was known.
 	ours    int
 	settled bool
 }
 
-// poll is the Watcher for iptables-legacy, where the kernel sends no notices. poll compares each table's number of
-// entries, size and positions of built-in chains with their values after Edgeway's last restore. The kernel copies no
-// rules for this comparison: the four tables of 5,000 Services take 12 µs of CPU each second (Linux 6.18). poll reads
-// the table (0.11 s of CPU for nat) only if these values differ.
+// poll is the Watcher for iptables-legacy, for which the kernel sends no notices. poll compares the size, the number of
+// entries and the offsets of the built-in chains of each table with their values after Edgeway's last restore. For this
+// comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of CPU time per
+// second (Linux 6.18). poll reads the table (0.11 s of CPU time for nat) only if these values differ.
 //
-// A restore may wait seconds for the lock of the iptables programs, while another program changes the table. So poll
-// also compares the change in the number of entries with the number of entries that Edgeway wrote.
+// While a restore waits for the lock of the iptables programs, another program may change the table. So poll also
+// compares the change in the number of entries with the number of entries that Edgeway wrote.
 //
-// poll does not detect a change that keeps all these values: a rule replaced by another of the same size in the same
-// chain, or a change and its opposite elsewhere within a second. The periodic full sync corrects such changes.
+// poll does not detect a change that keeps all these values, such as the replacement of a rule with another rule of the
+// same size in the same chain. The periodic full sync corrects such changes.
 type poll struct {
 	Options
 	closed chan struct{}
 
 	mu sync.Mutex
-	// socket stays in the network namespace of the thread that created it. socket is -1 after Close.
+	// socket belongs to the network namespace of the thread that created the socket. socket is -1 after Close.
 	socket int
-	// known holds the last state of each table that matched the rules that Edgeway wrote, or the state at the start
+	// known holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the start
 	// of a full sync. known omits a table that did not exist at the start of the full sync until Edgeway writes the
-	// table, because a poll would make the kernel load the table's module.
+	// table, because a query would make the kernel load the table's module.
 	known map[Table]observation
-	// reported is set from a report of drift until the next full sync.
+	// reported is set after a report of drift, until the next full sync.
 	reported bool
 }
 
 func newPoll(o Options) (*poll, error) {
-	// An IPv6 socket that is not raw also accepts the options of IPv4. The protocol of the socket does not matter.
+	// An IPv6 socket also accepts the options of IPv4, unless the socket is raw. The protocol of the socket is
+	// arbitrary.
 	domain := unix.AF_INET
 	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
 		domain = unix.AF_INET6
@@ -75,7 +76,6 @@ func newPoll(o Options) (*poll, error) {
 	return &poll{Options: o, socket: fd, known: map[Table]observation{}, closed: make(chan struct{})}, nil
 }
 
-// Run implements Watcher.
 func (p *poll) Run() {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -97,7 +97,6 @@ func (p *poll) look() (reason string) {
 	return p.inspect(p.changed())
 }
 
-// Own implements Watcher.
 func (p *poll) Own(_ int, _ bool, commit func() error) error {
 	reason, err := p.commit(commit)
 	if reason != "" {
@@ -106,8 +105,8 @@ func (p *poll) Own(_ int, _ bool, commit func() error) error {
 	return err
 }
 
-// commit detects changes by other programs before a restore, but reads the changed tables after the restore, so that
-// the restore does not wait.
+// commit detects changes by other programs before the restore, but reads the changed tables after the restore, so that
+// the restore is not delayed.
 func (p *poll) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,16 +129,16 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// untouched reports whether the restore that just succeeded cannot have changed the table. After a successful
-// restore, the table must hold at least ours entries. A suspect table, which another program changed before, may have
-// returned to its known state.
+// untouched reports whether a restore that reported success did not change the table. After a restore, the table must
+// have at least ours entries. If another program changed the table before the restore (suspect), an unchanged state
+// proves nothing.
 func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
 }
 
-// observe records the state of a table after a restore, unless the restore alone cannot have led to this state. A
-// table that Edgeway never wrote need not exist.
+// observe records the state of a table after a restore, unless the restore alone cannot explain the state. A table that
+// Edgeway never wrote may be missing.
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
@@ -154,7 +153,7 @@ func (p *poll) observe(t Table) (plausible bool) {
 	return true
 }
 
-// changed returns the tables whose state differs from the known state. A table that no longer exists always differs.
+// changed returns the tables whose state differs from the known state, including tables that no longer exist.
 func (p *poll) changed() (suspects []Table) {
 	if p.reported || p.socket < 0 {
 		return nil
@@ -167,8 +166,8 @@ func (p *poll) changed() (suspects []Table) {
 	return suspects
 }
 
-// inspect reads the contents of suspects. For an intact table, inspect records the state before the reading as known,
-// so that poll detects a later change. A table that is not settled remains suspect.
+// inspect reads the contents of suspects. For an intact table, inspect records the state from before the read, so that
+// poll detects a change during the read. inspect skips a table that is not settled, which remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -185,13 +184,14 @@ func (p *poll) inspect(suspects []Table) (reason string) {
 	return ""
 }
 
-// Forget implements Watcher. Forget records the current state of the tables, which the full sync is about to read.
+// Forget records the current state of the tables, which the full sync is about to read.
 func (p *poll) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reported = false
 	for _, t := range p.Tables {
-		// Only root may read the list. Without root privileges, poll does not detect a change before the first restore.
+		// Only root may read the list of tables. Without root privileges, poll does not detect a change before the
+		// first restore.
 		present, _ := xtables.Tables(xtables.Legacy, t.Family)
 		if _, written := p.known[t]; !written && !slices.Contains(present, t.Name) {
 			continue
@@ -202,8 +202,8 @@ func (p *poll) Forget() {
 	}
 }
 
-// read returns the current state of a table. The error is ENOENT or ENOPROTOOPT if the table does not exist even
-// after the kernel has tried to load its module.
+// read makes the kernel load the table's module if the table does not exist. If this fails, the error is ENOENT or
+// ENOPROTOOPT.
 func (p *poll) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {
@@ -219,7 +219,6 @@ func (p *poll) read(t Table) (info tableInfo, err error) {
 	return info, nil
 }
 
-// Close implements Watcher.
 func (p *poll) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietPoll returns a poll without a timer. settled determines whether the state is settled, and intact implements
-// Options.Intact for all tables.
+// quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is Options.Intact.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -36,7 +35,7 @@ func (w *watched) inspections() int {
 	return w.inspected
 }
 
-// After another program's change, poll reads the table once, not every second.
+// After a change by another program, poll reads the table once, not every second.
 func TestPollReadsChangedTableOnce(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
@@ -54,7 +53,7 @@ func TestPollReadsChangedTableOnce(t *testing.T) {
 	}
 }
 
-// poll does not query a table that does not exist, because the kernel would load and register the table.
+// poll does not query a missing table, because the kernel would then register the table.
 func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
@@ -70,7 +69,7 @@ func TestPollCreatesNoTable(t *testing.T) {
 	}
 }
 
-// poll evaluates changes that other programs make during a full sync only after the full sync.
+// poll evaluates changes during a full sync only after the full sync.
 func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
@@ -145,7 +144,7 @@ func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll measures a poll of four unchanged tables, two of which are long.
+// BenchmarkPoll measures a poll of four unchanged tables, two of which have many rules.
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false
@@ -167,7 +166,7 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
-// If a program exits successfully without writing its input, commit returns ErrNoEffect.
+// If a program exits successfully but does not apply its input, commit returns ErrNoEffect.
 func TestPollRestoreWithoutEffect(t *testing.T) {
 	iptablestest.NewHost(t)
 	o := testOptions()

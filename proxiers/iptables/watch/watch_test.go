@@ -18,7 +18,7 @@ import (
 
 var families = []plan.Family{plan.IPv4, plan.IPv6}
 
-// testOptions returns options for rules in chains whose names begin with "KUBE-S".
+// testOptions returns Options for which chains with the prefix "KUBE-S" are Edgeway's.
 func testOptions() Options {
 	return Options{
 		Tables: []Table{{plan.IPv4, xtables.NAT}, {plan.IPv4, xtables.Filter}, {plan.IPv6, xtables.NAT}, {plan.IPv6, xtables.Filter}},
@@ -32,7 +32,7 @@ func testOptions() Options {
 	}
 }
 
-// watched is a host with Edgeway's rules in both families, and a watcher for them.
+// watched is a host with Edgeway's rules in both families, and a Watcher.
 type watched struct {
 	variant xtables.Variant
 	watcher Watcher
@@ -41,8 +41,7 @@ type watched struct {
 
 	mu sync.Mutex
 	// wrote holds the output of iptables-save after the last restore, by table. wrote is nil during a full sync.
-	wrote map[Table]string
-	// inspected counts the reads of tables.
+	wrote     map[Table]string
 	inspected int
 }
 
@@ -97,7 +96,7 @@ func newWatched(t *testing.T, v xtables.Variant) *watched {
 	return w
 }
 
-// save returns a table without counters. save may be called from any thread.
+// save omits counters, and may be called from any thread.
 func (w *watched) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -107,7 +106,7 @@ func (w *watched) save(table Table) (string, error) {
 	return iptablestest.WithoutDetails(string(out)), err
 }
 
-// intact implements Options.Intact. Only Edgeway's chains and rules count.
+// intact implements Options.Intact, and compares only Edgeway's chains and rules.
 func (w *watched) intact(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +139,6 @@ func owned(saved string) string {
 	return b.String()
 }
 
-// settle records the kernel's state as the state that Edgeway wrote.
 func (w *watched) settle(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -154,7 +152,7 @@ func (w *watched) settle(t *testing.T) {
 	}
 }
 
-// fullSync writes the intended state of both tables in both families.
+// fullSync writes watchedRules in both families.
 func (w *watched) fullSync(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -166,7 +164,6 @@ func (w *watched) fullSync(t *testing.T) {
 	}
 }
 
-// own makes a change as Edgeway would.
 func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	t.Helper()
 	err := w.watcher.Own(tables, big, func() error {
@@ -179,7 +176,7 @@ func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	}
 }
 
-// foreign runs commands of another program. "iptables" stands for the program of the variant.
+// foreign runs commands as another program would. "iptables" stands for the variant's program.
 func (w *watched) foreign(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -191,7 +188,7 @@ func (w *watched) foreign(t *testing.T, lines ...string) {
 	}
 }
 
-// wantReport waits for the only report since the last full sync.
+// wantReport fails the test unless the watcher reports drift exactly once after the last full sync.
 func (w *watched) wantReport(t *testing.T, what string) {
 	t.Helper()
 	start := time.Now()
@@ -203,7 +200,7 @@ func (w *watched) wantReport(t *testing.T, what string) {
 	}
 }
 
-// wantSilence waits long enough for the watcher to detect a change, and fails if the watcher reports one.
+// wantSilence waits long enough for the watcher to detect a change, and fails the test if the watcher reports drift.
 func (w *watched) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
@@ -288,7 +285,6 @@ func TestForeignChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// manyChains returns an input with one line for each of n chains.
 func manyChains(n int, line string) string {
 	var b strings.Builder
 	b.WriteString("*nat\n")
@@ -321,8 +317,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// The watcher detects another program's change during a restore by the number of changes, because the other program
-// may have held the lock before the restore.
+// During a restore, the watcher recognizes another program's change by the number of changes. The other program may
+// have held the lock before the restore.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -354,8 +350,8 @@ func TestForeignChangeDuringRestore(t *testing.T) {
 	})
 }
 
-// ownAmidst runs a restore of both tables during which another program changes a table. The recorded state excludes
-// the other program's change.
+// ownAmidst runs a restore of both tables, while another program changes a table. The recorded state excludes the other
+// program's change.
 func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
 	err := w.watcher.Own(2, big, func() error {
@@ -371,7 +367,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	}
 }
 
-// Own reports earlier changes by other programs, even if Run has not detected the changes yet.
+// Own reports a change that another program made before the restore, even if Run has not detected the change yet.
 func TestDamageBeforeRestoreIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {

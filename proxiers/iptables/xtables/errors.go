@@ -13,27 +13,28 @@ import (
 )
 
 const (
-	// maxMessage and maxQuote limit the lengths of the program's message and of the quoted input in an error.
+	// In an error, maxMessage limits the length of the program's message, and maxQuote limits the length of the quoted
+	// input.
 	maxMessage = 200
 	maxQuote   = 120
 )
 
 var (
-	// greeting matches the beginning of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the program's
+	// greeting matches the prefix of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the program's
 	// name.
 	greeting = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
 	// lineNumber matches the number in "Error occurred at line: 3", "line 4: RULE_INSERT failed" and "line 2 failed".
 	lineNumber = regexp.MustCompile(`\bline:? (\d+)`)
 )
 
-// transport holds phrases from messages about failures that the content of the input did not cause.
+// transport holds phrases from error messages whose cause is not the content of the input.
 var transport = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",
 	"Resource temporarily unavailable", "Interrupted system call",
 }
 
-// failure returns a one-line error with a program's exit code and messages, and the line of the input that failed.
+// failure returns a one-line error with the program's exit code, its messages, and the line of the input that failed.
 func (c call) failure(err error, exit int, messages []byte) error {
 	if text := message(messages); text != "" {
 		err = fmt.Errorf("%s (%w)", text, err)
@@ -48,10 +49,9 @@ func (c call) failure(err error, exit int, messages []byte) error {
 	return err
 }
 
-// refused reports whether the program or the kernel rejected the input, as opposed to a failed delivery. Exit code 1
-// means an error without another code, or a rule of iptables-legacy that the kernel rejects. Exit code 2 means a
-// wrong parameter, and 4 means a lack of resources or a rule of iptables-nft that the kernel rejects. Other codes
-// mean an unsuitable version or kernel.
+// refused reports whether the program or the kernel rejected the content of the input. Exit code 1 is a general error,
+// or a rule of iptables-legacy that the kernel rejects. Exit code 2 is a wrong parameter. Exit code 4 is a lack of
+// resources, or a rule of iptables-nft that the kernel rejects. Other codes mean an unsuitable version or kernel.
 func refused(exit int, messages []byte) bool {
 	if slices.ContainsFunc(transport, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
 		return false
@@ -63,8 +63,8 @@ func refused(exit int, messages []byte) bool {
 func message(text []byte) string {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(greeting.ReplaceAll(line, nil))
-		// A line with "Can't lock" precedes a line with more details. A line with "# " warns about tables of the
-		// other variant.
+		// A line that begins with "Can't lock" precedes a line with more details. A line that begins with "# " is a
+		// warning about the tables of the other variant.
 		if len(line) > 0 && !bytes.HasPrefix(line, []byte("Can't lock ")) && !bytes.HasPrefix(line, []byte("# ")) {
 			return shorten(string(line), maxMessage)
 		}
@@ -72,8 +72,8 @@ func message(text []byte) string {
 	return ""
 }
 
-// blamed returns the line of the input that a message refers to. With iptables-legacy, the kernel rejects a table as
-// a whole, and blamed returns the line with the table's name.
+// blamed returns the line of the input to which a message refers. With iptables-legacy, the kernel rejects a whole
+// table, and blamed returns the line with the table's name.
 func blamed(text, input []byte) string {
 	m := lineNumber.FindSubmatch(text)
 	if m == nil {

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestRefusals interprets error messages of several versions of the programs.
+// The cases of TestRefusals are error messages of several versions of the programs.
 func TestRefusals(t *testing.T) {
 	cases := []struct {
 		exit    int

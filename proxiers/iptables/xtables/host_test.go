@@ -25,7 +25,7 @@ func write(table, name string, rules ...string) []byte {
 	return in.Bytes()
 }
 
-// registeredTables returns the tables of iptables-legacy.
+// registeredTables returns the tables that iptables-legacy registered in the kernel.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

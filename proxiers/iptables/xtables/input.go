@@ -5,31 +5,30 @@ import (
 	"slices"
 )
 
-// ChainID identifies a chain of one family.
+// ChainID identifies a chain within one family.
 type ChainID struct{ Table, Name string }
 
-// Chain is a chain with all of its rules. Each rule is the text after "-A NAME ".
+// Chain is a chain with all its rules. A rule is the text after "-A NAME ".
 type Chain struct {
 	ChainID
 	Rules []string
 }
 
-// Input is the input of one run of iptables-restore --noflush for one family. The changes of each table take effect
-// together or not at all.
+// Input is the input of one run of iptables-restore --noflush for one family. Each table changes atomically.
 type Input struct {
 	parts map[string]*part
-	// Rules counts the written rules by table. Lines counts all lines that change the tables.
+	// Rules counts the rules by table. Lines counts all lines that change the tables.
 	Rules map[string]int
 	Lines int
 }
 
-// part is the input for one table. The declaration of a chain, which also empties the chain, precedes all rules that
-// refer to the chain. The deletion of a chain follows the deletion of these rules.
+// part is the input for one table. The declaration of a chain also empties the chain, and precedes all rules that refer
+// to the chain. The deletion of a chain follows the deletion of these rules.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }
 
-// NewInput returns an Input that changes nothing.
+// NewInput returns an empty Input.
 func NewInput() *Input { return &Input{parts: map[string]*part{}, Rules: map[string]int{}} }
 
 // Tables returns the number of tables that the Input changes.
@@ -44,12 +43,12 @@ func (in *Input) Write(c Chain) {
 	in.Rules[c.Table] += len(c.Rules)
 }
 
-// Remove deletes a chain to which no rule leads anymore.
+// Remove deletes a chain. After the other changes in the Input, no rule may refer to the chain.
 func (in *Input) Remove(id ChainID) {
 	in.line(&in.declare(id).removed, "-X", id.Name)
 }
 
-// Builtin adds a command for a built-in chain: "-I" or "-D".
+// Builtin adds a command, "-I" or "-D", for a rule in a built-in chain.
 func (in *Input) Builtin(id ChainID, command, rest string) {
 	in.line(&in.part(id.Table).builtin, command, id.Name, rest)
 }
@@ -78,7 +77,7 @@ func (in *Input) line(b *bytes.Buffer, words ...string) {
 	b.WriteByte('\n')
 }
 
-// Bytes returns the input of the program. The tables are in the order of allTables.
+// Bytes returns the text of the Input, with the tables in the order of allTables.
 func (in *Input) Bytes() []byte {
 	var out []byte
 	for _, table := range allTables {

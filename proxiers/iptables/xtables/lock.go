@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// lockPath is the default path of the lock of the iptables-legacy programs. The programs need a lock, because a
-	// change reads the whole table and writes it back.
+	// lockPath is the default path of the lock that the iptables-legacy programs share. The programs need a lock,
+	// because a program reads the whole table, changes it, and writes it back.
 	lockPath = "/run/xtables.lock"
 	// lockBound is the maximum time that a program waits for the lock.
 	lockBound = 5 * time.Second
-	// lockPoll is the time between two attempts of pass to take the lock.
+	// lockPoll is the time between two attempts to acquire the lock.
 	lockPoll = 10 * time.Millisecond
 )
 
-// lock measures the time until the lock of the programs is free. The program then takes the lock itself, because a
-// process cannot pass the lock to another process.
+// lock waits until the programs' lock is free, and measures the time. The program then acquires the lock itself,
+// because a process cannot pass the lock to another process.
 type lock struct {
 	path  string
 	taken atomic.Uint64
@@ -33,7 +33,7 @@ type lock struct {
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// pass takes the lock and releases it.
+// pass acquires the lock and releases it.
 func (l *lock) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another program of iptables holds it"))
 	defer cancel()
@@ -66,7 +66,7 @@ func (l *lock) take(ctx context.Context) error {
 	}
 }
 
-// waitOption returns the option that makes a program wait for the lock. The program waits for at least one second.
+// waitOption returns the option that makes a program wait for the lock, for at least one second.
 func waitOption(ctx context.Context) string {
 	bound := lockBound
 	if deadline, ok := ctx.Deadline(); ok {

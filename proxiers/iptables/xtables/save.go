@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Line is a line of the output of iptables-save: a chain or a rule.
+// Line is a line of iptables-save's output: a chain or a rule.
 type Line struct {
 	Chain string
-	// IsRule distinguishes a rule from the declaration of its chain. Rule is the text after "-A CHAIN ", and Policy
-	// is the text after ":CHAIN ".
+	// IsRule reports whether the line is a rule. Rule is the text after "-A CHAIN ", and Policy is the text after
+	// ":CHAIN ".
 	IsRule       bool
 	Rule, Policy string
 }
 
-// Save reads one table: all chains, then all rules. Save treats a missing table as empty, and does not create the
-// table as the programs of iptables-legacy would. If this process may not list the tables, Save assumes that the
-// table exists.
+// Save reads one table: all chains, then all rules. Save treats a missing table as empty, and does not run
+// iptables-save, which would create the table with iptables-legacy. If this process may not list the tables, Save
+// assumes that the table exists.
 func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
 	names, err := Tables(t.Variant, t.Family)
 	if !errors.Is(err, fs.ErrPermission) && (err != nil || !slices.Contains(names, table)) {
@@ -40,7 +40,7 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 	return nil
 }
 
-// saveReader parses the output of iptables-save as it arrives, because the output may be long.
+// saveReader parses the output of iptables-save incrementally, because the output may be long.
 type saveReader struct {
 	visit func(Line)
 	// rest is the beginning of an incomplete line.
@@ -48,10 +48,10 @@ type saveReader struct {
 	err  error
 }
 
-// maxLine is the maximum length of a line, many times the length of the longest possible rule.
+// maxLine is the maximum length of a line. The longest possible rule is many times shorter.
 const maxLine = 1 << 16
 
-// Write never fails, so that the program runs to completion and reports its own errors.
+// Write never returns an error, so that the program runs to completion and reports its own errors.
 func (r *saveReader) Write(output []byte) (int, error) {
 	r.rest = append(r.rest, output...)
 	for r.err == nil {
@@ -80,10 +80,10 @@ func (r *saveReader) line(line string) {
 	}
 }
 
-// verdicts holds the targets that end the evaluation of a built-in chain and are not chains.
+// verdicts holds the targets that are neither chains nor extensions.
 var verdicts = map[string]bool{"ACCEPT": true, "DROP": true, "RETURN": true, "QUEUE": true}
 
-// Target returns the chain or the target extension to which a rule leads, or "" for a verdict.
+// Target returns the name of a rule's target, which is a chain or an extension, or "" if the target is a verdict.
 func Target(rule string) string {
 	i := max(strings.LastIndex(" "+rule, " -j "), strings.LastIndex(" "+rule, " -g "))
 	if i < 0 {

@@ -60,7 +60,7 @@ func TestSaveCreatesNoTables(t *testing.T) {
 	})
 }
 
-// After an invalid line, saveReader neither interprets the output as rules nor keeps the output in memory.
+// After an invalid line, saveReader neither parses nor buffers the rest of the output.
 func TestEndlessLine(t *testing.T) {
 	visited := 0
 	r := &saveReader{visit: func(Line) { visited++ }}
@@ -74,8 +74,8 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// FuzzSave reads random output in two pieces. The result must not depend on the split, and must be contained in the
-// output.
+// FuzzSave splits random output into two parts. The result must not depend on the split, and must consist of text from
+// the output.
 func FuzzSave(f *testing.F) {
 	f.Add([]byte("# made by\n*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n-A DOCKER\nCOMMIT\n"), 30)
 	f.Add([]byte(":\n-A \n-A  x\n: \n\n\r\n"), 1)

@@ -1,8 +1,8 @@
 // Package xtables runs the iptables programs of either variant. The package finds the programs, reads tables with
-// iptables-save, writes tables with iptables-restore, and describes errors. The package does not depend on Services.
+// iptables-save, writes tables with iptables-restore, and describes errors.
 //
-// Each run has a time limit. The programs of iptables-legacy share a lock, and Edgeway limits the time for which a
-// program waits for the lock. Without --wait, version 1.8.9 gives up immediately, or waits forever ("iptables -S").
+// Each run has a time limit. The programs of iptables-legacy share a lock, and Edgeway limits the time that a program
+// waits for the lock. Without --wait, version 1.8.9 fails immediately, or waits forever ("iptables -S").
 package xtables
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 // Tools represents the programs of one variant and family. The programs run in the network namespace of the calling
-// thread. Tools may be used from any goroutine.
+// thread. Tools is safe for concurrent use.
 type Tools struct {
 	Variant  Variant
 	Family   plan.Family
@@ -37,8 +37,8 @@ func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 	return &Tools{Variant: v, Family: f, programs: p, lock: newLock()}, nil
 }
 
-// Restore applies an input with iptables-restore, without flushing the tables. The changes of each table take effect
-// together or not at all. The error wraps proxiers.ErrRefused if the content of the input caused it.
+// Restore applies an input with iptables-restore --noflush. Each table changes atomically. If the program or the kernel
+// rejects the input, the error wraps proxiers.ErrRefused.
 func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	if t.Variant == Legacy {
 		if err := t.lock.pass(ctx); err != nil {
@@ -49,7 +49,7 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 }
 
 // Try applies an input in a new network namespace. If the process may not create a namespace, the program only checks
-// the input (--test). With --test, the kernel does not check each rule, and iptables-legacy registers the tables. Try
+// the input (--test). With --test, the kernel does not check every rule, and iptables-legacy registers the tables. Try
 // returns the same errors as Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
 	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Bound: tryBound}
@@ -69,17 +69,17 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 	return c.run(ctx)
 }
 
-// LockWait returns the number of times that Restore took the lock of the iptables programs, and the total time that
-// Restore waited. The number and the time are 0 for iptables-nft.
+// LockWait returns the number of times that Restore acquired the lock of the iptables-legacy programs, and the total
+// time that Restore waited. Both values are 0 for iptables-nft.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
 }
 
-// The time limits of a run, unless its context has an earlier deadline.
+// The time limits of a program, unless the context has an earlier deadline.
 const (
-	// queryBound applies to a program that does almost nothing.
+	// queryBound applies to a program that only prints its version.
 	queryBound = 20 * time.Second
-	// tryBound applies to a program that tries a few rules, which may load modules.
+	// tryBound applies to a program that tries a few rules, which may make the kernel load modules.
 	tryBound = 5 * time.Minute
 	// tableBound applies to a program that reads or writes tables of any size.
 	tableBound = 10 * time.Minute
@@ -87,7 +87,7 @@ const (
 
 type call program.Call
 
-// run kills the program when its time limit is exceeded.
+// run kills the program when the time limit expires.
 func (c call) run(ctx context.Context) error {
 	messages, err := program.Call(c).Run(ctx)
 	var exit *exec.ExitError

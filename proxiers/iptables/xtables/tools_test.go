@@ -38,8 +38,7 @@ func TestRestoreWritesTables(t *testing.T) {
 func TestRefusedContentIsQuoted(t *testing.T) {
 	cases := []struct {
 		name, lines string
-		// quote is the excerpt of the input that the error must contain. A non-empty legacyQuote replaces quote for
-		// Legacy.
+		// The error must quote this text from the input. For Legacy, a non-empty legacyQuote replaces quote.
 		quote, legacyQuote string
 	}{
 		{name: "bad number", lines: ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT", quote: "--dport 99999"},
@@ -100,7 +99,7 @@ func TestRestoreEndsWithContext(t *testing.T) {
 	}
 }
 
-// Edgeway kills a program that hangs, even if the caller sets no limit, and a program whose child hangs.
+// Edgeway kills a program that hangs or whose child hangs, even if the caller's context has no deadline.
 func TestHungProgramsAreKilled(t *testing.T) {
 	path := script(t, "exec /bin/sleep 60")
 	withChild := script(t, "/bin/sleep 60 & echo; exec /bin/sleep 60")
@@ -134,7 +133,7 @@ func TestHungProgramsAreKilled(t *testing.T) {
 	wait.Wait()
 }
 
-// holdLock takes the iptables-legacy lock as another process would, and returns a function that releases the lock.
+// holdLock acquires the iptables-legacy lock, as another process would.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)
@@ -179,7 +178,7 @@ func TestLockTimeout(t *testing.T) {
 	}
 }
 
-// Another process takes the lock after Edgeway has tested the lock, but before Edgeway's program takes the lock.
+// Another process acquires the lock after Edgeway has tested it, but before Edgeway's program acquires it.
 func TestProgramLosesLockRace(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
@@ -206,7 +205,7 @@ func TestOnlyLegacyUsesLock(t *testing.T) {
 	}
 }
 
-// No change is lost if other programs change the same tables at the same time.
+// If other programs change the same tables at the same time, no change is lost.
 func TestConcurrentChanges(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)

@@ -18,7 +18,7 @@ import (
 // Variant is an implementation of iptables. The names of the programs contain the name of the variant.
 type Variant string
 
-// The variants.
+// The variants of iptables.
 const (
 	NFT    Variant = "nft"
 	Legacy Variant = "legacy"
@@ -27,13 +27,13 @@ const (
 // Variants returns all variants.
 func Variants() []Variant { return []Variant{NFT, Legacy} }
 
-// version is the major, minor and patch version.
+// version is a major, minor and patch number.
 type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. All programs of the
-// NFT variant have at least version 1.8.0.
+// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. The NFT variant exists
+// only since version 1.8.0.
 var oldest = version{1, 6, 2}
 
 // HostFamilies returns the families that the kernel supports. /proc/net/if_inet6 is missing if the kernel runs with
@@ -45,10 +45,9 @@ func HostFamilies() []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// Choose returns the variant that the host uses. The program named iptables determines the variant. On Debian,
-// iptables is a link that other programs on the host also use. If only iptables-nft and iptables-legacy exist, Choose
-// returns NFT. If only the programs of the other variant are usable, Choose returns that variant. Without usable
-// programs, the error wraps proxiers.ErrUnsupported.
+// Choose returns the variant of the program named iptables, which other programs on the host also use (on Debian, a
+// link). Without such a program, Choose prefers NFT. If the programs of the preferred variant are unusable, Choose
+// returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
 	if err != nil {
@@ -73,11 +72,10 @@ func checkPrograms(ctx context.Context, v Variant) error {
 	return nil
 }
 
-// programs holds the paths of the programs of one variant and family.
 type programs struct{ restore, save string }
 
-// findPrograms searches for the programs with long names, such as iptables-nft, and then for programs with plain
-// names of the same variant. An error that is not transient wraps proxiers.ErrUnsupported.
+// findPrograms searches for the programs with long names, such as iptables-nft-restore, and then for programs of the
+// same variant with plain names. An error that is not transient wraps proxiers.ErrUnsupported.
 func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, error) {
 	plain := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f]
 	name := plain + "-" + string(v)
@@ -113,7 +111,7 @@ func lookPrograms(name string) (main string, p programs, err error) {
 	return paths[0], programs{restore: paths[1], save: paths[2]}, nil
 }
 
-// askVersion runs the main program, because older versions of -restore and -save lack --version.
+// askVersion runs the main program, because iptables-restore and iptables-save lack --version in older versions.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
 	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Bound: queryBound}).run(ctx); err != nil {

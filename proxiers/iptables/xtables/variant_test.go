@@ -26,7 +26,7 @@ func allPrograms() map[string]string {
 	return m
 }
 
-// plainPrograms returns the programs with short names, for one variant.
+// plainPrograms returns the programs of one variant, with plain names.
 func plainPrograms(v Variant) map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -37,7 +37,7 @@ func plainPrograms(v Variant) map[string]string {
 	return m
 }
 
-// If both variants are usable, the administrator's choice of the iptables program decides, whatever rules exist.
+// If both variants are usable, Choose returns the variant of the iptables program, whatever rules exist.
 func TestVariantFollowsIptables(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
@@ -66,7 +66,7 @@ func TestVariantWithOnlyLongNames(t *testing.T) {
 	wantChoice(t, NFT)
 }
 
-// The iptables program belongs to the other variant, but the other programs of that variant are missing.
+// The iptables program belongs to the other variant, whose other programs are missing.
 func TestOnlyUsableVariant(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
@@ -133,7 +133,7 @@ func TestUnusablePrograms(t *testing.T) {
 	}
 }
 
-// old returns programs that only print a version, like programs before 1.8.
+// old returns programs that print only a version, like programs before 1.8.
 func old(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {
@@ -173,8 +173,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// If the kernel kills a program for lack of memory, the error does not report the variant as unsupported. Otherwise
-// another backend would serve until the next reload.
+// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported. Otherwise, Edgeway
+// would use another backend until the next reload.
 func TestKilledProgramIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",

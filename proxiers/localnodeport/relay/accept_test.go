@@ -74,7 +74,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 
 func TestSilentEndpointFailover(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t), server(t, echo)}}
-	const limit = defaultDialTimeout + 200*time.Millisecond // longer than the default, which must not apply
+	const limit = defaultDialTimeout + 200*time.Millisecond // longer than the default timeout, which must not apply
 	_, _, addr := relayTo(t, Options{DialTimeout: limit}, target)
 	start := time.Now()
 	exchange(t, dialTCP(t, addr), "hello")
@@ -86,7 +86,6 @@ func TestSilentEndpointFailover(t *testing.T) {
 	}
 }
 
-// Bytes that the client sends while the relay tries endpoints reach the endpoint that accepts the connection.
 func TestBytesSentDuringFailover(t *testing.T) {
 	_, _, addr := relayTo(t, Options{DialTimeout: 300 * time.Millisecond},
 		&pool{endpoints: []netip.AddrPort{fullListener(t), closedPort(t), server(t, echo)}})
@@ -128,7 +127,7 @@ func TestLimit(t *testing.T) {
 	first, second := dialTCP(t, addr), dialTCP(t, addr)
 	exchange(t, first, "a")
 	exchange(t, second, "b")
-	third := dialTCP(t, addr) // waits in the queue
+	third := dialTCP(t, addr) // waits in the accept queue
 	_, _ = io.WriteString(third, "c")
 	_ = third.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -174,7 +173,7 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 	}
 }
 
-// A listening socket that was shut down does not cause a busy loop and does not delay other sockets.
+// A shutdown(2) of a listening socket causes no busy loop and does not delay other sockets.
 func TestShutDownListener(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -286,7 +285,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		_, _ = io.WriteString(c, "x")
 		waiting = append(waiting, c)
 	}
-	time.Sleep(2 * time.Second) // a busy loop would use most of this time
+	time.Sleep(2 * time.Second) // a busy loop would use most of these two seconds of CPU time
 	for _, c := range waiting[1:] {
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -326,8 +325,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil opens connections and waits for their responses until the relay reports a pause. The relay may also have
-// accepted the last connection, whose response serveUntil does not read.
+// serveUntil opens connections and reads their responses until the relay reports a pause. serveUntil does not read a
+// response from the last connection, which the relay may have accepted.
 func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {
@@ -354,7 +353,7 @@ func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (serve
 			}
 			served = append(served, c)
 		case report = <-reports:
-			_ = c.SetReadDeadline(time.Now()) // ends the goroutine
+			_ = c.SetReadDeadline(time.Now()) // makes the read in the goroutine return
 			<-answered
 			return served, c, report
 		}

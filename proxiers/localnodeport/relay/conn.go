@@ -16,19 +16,19 @@ import (
 // report is the number of bytes that copy copies between two updates of the counters.
 const report = 16 << 20
 
-// conn is one relayed connection.
 type conn struct {
 	port   *Port
 	client *net.TCPConn
-	// endedClient and endedEndpoint are set when the stream to the client or to the endpoint has ended.
+	// endedClient is set when the relay forwards the FIN to the client, and endedEndpoint when the relay forwards the
+	// FIN to the endpoint.
 	endedClient, endedEndpoint atomic.Bool
 
 	mu       sync.Mutex
 	endpoint *net.TCPConn // nil until the dial has succeeded
-	over     bool         // the connection was reset or has ended
+	over     bool         // set when the relay resets or closes the connection
 }
 
-// run dials an endpoint and copies in both directions. A panic resets the connections to both peers.
+// A panic in run resets the connections to both peers.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -43,7 +43,6 @@ func (c *conn) run() {
 	c.close()
 }
 
-// dial tries the endpoints that the Target picks until a dial succeeds.
 func (c *conn) dial() bool {
 	r := c.port.relay
 	from := addrPort(c.client.RemoteAddr())
@@ -59,7 +58,7 @@ func (c *conn) dial() bool {
 			r.retries.Add(1)
 		}
 		conn, err := dialer.DialContext(r.dials, "tcp", to.String())
-		for err != nil && r.starved(err) && !c.isOver() { // the host lacks resources; the endpoint is not at fault
+		for err != nil && r.starved(err) && !c.isOver() { // the host lacks resources, so the dial does not count as a failure of the endpoint
 			time.Sleep(shortage)
 			conn, err = dialer.DialContext(r.dials, "tcp", to.String())
 		}
@@ -78,7 +77,7 @@ func (c *conn) dial() bool {
 	}
 }
 
-// connected stores the endpoint's connection and reports whether the client's connection is still open.
+// connected stores the connection to the endpoint, and reports whether the client's connection is still open.
 func (c *conn) connected(endpoint *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +89,6 @@ func (c *conn) connected(endpoint *net.TCPConn) bool {
 	return true
 }
 
-// ended returns the flag for the end of the stream to a side.
 func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	if to == c.client {
 		return &c.endedClient
@@ -98,10 +96,10 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	return &c.endedEndpoint
 }
 
-// wasReset reports whether the stream from a side ended with a reset. The kernel (6.18) reports a reset only once: if
-// the copy in the other direction got the error, a read returns the end of the stream. The other copy may already have
-// closed the socket. Otherwise, the socket is in the state CLOSE after a reset, and in CLOSE_WAIT after a FIN of the
-// peer, unless the relay sent its FIN first.
+// wasReset reports whether the peer ended the stream with a reset. The kernel (6.18) reports a reset only once: if the
+// copy in the other direction got the error, a read returns io.EOF. The other goroutine may already have closed the
+// socket. After a reset, an open socket is in the state CLOSE. After a FIN of the peer, the socket is in CLOSE_WAIT,
+// unless the relay sent its FIN first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -112,8 +110,8 @@ func (c *conn) wasReset(from *net.TCPConn) bool {
 	return err != nil || info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
-// copy copies the bytes of one direction and forwards the end of the stream. An error or a panic resets the connections
-// to both peers.
+// copy copies the bytes of one direction and forwards the FIN. An error or a panic resets the connections to both
+// peers.
 func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	passed := false
 	defer func() {
@@ -133,7 +131,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 			_ = to.SetReadDeadline(time.Now().Add(half))
 			passed = true
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // only the other direction has ended
+		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, but this direction still carries data
 			_ = from.SetReadDeadline(time.Now().Add(half))
 		default:
 			if !c.isOver() {
@@ -150,21 +148,20 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset ends the connection with a reset to both peers and discards data in flight. A second reset does nothing.
+// reset sends a TCP reset to both peers and discards unsent data. A second call does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(true)
 }
 
-// close ends a connection after both streams have ended.
 func (c *conn) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(false)
 }
 
-// end ends the connection. The caller must hold mu.
+// The caller must hold mu.
 func (c *conn) end(reset bool) {
 	if c.over {
 		return
@@ -181,7 +178,7 @@ func (c *conn) end(reset bool) {
 	}
 }
 
-// addrPort returns the address of a peer without an IPv6 zone. addrPort converts an IPv4-mapped IPv6 address to IPv4.
+// addrPort removes the IPv6 zone and converts an IPv4-mapped IPv6 address to IPv4.
 func addrPort(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		at := tcp.AddrPort()

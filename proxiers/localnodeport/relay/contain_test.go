@@ -26,7 +26,6 @@ func (p *panicky) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.Add
 	return p.pool.Pick(client, tried)
 }
 
-// A panic ends only the connection that panicked.
 func TestPanicEndsOneConnection(t *testing.T) {
 	far, l := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// noise is a stream of n pseudo-random bytes from a seed, with its hash.
+// noise is a reader of pseudo-random bytes that also computes their hash.
 type noise struct {
 	rng  *rand.ChaCha8
 	left int
@@ -37,7 +37,7 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// slowly reads a whole stream with pauses, so that the other end must wait.
+// slowly pauses between reads, so that the sender must wait.
 func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	sum, buf := sha256.New(), make([]byte, 512<<10)
 	for {
@@ -53,7 +53,6 @@ func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	}
 }
 
-// duplex sends noise and reads slowly at the same time.
 func duplex(c *net.TCPConn, seed byte, size int, pause time.Duration) (sent, got string, err error) {
 	out := newNoise(seed, size)
 	writeErr := make(chan error, 1)
@@ -126,7 +125,6 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Blocked streams do not block other streams.
 func TestStuckStreamsDoNotBlockOthers(t *testing.T) {
 	const flows, size = 48, 1 << 20
 	release := make(chan struct{})

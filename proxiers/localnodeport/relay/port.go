@@ -11,17 +11,17 @@ import (
 // Port is a listening socket from which a Relay accepts connections.
 type Port struct {
 	relay     *Relay
-	listener  *net.TCPListener // uses a duplicate of the descriptor
+	listener  *net.TCPListener // owns a duplicate of the caller's descriptor
 	target    atomic.Pointer[Target]
 	stopped   chan struct{}
 	accepting sync.WaitGroup
 }
 
-// SetTarget changes the Target for all later dials. Running connections are not affected.
+// SetTarget changes the Target for all later dials, and does not affect running connections.
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
-// Stop stops accepting connections. After Stop has returned, connections in the socket's queue wait for the next Serve,
-// or until the socket is closed. Accepted connections continue until they end. A second Stop does nothing.
+// Stop stops accepting connections. After Stop has returned, connections in the accept queue wait for the next Serve,
+// or until the socket is closed. Accepted connections continue. A second Stop does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()
@@ -35,8 +35,7 @@ func (p *Port) Stop() {
 	p.accepting.Wait()
 }
 
-// accept accepts connections until the Port stops. While the limit is reached, accept keeps one accepted connection
-// waiting.
+// At the limit of connections, accept holds one accepted connection that waits.
 func (p *Port) accept() {
 	r := p.relay
 	for {
@@ -55,7 +54,6 @@ func (p *Port) accept() {
 	}
 }
 
-// start runs a connection as soon as the limit allows, or resets the connection if the Port stops first.
 func (p *Port) start(client *net.TCPConn) {
 	c := &conn{port: p, client: client}
 	for !p.relay.admit(c) {
@@ -68,7 +66,6 @@ func (p *Port) start(client *net.TCPConn) {
 	p.relay.contain(&p.relay.running, c.run)
 }
 
-// wait waits for d, or returns true immediately if the Port stops.
 func (p *Port) wait(d time.Duration) (stopped bool) {
 	select {
 	case <-p.stopped:

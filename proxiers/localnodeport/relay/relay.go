@@ -3,12 +3,12 @@
 //
 // Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for
 // io.Copy, so the bytes do not enter user space, and the relay reads from one side only when the other side accepts
-// data. A connection holds about 16 kB of memory and, with the two pipes of splice, six descriptors.
+// data. A connection holds about 16 kB of memory and six descriptors, four of them for splice's two pipes.
 //
-// After a failed dial, the relay tries the next endpoint, and the client does not notice. When no endpoint is left, the
-// relay resets the client's connection. There is no idle timeout: TCP keep-alive finds dead peers. A half-closed
-// connection ends after ten minutes without a byte. The relay does not forward urgent data (MSG_OOB), because splice(2)
-// stops at urgent data.
+// After a failed dial, the relay tries the next endpoint without closing the client's connection. When no endpoint is
+// left, the relay resets the client's connection. There is no idle timeout: TCP keep-alive finds dead peers. The relay
+// closes a half-closed connection after ten minutes without data. The relay does not forward urgent data (MSG_OOB),
+// because splice(2) stops at urgent data.
 package relay
 
 import (
@@ -32,27 +32,26 @@ import (
 const (
 	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosed limits the time that a connection stays half-closed without a byte. An endpoint that does not
-	// read from the connection may not notice that its client has closed it.
+	// defaultHalfClosed is a limit because an endpoint that does not read may not notice that the client has closed the
+	// connection.
 	defaultHalfClosed = 10 * time.Minute
 	// These are the maximum resources of a connection.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
-	// tick is the time between two checks of a limit.
-	tick = 50 * time.Millisecond
+	tick                  = 50 * time.Millisecond
 	// shortage is the pause after an accept or a dial that failed because the host lacked descriptors or memory.
 	shortage = 250 * time.Millisecond
-	// episode is the time for which accepting must continue before the next pause is reported.
+	// episode is the time without a pause after which the relay reports the next pause.
 	episode = 10 * time.Second
 )
 
-// These are the reasons for a pause in accepting, for Options.Paused. Clients that connect during a pause wait in the
-// queues of the listening sockets.
+// The relay passes ErrDescriptors or ErrLimit to Options.Paused. Clients that connect during a pause wait in the accept
+// queues.
 var (
-	// ErrDescriptors means that the process or the host has no descriptor, or no memory, for another connection. The
-	// error passed to Paused also wraps the errno.
+	// ErrDescriptors means that no file descriptor or no memory is left for another connection. The error passed to
+	// Paused also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
-	// ErrLimit means that the limit of open connections is reached.
+	// ErrLimit means that the number of open connections has reached its limit.
 	ErrLimit = errors.New("limit of connections reached")
 	// ErrClosed is the error that Serve returns after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
@@ -60,44 +59,44 @@ var (
 
 // Options configures a Relay. The zero value is valid.
 type Options struct {
-	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, connections may
-	// use a quarter of the process's memory limit (debug.SetMemoryLimit), and its limit of descriptors (RLIMIT_NOFILE)
-	// minus a reserve for the rest of the process.
+	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, the maximum
+	// follows from two limits of the process: connections may use a quarter of the memory limit (debug.SetMemoryLimit),
+	// and RLIMIT_NOFILE minus a reserve for other descriptors.
 	MaxConnections int
-	// DialTimeout is the time after which the relay gives up dialling an endpoint and tries the next endpoint. 0 means
-	// 3 s.
+	// DialTimeout is the time after which the relay gives up dialling an endpoint and tries the next endpoint. The
+	// default is 3 s.
 	DialTimeout time.Duration
 	// HalfClosed limits the idle time of a half-closed connection. The relay closes the connection after at most twice
-	// this time. 0 means 10 minutes.
+	// HalfClosed. The default is 10 minutes.
 	HalfClosed time.Duration
 	// If Paused is not nil, the relay calls Paused once for each episode of pauses in accepting. The reason is
-	// ErrDescriptors or ErrLimit. An episode ends when accepting has continued for ten seconds.
+	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.
 	Paused func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with the panic of a connection. The panic ends only that connection. If Panicked is nil,
-	// a panic ends the process.
+	// The relay calls Panicked with a panic that occurred in a connection's goroutine. The panic ends only that
+	// connection. If Panicked is nil, a panic ends the process.
 	Panicked func(err error)
 }
 
-// Target chooses the endpoints of a Port's connections. Several goroutines may call a Target concurrently.
+// Target chooses the endpoints of a Port's connections. A Target must be safe for concurrent use.
 type Target interface {
-	// Pick returns the endpoint to dial for a connection of client. tried holds the endpoints that already failed for
-	// this connection, oldest first. If no endpoint is left, Pick returns false, and the relay resets the client's
-	// connection.
+	// Pick returns the endpoint to dial for a connection of client. tried lists the endpoints that the relay failed to
+	// dial for the same connection, oldest first. Pick returns false if no endpoint is left, and the relay then resets
+	// the client's connection.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// The relay calls Failed after it failed to dial endpoint. The error wraps a syscall.Errno, or
-	// os.ErrDeadlineExceeded after a timeout. The relay then calls Pick again.
+	// The relay calls Failed after a dial of endpoint failed, and then calls Pick again. The error wraps a
+	// syscall.Errno, or os.ErrDeadlineExceeded after a timeout.
 	Failed(endpoint netip.AddrPort, err error)
 }
 
 // Relay holds the connections of its Ports. A process should create one Relay that outlives the Ports. Connections then
-// continue when the daemon reloads its configuration and other Ports take over the listening sockets. Several
-// goroutines may call the methods of a Relay concurrently.
+// continue when the daemon reloads its configuration and new Ports take over the listening sockets. A Relay is safe for
+// concurrent use.
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauses
-	running sync.WaitGroup // goroutines of connections
+	running sync.WaitGroup // counts the goroutines of connections
 	// dials is cancelled when Shutdown resets the connections.
 	dials    context.Context //nolint:containedctx // shared by the dials of all connections
 	endDials context.CancelFunc
@@ -124,10 +123,10 @@ func New(opts Options) *Relay {
 }
 
 // Serve accepts connections from a listening TCP socket and relays them to the endpoints of t until Port.Stop. Serve
-// duplicates the descriptor, so the caller may close l, or keep l for a later Serve. No other code may accept from the
-// socket until Port.Stop. Serve makes the socket non-blocking.
+// makes the socket non-blocking and duplicates the descriptor, so the caller may close l, or keep l for a later Serve.
+// No other code may accept from the socket until Port.Stop.
 //
-// net.ListenConfig.SetMultipathTCP(false) makes connections a quarter cheaper (Go 1.26).
+// net.ListenConfig.SetMultipathTCP(false) reduces the cost of a connection by a quarter (Go 1.26).
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 	generic, err := net.FileListener(l)
 	if err != nil {
@@ -151,9 +150,8 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 	return p, nil
 }
 
-// Shutdown stops all Ports, waits until the last connection has ended or ctx is done, and resets the remaining
-// connections. Shutdown returns ctx's error if connections were reset. If ctx is already done, Shutdown resets all
-// connections immediately.
+// Shutdown stops all Ports and waits for the connections to end. When ctx is done, Shutdown resets the remaining
+// connections. Shutdown returns ctx's error if connections were reset.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -183,8 +181,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain runs a goroutine of a connection. After a panic, the goroutine does not restart, because the panic ends its
-// connection.
+// contain does not restart a goroutine that panicked, because a panic ends the goroutine's connection.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if r.opts.Panicked == nil {
@@ -203,7 +200,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns the maximum number of open connections, computed from the current limits of the process.
+// limit returns the maximum number of open connections. limit reads the limits of the process at each call.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
@@ -216,7 +213,6 @@ func (r *Relay) limit() int {
 	return int(max(most, 1))
 }
 
-// admit adds a connection unless the limit is reached.
 func (r *Relay) admit(c *conn) bool {
 	limit := r.limit()
 	r.mu.Lock()
@@ -234,7 +230,6 @@ func (r *Relay) forget(c *conn) {
 	delete(r.conns, c)
 }
 
-// pauseKind is a reason for a pause.
 type pauseKind int
 
 const (
@@ -250,7 +245,7 @@ type pauses struct {
 	last  time.Time
 }
 
-// paused counts and reports a pause, unless paused has already reported the episode.
+// paused counts and reports only the first pause of an episode.
 func (r *Relay) paused(kind pauseKind, reason error) {
 	p, now := &r.pauses[kind], time.Now()
 	p.mu.Lock()
@@ -264,8 +259,8 @@ func (r *Relay) paused(kind pauseKind, reason error) {
 	}
 }
 
-// starved reports whether err means that the host lacks descriptors or memory for a socket. If so, starved reports a
-// pause.
+// starved reports whether err means that the host lacks descriptors or memory for a socket. If so, starved also calls
+// paused.
 func (r *Relay) starved(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -276,21 +271,21 @@ func (r *Relay) starved(err error) bool {
 	return false
 }
 
-// Stats holds counts since the creation of the Relay. Active is a current value.
+// Stats holds counts since the creation of the Relay, except Active, which is a current value.
 type Stats struct {
-	Accepted         uint64 // connections of clients
-	Active           uint64 // connections open now, including those still being dialled
+	Accepted         uint64
+	Active           uint64 // includes connections for which a dial is in progress
 	ToEndpoint       uint64 // bytes written to endpoints
 	ToClient         uint64 // bytes written to clients
-	DialFailures     uint64 // dials that failed
+	DialFailures     uint64
 	Retries          uint64 // dials after a failed dial
-	NoEndpoint       uint64 // clients reset because Target.Pick returned no endpoint
-	Resets           uint64 // connections ended by a reset or another error of one side
-	DescriptorPauses uint64 // episodes in which accepting paused because of ErrDescriptors
-	LimitPauses      uint64 // episodes in which accepting paused because of ErrLimit
+	NoEndpoint       uint64 // connections reset because Target.Pick returned no endpoint
+	Resets           uint64 // connections that ended with a reset or another error
+	DescriptorPauses uint64 // episodes of pauses because of ErrDescriptors
+	LimitPauses      uint64 // episodes of pauses because of ErrLimit
 }
 
-// Stats reads the counters.
+// Stats returns the current statistics.
 func (r *Relay) Stats() Stats {
 	s := Stats{
 		Accepted: r.accepted.Load(), Active: uint64(r.active()), ToEndpoint: r.toEndpoint.Load(),

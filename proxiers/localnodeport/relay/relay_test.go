@@ -50,7 +50,6 @@ func (p *pool) failures() []error {
 	return slices.Clone(p.failed)
 }
 
-// listen returns a listening socket on a loopback address.
 func listen(t testing.TB, addr string) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -63,7 +62,6 @@ func listen(t testing.TB, addr string) *net.TCPListener {
 
 func addrOf(l net.Listener) netip.AddrPort { return l.Addr().(*net.TCPAddr).AddrPort() }
 
-// closedPort returns an address that refuses connections.
 func closedPort(t testing.TB) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +72,6 @@ func closedPort(t testing.TB) netip.AddrPort {
 	return addrOf(l)
 }
 
-// server starts an endpoint that passes each connection to handle.
 func server(t testing.TB, handle func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
@@ -95,7 +92,6 @@ func echo(c *net.TCPConn) {
 	c.Close()
 }
 
-// relayTo returns a Relay with one Port.
 func relayTo(t testing.TB, opts Options, target Target) (*Relay, *Port, netip.AddrPort) {
 	t.Helper()
 	r := newRelay(t, opts)
@@ -103,7 +99,6 @@ func relayTo(t testing.TB, opts Options, target Target) (*Relay, *Port, netip.Ad
 	return r, serve(t, r, l, target), addrOf(l)
 }
 
-// serve makes a Relay accept from a listening socket.
 func serve(t testing.TB, r *Relay, l *net.TCPListener, target Target) *Port {
 	t.Helper()
 	f, err := l.File()
@@ -125,7 +120,6 @@ func newRelay(t testing.TB, opts Options) *Relay {
 	return r
 }
 
-// done returns a cancelled context.
 func done() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -145,7 +139,6 @@ func dialTCP(t testing.TB, to netip.AddrPort) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// exchange sends text and fails the test unless the same text comes back.
 func exchange(t testing.TB, c *net.TCPConn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -157,7 +150,6 @@ func exchange(t testing.TB, c *net.TCPConn, text string) {
 	}
 }
 
-// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
@@ -177,7 +169,7 @@ func expectReset(t testing.TB, c *net.TCPConn) {
 func TestClientHalfClose(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
-		all, _ := io.ReadAll(c) // ends with the client's half-close
+		all, _ := io.ReadAll(c) // returns after the client's half-close
 		_, _ = io.WriteString(c, "got "+string(all))
 	})}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -296,14 +288,14 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 	}
 }
 
-// The relay ends an idle half-closed connection, because a waiting endpoint may not notice that the client has
-// disconnected.
+// The relay closes an idle half-closed connection, because an endpoint that does not read may not notice that the
+// client has disconnected.
 func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	got := make(chan error, 1)
 	r, _, addr := relayTo(t, Options{HalfClosed: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
 		_, err := io.Copy(io.Discard, c)
-		for range 10 { // bytes keep the connection open
+		for range 10 { // the data resets the idle timeout
 			_, _ = io.WriteString(c, ".")
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -331,7 +323,6 @@ func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })
 }
 
-// pendingError returns the pending error of a socket.
 func pendingError(c *net.TCPConn) (err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -345,7 +336,6 @@ func pendingError(c *net.TCPConn) (err error) {
 	return err
 }
 
-// The limit of connections depends on the memory limit and the limit of descriptors.
 func TestLimitFollowsProcessLimits(t *testing.T) {
 	r := newRelay(t, Options{})
 	before := debug.SetMemoryLimit(64 << 20)

@@ -44,7 +44,6 @@ func TestShutdownResets(t *testing.T) {
 	p.Stop()
 }
 
-// Shutdown does not wait for an endpoint that does not respond.
 func TestShutdownDuringDial(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{fullListener(t)}}
 	r, _, addr := relayTo(t, Options{DialTimeout: time.Minute}, target)

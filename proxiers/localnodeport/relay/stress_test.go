@@ -17,23 +17,21 @@ import (
 	"time"
 )
 
-// script describes what one end of a connection does. Each end derives the scripts of both ends from the same seed.
+// script describes the actions of one peer of a connection. Each peer derives both scripts from the same seed.
 type script struct {
 	rng    *rand.Rand
 	seed   byte
 	size   int  // bytes to send
 	chunk  int  // maximum size of a write
-	after  bool // send only after the other end's stream has ended
-	resets bool // reset instead of closing
+	after  bool // send only after the peer has ended its stream
+	resets bool // reset the connection instead of closing
 }
 
-// These are the two ends of a connection.
 const (
 	client = iota
 	endpoint
 )
 
-// scripts returns the scripts of the client and the endpoint.
 func scripts(seed uint64) [2]script {
 	var both [2]script
 	for i := range both {
@@ -48,7 +46,7 @@ func scripts(seed uint64) [2]script {
 	return both
 }
 
-// play follows the script mine and returns an error unless the peer follows the script theirs.
+// play executes mine, and returns an error unless the peer executes theirs.
 func play(c *net.TCPConn, mine, theirs script) error {
 	sent := make(chan error, 1)
 	send := func() { sent <- mine.send(c) }
@@ -82,7 +80,7 @@ func (s script) send(c *net.TCPConn) error {
 		if _, err := c.Write(buf[:n]); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		if s.rng.IntN(64) == 0 { // rarely, so that chunks also queue up in the relay
+		if s.rng.IntN(64) == 0 { // rarely, so that data also queues up in the relay
 			time.Sleep(time.Duration(s.rng.IntN(1000)) * time.Microsecond)
 		}
 	}
@@ -119,7 +117,7 @@ func (s script) expect(c *net.TCPConn) error {
 	}
 }
 
-// For random sizes, writes, closes and resets, each end observes exactly the actions of the other end.
+// For random sizes, writes, closes and resets, each peer observes exactly the actions of the other peer.
 func TestRandomConnections(t *testing.T) {
 	var faults atomic.Int32
 	fault := func(who string, seed uint64, err error) {
@@ -169,7 +167,7 @@ func TestRandomConnections(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "the descriptors are closed", func() bool {
-		runtime.GC() // Go's splice (1.26) keeps unused pipes until a collection
+		runtime.GC() // Go's splice (1.26) keeps unused pipes until a garbage collection
 		return countDescriptors(t) <= descriptors
 	})
 }
@@ -183,7 +181,6 @@ func countDescriptors(t *testing.T) int {
 	return len(all)
 }
 
-// Many connections are open and active at the same time.
 func TestManyConnections(t *testing.T) {
 	const count = 1000
 	r, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, echo)}})
