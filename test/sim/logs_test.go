@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// logs counts the daemon's log lines, and keeps the latest lines.
+// logs counts the daemon's log lines and keeps the latest lines.
 type logs struct {
 	mu    sync.Mutex
-	count map[string]int // number of lines by message
+	count map[string]int
 	lines []string
 	start time.Time
 	attrs string
 	root  *logs
 }
 
-// keptLines is the number of lines that are kept for the output of a failed run.
+// keptLines is the number of log lines in the output of a failed run.
 const keptLines = 400
 
 // Enabled implements slog.Handler.
@@ -48,7 +48,6 @@ func (l *logs) base() *logs {
 	return l
 }
 
-// add adds a line of the daemon or of the simulation.
 func (l *logs) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +57,6 @@ func (l *logs) add(line string) {
 	}
 }
 
-// total returns the number of lines that the daemon logged.
 func (l *logs) total() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
