@@ -21,7 +21,6 @@ func (d *daemon) lines(words ...string) (n int) {
 	return n
 }
 
-// The log shows which Service changed and when.
 func TestServiceChangesAreLogged(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

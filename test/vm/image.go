@@ -197,7 +197,7 @@ func convert(r io.Reader, dir string) error {
 		case strings.HasPrefix(h.Name, "./boot/vmlinuz-"):
 			kernels++
 			err = save(t, filepath.Join(dir, kernelFile))
-		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine needs no other file in /boot
+		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine needs only the kernel
 		default:
 			err = a.tarEntry(h, t)
 		}
