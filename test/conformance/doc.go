@@ -51,7 +51,7 @@
 // sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host. The
 // suite reads these environment variables:
 //
-//	CONFORMANCE_SEQUENCES=5000  the number of sequences, instead of a minute's worth
+//	CONFORMANCE_SEQUENCES=5000  the number of sequences, instead of the backend's default
 //	CONFORMANCE_PACE=3          a machine that is three times slower than usual
 //
 // FuzzPartial tests the iptables backend in the same way, with sequences from the fuzzer.
