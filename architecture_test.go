@@ -197,7 +197,6 @@ func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	}
 }
 
-// mayName reports whether a file may contain a text with a backend's name.
 func mayName(file, text string) bool {
 	switch file {
 	case "edgeway/daemon/backends.go":
@@ -227,7 +226,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	return out
 }
 
-// proxier returns the name of the proxier that path belongs to, for example "nftables", or "".
+// proxier returns the name of the proxier to which path belongs, for example "nftables", or "".
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
 	if !ok {

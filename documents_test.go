@@ -43,7 +43,7 @@ var (
 	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors returns the anchors of a document's headings, as GitHub generates them.
+// anchors returns the anchors that GitHub generates for a document's headings.
 func anchors(text string) []string {
 	var out []string
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
@@ -131,7 +131,6 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	}
 }
 
-// keysOfBlocks returns the configuration keys that follow section headers such as "[proxy]".
 func keysOfBlocks(text string, known map[string]bool) (keys []string) {
 	header := regexp.MustCompile(`^ *\[([a-z.]+)\]$`)
 	setting := regexp.MustCompile(`^ *([a-z_]+) = `)

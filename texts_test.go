@@ -51,7 +51,7 @@ func TestSearchedTexts(t *testing.T) {
 	}
 }
 
-// searchedTexts returns the numbers of the lines that search the text of an error, or the Message or Fix of a value.
+// searchedTexts returns the lines that search the text of an error, or the Message or Fix of a value.
 func searchedTexts(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -97,7 +97,6 @@ func searches(call *ast.CallExpr) bool {
 	return strings.HasPrefix(f.Sel.Name, "MatchString") || strings.HasPrefix(f.Sel.Name, "FindString")
 }
 
-// hasText reports whether an expression contains the text of an error or of a fault.
 func hasText(e ast.Expr, texts map[string]bool) (has bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -22,7 +22,6 @@ const (
 	fewServices = 3
 )
 
-// bench is a run of the benchmark.
 type bench struct {
 	opts              options
 	log               *slog.Logger
@@ -138,7 +137,6 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// grow stops the programs and adds Services until there are size Services.
 func (b *bench) grow(ctx context.Context, size int) error {
 	for _, p := range b.programs() {
 		if err := p.stop(); err != nil {

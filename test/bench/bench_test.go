@@ -32,7 +32,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The table must have a row for every measure. A cell omits trailing programs without figures.
 func TestOutput(t *testing.T) {
 	r := results{kit.Figures{}}
 	for i, m := range measures() {
@@ -168,7 +167,6 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// The bench must run Edgeway with the timer slack that Edgeway's unit sets.
 func TestTimerSlackMatchesUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../units/edgeway.service")
 	if err != nil {

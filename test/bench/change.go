@@ -23,7 +23,6 @@ func (b *bench) burst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
 
-// burstSize is the number of changes in a burst.
 const burstSize = 200
 
 func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, count int) error {
@@ -92,7 +91,6 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 // connections measures new connections to Services. The programs take turns in short blocks, so that other load affects
 // all programs. The order is reversed after each block, because the previous program determines the contents of the CPU
 // caches.
-// the CPU caches.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

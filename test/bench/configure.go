@@ -21,10 +21,8 @@ const (
 	peerName = "peer"
 )
 
-// stateDir is the directory of Edgeway's last-known state in the program's directory.
 const stateDir = "lastknown"
 
-// withSlack runs a command with the timer slack that units/edgeway.service sets.
 const withSlack = `echo 1000000 > /proc/$$/timerslack_ns && exec "$@"`
 
 // newEdgeway configures Edgeway with its defaults, except for paths and for settings that would change the machine. If

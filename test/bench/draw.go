@@ -8,7 +8,6 @@ import (
 	"edgeway/test/bench/plot"
 )
 
-// sizes returns the numbers of Services in the figures, in ascending order.
 func (r results) sizes() []int {
 	var all []int
 	for k := range r.Figures {

@@ -56,7 +56,6 @@ func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	return l, nil
 }
 
-// addHost creates the network namespace of a program.
 func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	n := len(l.hosts) + 1
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
@@ -126,7 +125,6 @@ func (l *lab) serve() error {
 	})
 }
 
-// get sends an HTTP request from the host's network namespace.
 func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives:  true,

@@ -76,7 +76,6 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// peer returns the name of the program with which the bench compares Edgeway.
 func (o options) peer() string {
 	if o.previous != "" {
 		return "previous " + oursName

@@ -16,7 +16,6 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// program is a service proxy on its own host.
 type program struct {
 	name string
 	host *host
@@ -66,7 +65,6 @@ func (p *program) run(argv ...string) error {
 	return nil
 }
 
-// stop stops the program, if it runs, and waits until it has exited.
 func (p *program) stop() error {
 	if p.cmd == nil {
 		return nil

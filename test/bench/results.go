@@ -22,7 +22,6 @@ const (
 	resident   measure = "resident memory"
 )
 
-// measures returns all measures in the order of the table's rows.
 func measures() []measure {
 	var all []measure
 	for _, m := range []measure{firstSync, restart, change, newService, burst} {
@@ -42,7 +41,6 @@ func unit(m measure) (float64, string) {
 	return 1e-3, "ms"
 }
 
-// results holds the figures of a run.
 type results struct{ kit.Figures }
 
 func (r results) add(m measure, services int, program string, value float64) {
@@ -67,7 +65,6 @@ func part(ratio float64) string {
 	return kit.Short(ratio)
 }
 
-// print writes the figures as a Markdown table.
 func (r results) print(w io.Writer, opts options) {
 	sizes := r.sizes()
 	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints for each Service; bursts of %d.\n\n",

@@ -34,7 +34,6 @@ var shownRuns = []shown{
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
 }
 
-// load returns the figures of a run, and the options for its plot.
 func (s shown) load(t *testing.T) (results, options) {
 	t.Helper()
 	m, err := findMode(s.mode)
@@ -48,7 +47,6 @@ func (s shown) load(t *testing.T) (results, options) {
 	return results{f}, options{mode: m}
 }
 
-// Each plot must show the figures of the JSON file in the same folder.
 func TestPlotsMatchFigures(t *testing.T) {
 	for _, run := range shownRuns {
 		if run.plain {

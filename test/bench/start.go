@@ -67,7 +67,6 @@ func (b *bench) coldStarts(ctx context.Context) error {
 	return b.cluster.StartAPIServer(ctx)
 }
 
-// reset replaces the host of a stopped program with a host that has no rules.
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
 		// All network namespaces share one table of virtual servers, which the kernel clears later.
@@ -81,7 +80,6 @@ func (b *bench) reset(ctx context.Context, p *program) error {
 	return kit.Sleep(ctx, time.Second) // the kernel frees the rules in the background
 }
 
-// idleMemory measures the memory of a program that serves a few Services.
 func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	if _, err := p.start(); err != nil {
 		return err

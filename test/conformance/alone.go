@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// aloneVariable is the environment variable with the name of the test to run in a separate process.
 const aloneVariable = "CONFORMANCE_ALONE"
 
 // alone runs a test in a separate process and network namespace, in parallel with other tests that call alone. The

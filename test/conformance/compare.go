@@ -20,7 +20,6 @@ const (
 	// busy limits the number of concurrent rows that use the processor, and idle limits the rows that mostly wait. Rows
 	// with a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket, Linux
 	// reports the error only after the next SYN, a second later.
-	// Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
 )
@@ -38,7 +37,7 @@ type suite struct {
 	enough int
 }
 
-// compare tests the connections of all rows and returns a line for every row whose result differs from p.
+// compare tests the connections of all rows and returns a line for each row whose result differs from p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
@@ -129,7 +128,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	return nil
 }
 
-// compareRow tests one or two connections of a row, or enough connections to reach every endpoint.
+// compareRow tests as many connections of a row as its result requires: one, two, or enough to reach every endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
@@ -163,7 +162,6 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	return ""
 }
 
-// answer returns the Answer that the client must get.
 func (s *suite) answer(r row, e expectation) netlab.Answer {
 	switch {
 	case e.Verdict == plan.Reject && r.protocol == plan.TCP && r.to.Addr().IsLoopback():

@@ -144,7 +144,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen returns a line for each declared deviation that did not occur in any connection.
+// deviationsUnseen returns a line for each declared deviation that occurred in no connection.
 func (s *suite) deviationsUnseen() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

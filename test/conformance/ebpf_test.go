@@ -199,7 +199,6 @@ func dumpMaps() (lines []string, err error) {
 	return lines, err
 }
 
-// at formats an address and the port that follows the address.
 func at(b []byte) string {
 	return fmt.Sprintf("%s:%d", netip.AddrFrom16([16]byte(b)).Unmap(), int(b[16])<<8|int(b[17]))
 }

@@ -171,7 +171,6 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// fromScratch applies a plan by a full sync on a clean host, and returns the state.
 func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
@@ -201,7 +200,7 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	return s, err
 }
 
-// imaginaryLab returns a lab with the usual addresses, but without hosts.
+// imaginaryLab returns the usual addresses of a lab, but no hosts.
 func imaginaryLab() *lab {
 	l := &lab{endpoints: endpointAddrs()}
 	for _, f := range families {

@@ -9,7 +9,6 @@ import (
 	"edgeway/proxiers"
 )
 
-// component returns a component that only records its calls.
 func component(name string, done *[]string, fails error) proxiers.Component {
 	note := func(what string) { *done = append(*done, name+" "+what) }
 	return proxiers.Component{

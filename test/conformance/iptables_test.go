@@ -144,7 +144,6 @@ func (v variantOf) chains(ctx context.Context, family, table string) (map[string
 	return chains, nil
 }
 
-// deleteJump deletes Edgeway's first rule in a built-in chain.
 func (v variantOf) deleteJump(ctx context.Context) error {
 	chains, err := v.chains(ctx, "iptables", "filter")
 	if err != nil {
@@ -159,7 +158,6 @@ func (v variantOf) deleteJump(ctx context.Context) error {
 	return fmt.Errorf("no jump in %q", chains["FORWARD"])
 }
 
-// onServiceChain returns a function that runs a command on a chain of a Service.
 func (v variantOf) onServiceChain(command string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		chains, err := v.chains(ctx, "ip6tables", "nat")

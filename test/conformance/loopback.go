@@ -68,7 +68,6 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 // rejectedMetric counts rejected packets on loopback by ip_family and protocol.
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
-// testLoopbackCounters checks that a backend with CountsLoopback counts rejected packets on loopback.
 func testLoopbackCounters(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `

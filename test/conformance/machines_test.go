@@ -11,7 +11,6 @@ import (
 
 const machineJobs = "../vm/jobs"
 
-// TestMachineOnlyBackendsHaveJob checks that there is a virtual machine job for each backend that cannot run here.
 func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 	if inMachine() {
 		return // the virtual machines contain no copy of the jobs
@@ -37,7 +36,6 @@ func withoutJob(all []Backend, listed map[string]bool) (missing []Backend) {
 	return missing
 }
 
-// textsIn returns the string literals in the Go files of a directory.
 func textsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -68,8 +68,8 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpTable prints the nft tables with the name table, sorted. The dump omits the clients in affinity maps. It also
-// omits unreferenced chains and maps, which have no effect and which the backend deletes later.
+// dumpTable prints the nft tables of the given name, sorted. The dump omits the clients in affinity maps. It also omits
+// unreferenced chains and maps, which have no effect and which the backend deletes later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -110,7 +110,7 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables lists the nft tables with the name table by running nft, as another program might.
+// listNftables lists the nft tables of the given name by running nft, as another program might.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {

@@ -18,7 +18,7 @@ func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 // rest returns the pause between two requests of a client. The pause leaves processor time to the backend.
 func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
 
-// fewer divides the number of steps by the pace. The result is at least least.
+// fewer returns n divided by the pace, but never less than the parameter least.
 func fewer(n, least int) int { return max(least, n/pace()) }
 
 func pace() int {

@@ -109,7 +109,7 @@ func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) 
 	return ps, fs, nil
 }
 
-// parseFrontend parses a line such as "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
+// parseFrontend parses a line, for example "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
 func parseFrontend(words []string) (f frontend, err error) {
 	kinds := []plan.FrontendKind{plan.ClusterIP, plan.ExternalIP, plan.LoadBalancerIP, plan.NodePort}
 	i := slices.IndexFunc(kinds, func(k plan.FrontendKind) bool { return k.String() == words[0] })

@@ -16,7 +16,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sequencesVariable is the environment variable with the number of sequences in testPartialSyncs.
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200

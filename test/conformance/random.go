@@ -9,7 +9,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Random Services choose their endpoints from allEndpoints, and the endpoints in local pools from localEndpoints.
 var (
 	allEndpoints   = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}

@@ -11,7 +11,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// report counts the connections that the suite compared.
 type report struct {
 	mu          sync.Mutex
 	connections int
@@ -103,7 +102,6 @@ func (r *report) text(backend string) string {
 	return b.String()
 }
 
-// thousands formats 1234567 as "1,234,567".
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -149,7 +149,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 }
 
 // mustBeInGroups fails the test unless only the hooks of a host's own control group see the connections of the suite.
-// The control group of client-a must have at least least sockets.
+// The parameter least is the minimum number of sockets in the control group of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {

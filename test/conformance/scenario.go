@@ -119,7 +119,7 @@ func parseFlows(text string) (flows []flow, err error) {
 	return flows, nil
 }
 
-// parse parses a line such as "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
+// parse parses a line, for example "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
 func (f *flow) parse(words []string) error {
 	if len(words) < 4 || words[1] != "->" {
 		return errors.New("it is not of the form SOURCE -> ADDRESS:PORT EXPECTATION")
@@ -142,7 +142,6 @@ func (f *flow) parse(words []string) error {
 	return nil
 }
 
-// rows returns a row for each protocol and address family of the flow.
 func (f *flow) rows() ([]row, error) {
 	var rows []row
 	for _, proto := range f.protocols {

@@ -12,7 +12,7 @@ type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence returns the n-th sequence, which has at most most changes.
+// randomSequence returns the n-th sequence. The parameter most is the maximum number of its changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))

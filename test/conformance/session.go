@@ -23,7 +23,6 @@ type session struct {
 	drift chan string
 }
 
-// start starts the backend without applying a plan.
 func (s *suite) start(t *testing.T) *session {
 	t.Helper()
 	ses := &session{suite: s, drift: make(chan string, 100)}
@@ -50,7 +49,6 @@ func (s *suite) fresh(t *testing.T) *session {
 	return ses
 }
 
-// clean removes the backend's state and all tracked connections.
 func (s *suite) clean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
@@ -102,7 +100,6 @@ func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
 	return next
 }
 
-// syncText applies a plan that is written in the language of the scenarios.
 func (ses *session) syncText(t *testing.T, text string) *plan.Plan {
 	t.Helper()
 	sp, err := parseSpec(text)
@@ -131,7 +128,6 @@ func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any
 	fail(t, differences)
 }
 
-// fail reports the first ten problems as errors.
 func fail(t *testing.T, problems []string) {
 	t.Helper()
 	const shown = 10

@@ -24,7 +24,6 @@ func (b Backend) all() []proxiers.Component {
 	return append([]proxiers.Component{b.Component}, b.Followers...)
 }
 
-// start starts the backend and its followers.
 func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	var s stages
 	for _, c := range b.all() {
@@ -37,7 +36,6 @@ func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	return s, nil
 }
 
-// cleanUp removes the state of the followers and of the backend.
 func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
 	for _, c := range slices.Backward(b.all()) {
 		if c.Cleanup == nil {
@@ -86,7 +84,6 @@ func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	return s.Sockets.Listen(at)
 }
 
-// closeAll closes the sockets that are still open.
 func (s *sockets) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +93,6 @@ func (s *sockets) closeAll() {
 	clear(s.open)
 }
 
-// follow returns new followers for a backend.
 func (s *suite) follow(opts proxiers.Env) stages {
 	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
 }

@@ -23,7 +23,6 @@ const (
 // session affinity.
 const crowdSize = 16
 
-// hostName is the name of the node, as a source and as an endpoint.
 const hostName = "host"
 
 var (
@@ -103,7 +102,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lab returns the current addresses in the lab for plans.
 func (w *world) lab() *lab { return &lab{hostAddrs: w.Node.Addrs, endpoints: w.endpoints} }
 
 func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
@@ -119,7 +117,6 @@ func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	return all
 }
 
-// listen starts a server on the host itself at one of the host's addresses.
 func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
 	if w.listening[l] == nil {
@@ -139,7 +136,6 @@ func (w *world) leaveLoopback() {
 	}
 }
 
-// crowd returns the additional addresses of a host.
 func crowd(host string, f plan.Family) []netip.Addr {
 	addrs := make([]netip.Addr, crowdSize)
 	first := mustAddress(host, f)

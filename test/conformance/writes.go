@@ -14,14 +14,12 @@ import (
 // Services changed. The percentage includes deleted objects. In iptables, Services share chains.
 const mostWritten = 8
 
-// testWrites counts the objects that partial syncs write to the kernel.
 func testWrites(t *testing.T, s *suite) {
 	if problem := s.partialWrites(t, s.backend.start, 2*len(serviceChanges)); problem != "" {
 		t.Error(problem)
 	}
 }
 
-// testPlantedRewrites checks that the suite detects a backend whose partial syncs write everything.
 func testPlantedRewrites(t *testing.T, s *suite) {
 	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
 		honest, err := s.backend.start(ctx, opts)
@@ -32,7 +30,6 @@ func testPlantedRewrites(t *testing.T, s *suite) {
 	}
 }
 
-// rewriter deletes and rewrites everything at each partial sync.
 type rewriter struct {
 	proxiers.Proxier
 	backend Backend

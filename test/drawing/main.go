@@ -87,7 +87,6 @@ type arrow struct {
 	flow            flow
 }
 
-// flow selects the style of an arrow by what moves along the arrow.
 type flow int
 
 const (

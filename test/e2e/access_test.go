@@ -63,8 +63,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. The list omits the
-// rights of every user to query their own rights.
+// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. Every user also has
+// the right to query their own rights, which does not count.
 func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -132,7 +132,6 @@ func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	return dir
 }
 
-// programs returns the directory that contains kubectl.
 func programs(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "../../scripts/controlplane", "kubectl").Output()
@@ -142,7 +141,6 @@ func programs(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commands returns the code blocks in a section of a Markdown file.
 func (l *lab) commands(file, heading string) (blocks []string) {
 	l.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", file))

@@ -63,7 +63,6 @@ func (w *load) soFar() (count int, failures []string) {
 	return count, failures
 }
 
-// traceOf reports whether the kernel holds rules of each backend.
 func (l *lab) traceOf() map[string]bool {
 	l.t.Helper()
 	traces := map[string]bool{"nftables": strings.Contains(l.onNode("nft", "list", "tables"), "edgeway")}
@@ -74,7 +73,6 @@ func (l *lab) traceOf() map[string]bool {
 	return traces
 }
 
-// onlyRulesOf returns an error unless the kernel holds rules of this backend alone.
 func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
@@ -229,7 +227,7 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining returns an error if the daemon's log contains a warning or an error.
+// uncomplaining returns an error if the daemon has logged a warning or an error.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {

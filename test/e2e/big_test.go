@@ -154,7 +154,6 @@ func (n *namespace) create(c bulk) error {
 	return err
 }
 
-// soon creates a Service and returns the time until the Service works. The limit is 5 s.
 func (n *namespace) soon(name string) time.Duration {
 	n.t.Helper()
 	limit := n.promised(5 * time.Second)
@@ -218,7 +217,6 @@ func (d *daemon) fullSyncs(want int) func() error {
 	}
 }
 
-// peak returns the daemon's peak memory in bytes.
 func (d *daemon) peak() int64 {
 	d.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))

@@ -18,7 +18,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// hugePorts returns a function that replaces the ports of a Service with n ports.
 func hugePorts(n int) func(*corev1.ServiceSpec) {
 	return func(s *corev1.ServiceSpec) {
 		s.Ports = nil
@@ -36,7 +35,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// hugeSlice creates an EndpointSlice with the ports of hugePorts.
+// hugeSlice creates an EndpointSlice with the same ports as hugePorts.
 func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -247,7 +246,7 @@ func TestNodePortRange(t *testing.T) {
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
-// sendBroadcast sends a datagram with the address as its text from the gateway to the address.
+// sendBroadcast sends a datagram from the gateway to an address. The datagram contains the address as text.
 func (l *lab) sendBroadcast(to string) {
 	l.t.Helper()
 	l.must(l.net.Gateway.Do(func() error {
@@ -262,7 +261,6 @@ func (l *lab) sendBroadcast(to string) {
 	}))
 }
 
-// hears returns an error unless conn receives a datagram with the text.
 func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {

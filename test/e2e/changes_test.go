@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// lines returns the number of log lines that contain all the words.
 func (d *daemon) lines(words ...string) (n int) {
 	d.t.Helper()
 	log, err := os.ReadFile(d.logFile())

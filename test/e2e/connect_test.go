@@ -55,7 +55,6 @@ func answersUDP(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.UDP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
 
-// silent requires that packets to the address are dropped.
 func silent(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Answer == netlab.Silent })
 }
@@ -65,7 +64,6 @@ func refused(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Answer == netlab.Refused })
 }
 
-// unanswered requires that the connection fails in any way.
 func unanswered(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
 }

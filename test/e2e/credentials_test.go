@@ -33,7 +33,6 @@ func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.must(os.Rename(d.kubeconfigFile()+".new", d.kubeconfigFile()))
 }
 
-// token returns a user's token from the cluster's own kubeconfig.
 func (l *lab) token(user string) *api.AuthInfo {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
@@ -48,7 +47,6 @@ func (l *lab) certificate(user string) *api.AuthInfo {
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
 
-// hasMetric returns an error unless a line of the metrics begins with want.
 func (d *daemon) hasMetric(want string) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")

@@ -30,7 +30,6 @@ func contextOfCleanup() context.Context {
 	return ctx
 }
 
-// daemon is an edgeway process with its files on the node of a lab.
 type daemon struct {
 	*lab
 	dir, config string
@@ -46,7 +45,6 @@ type daemon struct {
 	ended       chan struct{}
 }
 
-// running returns a lab with a daemon that is ready.
 func running(t *testing.T) (*lab, *daemon) {
 	t.Helper()
 	l := newLab(t)
@@ -55,7 +53,6 @@ func running(t *testing.T) (*lab, *daemon) {
 	return l, d
 }
 
-// shop creates a Service and waits until the daemon serves the Service.
 func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	d.t.Helper()
 	n = d.namespace()
@@ -104,7 +101,6 @@ func (d *daemon) logFile() string { return filepath.Join(d.dir, "log") }
 
 func (d *daemon) stateDir() string { return filepath.Join(d.dir, "state") }
 
-// configure writes a configuration, followed by extra lines of TOML.
 func (d *daemon) configure(extra string) {
 	d.t.Helper()
 	kubeconfig := filepath.Join(d.dir, "kubeconfig")
@@ -128,7 +124,6 @@ address = %q
 	d.must(os.WriteFile(d.config, []byte(text), 0o600))
 }
 
-// start starts the daemon, but does not wait until the daemon is ready.
 func (d *daemon) start() {
 	d.t.Helper()
 	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -156,7 +151,7 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// program returns a command that runs edgeway with args. on creates a command on the node.
+// program returns a command that runs edgeway with args. The function on creates a command on the node.
 func (d *daemon) program(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
@@ -166,14 +161,12 @@ func (d *daemon) program(ctx context.Context, on func(context.Context, string, .
 	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), shared.binary}, args...)...)
 }
 
-// startReady starts the daemon and waits until the daemon reports that it is healthy.
 func (d *daemon) startReady() {
 	d.t.Helper()
 	d.start()
 	d.within(patience, d.healthy)
 }
 
-// kill kills the daemon to simulate a crash.
 func (d *daemon) kill() {
 	if d.cmd != nil {
 		_ = d.cmd.Process.Kill()
@@ -217,7 +210,6 @@ func (d *daemon) ticks(fields int) (sum int) {
 	return sum
 }
 
-// logged returns an error unless a log line contains all the words.
 func (d *daemon) logged(words ...string) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -233,7 +225,6 @@ func (d *daemon) logged(words ...string) func() error {
 	}
 }
 
-// get sends an HTTP request from the node.
 func (d *daemon) get(addr, path string) (code int, body string, err error) {
 	client := http.Client{
 		Timeout: patience,
@@ -269,7 +260,6 @@ func (d *daemon) healthIs(want int) func() error {
 
 func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
 
-// edgeway runs an edgeway command and returns its output and exit code.
 func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
 	cmd := d.program(d.t.Context(), d.node.Command, args...)
@@ -281,7 +271,6 @@ func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// status holds fields of `edgeway status --json`.
 type status struct {
 	Time    time.Time
 	Healthy bool

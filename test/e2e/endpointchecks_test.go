@@ -15,7 +15,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fileAddr is the ClusterIP of the Service in checkedManifest.
 const fileAddr = "10.99.0.1"
 
 // checkedManifest contains a Service like those that namespace.service creates, with both endpoints.
@@ -138,7 +137,6 @@ func (r *tries) reaches(from time.Time, names ...string) func() error {
 	}
 }
 
-// sticky opens a UDP session that reaches the named endpoint.
 func (l *lab) sticky(addr, name string) *netlab.Session {
 	l.t.Helper()
 	for range 100 {

@@ -27,7 +27,6 @@ func (d *daemon) explains(src, dst string, code int, words ...string) func() err
 	}
 }
 
-// explained returns fields of the output of `edgeway explain --json`.
 func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop string }, err error) {
 	out, errs, code := d.edgeway("explain", "--json", src, dst)
 	if err := json.Unmarshal([]byte(out), &e); err != nil {

@@ -48,7 +48,6 @@ type fault struct {
 	drop bool
 }
 
-// newFaultProxy starts a proxy on the gateway.
 func newFaultProxy(l *lab) *faultProxy {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Edgeway)
@@ -159,7 +158,6 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass.ServeHTTP(&outgoing{w, p, ctx}, r.WithContext(ctx))
 }
 
-// outgoing is a response that the proxy forwards.
 type outgoing struct {
 	http.ResponseWriter
 	proxy *faultProxy

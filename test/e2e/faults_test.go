@@ -93,7 +93,6 @@ func expiredWatches(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(w, r)
 }
 
-// cutOff forwards the first 10 bytes of the API server's response, and then ends the response.
 func cutOff(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(&shortened{w, 10}, r)
 }
@@ -185,10 +184,8 @@ func (r *faultRow) mend() {
 	r.proxy.begin(nil)
 }
 
-// told matches the messages in /healthz about a source that is unreachable or sends no objects.
 var told = regexp.MustCompile(`Source kube (is unreachable|answers, but has sent nothing)`)
 
-// watch records the daemon's staleness and the first report of the fault.
 func (r *faultRow) watch() {
 	r.oldest = max(r.oldest, r.stale())
 	if _, body, err := r.d.get(healthAddr, "/healthz"); r.noticed == 0 && err == nil && told.MatchString(body) {

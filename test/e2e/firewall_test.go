@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// found holds fields of a finding of `edgeway doctor --json`.
 type found struct{ ID, Severity, Object, Message, Fix string }
 
 // connected runs `edgeway doctor --connect` and returns the findings of a check, without findings that are "ok".

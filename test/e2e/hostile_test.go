@@ -46,7 +46,6 @@ func (d *daemon) memory(high bool) int {
 	return 0
 }
 
-// sockets returns the number of established connections to the port on the node.
 func (d *daemon) sockets(port uint16) int {
 	d.t.Helper()
 	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
@@ -95,7 +94,7 @@ func TestMetricsPortUnderAttack(t *testing.T) {
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack attacks a listener of the daemon with requests for path. The daemon listens on all addresses and must survive.
+// attack sends requests for path to a listener on all addresses, and fails the test unless the daemon survives.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()

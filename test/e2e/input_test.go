@@ -91,7 +91,6 @@ func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
 }
 
-// names returns an error unless `edgeway status` reports a problem with all the words.
 func (d *daemon) names(words ...string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -107,7 +106,6 @@ func (d *daemon) names(words ...string) func() error {
 	}
 }
 
-// orphan creates an EndpointSlice that refers to no Service.
 func (n *namespace) orphan(name string) {
 	n.t.Helper()
 	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), &discoveryv1.EndpointSlice{

@@ -47,7 +47,6 @@ func (l *lab) must(err error) {
 	}
 }
 
-// onNode runs a program on the node and returns the program's output.
 func (l *lab) onNode(name string, args ...string) string {
 	l.t.Helper()
 	out, err := l.node.Command(l.t.Context(), name, args...).CombinedOutput()
@@ -101,7 +100,6 @@ func (l *lab) throughout(span time.Duration, check func() error) {
 	}
 }
 
-// orElse returns err, or an error with the given words if err is nil.
 func orElse(err error, words string) error {
 	if err == nil {
 		return errors.New(words)

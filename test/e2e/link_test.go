@@ -32,22 +32,19 @@ type link struct {
 	pairs map[*pair]struct{}
 }
 
-// pair is the two halves of a connection through the link.
+// pair holds the two halves of a connection through the link.
 type pair struct {
 	near, far net.Conn
 	mu        sync.Mutex // stall locks mu and never unlocks it
 }
 
-// newLink opens a link that listens on the gateway.
 func newLink(l *lab) *link { return newLinkFrom(l, l.net.Gateway) }
 
-// newLinkFrom opens a link that listens on a host.
 func newLinkFrom(l *lab, h *netlab.Host) *link {
 	l.t.Helper()
 	return newLinkAt(l, h, 0)
 }
 
-// newLinkAt opens a link that listens on a port of a host.
 func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 	l.t.Helper()
 	k := &link{pairs: map[*pair]struct{}{}}
@@ -66,7 +63,6 @@ func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 	return k
 }
 
-// kubeconfig writes a user's kubeconfig that uses the link to path.
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
@@ -107,7 +103,6 @@ func (k *link) cut() {
 	}
 }
 
-// restore makes a cut link accept connections again.
 func (k *link) restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

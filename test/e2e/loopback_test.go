@@ -19,7 +19,6 @@ import (
 
 const onLoopback = "[proxy]\nnodeport_addresses = [\"primary\", \"localhost\"]\n"
 
-// fromLoopback returns a flow from the node to itself.
 func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}

@@ -48,7 +48,6 @@ address = ""
 
 func (s *shop) path(i int) string { return filepath.Join(s.folder, shopFiles[i]) }
 
-// write writes a valid manifest of Service i.
 func (s *shop) write(i int) {
 	s.t.Helper()
 	s.must(os.WriteFile(s.path(i), fmt.Appendf(nil, `apiVersion: v1
@@ -65,7 +64,6 @@ endpoints: [{addresses: [%[5]s]}]
 `, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
 }
 
-// open returns an error unless the Services with the given numbers respond.
 func (s *shop) open(services ...int) func() error {
 	return func() error {
 		for _, i := range services {
@@ -83,7 +81,6 @@ func (s *shop) closed(service int) func() error {
 	return unanswered(s.client, at(nodeAddr, 30080+service))
 }
 
-// stored returns an error unless the last-known state contains all Services.
 func (s *shop) stored() error {
 	for i := range shopFiles {
 		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
@@ -140,7 +137,6 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 	}
 }
 
-// content returns an error if the daemon reports a fault of the manifests.
 func (s *shop) content() error {
 	st, err := s.status()
 	for _, c := range st.Faults {

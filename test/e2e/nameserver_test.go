@@ -51,7 +51,6 @@ func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	return d, names
 }
 
-// The names method starts a name server on the host h.
 func (l *lab) names(h *netlab.Host, addr string, port int) *nameserver.Server {
 	l.t.Helper()
 	udp, tcp := l.listen(h, addr, port)
@@ -102,7 +101,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks returns an error unless the response of a name server to a query from the node is the address want.
+// asks returns an error unless a name server resolves the API server's name to the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -175,7 +174,6 @@ func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	l.within(patience, d.logged("name resolves to the API server again"))
 }
 
-// A tenant's Service must not take the address of a name server in resolv.conf.
 func TestServiceCannotTakeNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -16,7 +16,6 @@ import (
 // namespaces is the number of created namespaces, and makes their names unique.
 var namespaces atomic.Int32
 
-// namespace is a namespace in which one test creates objects.
 type namespace struct {
 	*lab
 	name string
@@ -59,7 +58,7 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 	return made, err
 }
 
-// remove deletes a Service and its EndpointSlice if they exist.
+// remove deletes a Service and its EndpointSlice, if they exist.
 func (n *namespace) remove(name string) {
 	n.t.Helper()
 	ctx := contextOfCleanup()
@@ -77,7 +76,6 @@ func (n *namespace) endpoints(service string, addrs ...string) {
 	n.endpointsOn(service, "", addrs...)
 }
 
-// endpointsOn writes the EndpointSlice of a Service whose endpoints run on a node.
 func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{

@@ -33,7 +33,6 @@ func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	return f
 }
 
-// without fails the test if the status reports a fault with the given ID.
 func (d *daemon) without(id string) {
 	d.t.Helper()
 	d.within(patience, func() error {

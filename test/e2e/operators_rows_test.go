@@ -23,7 +23,6 @@ import (
 // workerAddr is the address of ep1 on the network that ep1 and the host share.
 const workerAddr = "198.51.100.21"
 
-// onHost returns a function that runs commands on the host.
 func onHost(commands ...string) func(*operatorRow) {
 	return func(r *operatorRow) {
 		r.t.Helper()
@@ -33,13 +32,11 @@ func onHost(commands ...string) func(*operatorRow) {
 	}
 }
 
-// extra adds settings to the daemon's configuration.
 func (r *operatorRow) extra(settings string) {
 	r.t.Helper()
 	r.must(os.WriteFile(filepath.Join(r.dir, "conf.d", "extra.toml"), []byte(settings+"\n"), 0o600))
 }
 
-// setting applies a fix that is a line of the configuration.
 func setting(r *operatorRow, f found) {
 	r.t.Helper()
 	r.set(f.Fix)
@@ -112,7 +109,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes ep1 send its responses over another link than the link on which requests arrive.
+// answersElsewhere makes ep1's responses arrive on another link than the link to which the host sends its requests.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"

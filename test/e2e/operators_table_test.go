@@ -116,7 +116,6 @@ func (r *operatorRow) start(t *testing.T) {
 	r.within(patience, func() error { return r.forwards(0, "forward: ") })
 }
 
-// flow returns the source and the destination of the connection under test.
 func (r *operatorRow) flow() (src, dst string) {
 	if r.host {
 		return "host", r.clusterIP
@@ -171,7 +170,6 @@ func (r *operatorRow) faultsIn(out, errs string) []found {
 	return report.Faults
 }
 
-// isNamed reports whether the status names the fault.
 func (r *operatorRow) isNamed() bool {
 	if r.named > 0 || r.id == "" {
 		return true
@@ -214,7 +212,7 @@ func (r *operatorRow) run(f found) string {
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-// kubectl runs a fix with the rights of a cluster administrator, and returns the output.
+// kubectl runs a fix as a cluster administrator and returns the output.
 func (r *operatorRow) kubectl(f found) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()

@@ -34,7 +34,7 @@ func (l *lab) remote(proxy bool) *daemon {
 	return d
 }
 
-// resolves sets the addresses to which the API server's name resolves. Without addresses, the name does not resolve.
+// resolves sets the addresses of the API server's name. Without addresses, the name does not resolve.
 func (d *daemon) resolves(addrs ...string) {
 	d.t.Helper()
 	var text strings.Builder
@@ -86,7 +86,6 @@ func (n *namespace) thieves(port int) (remove func()) {
 	}
 }
 
-// follows fails the test unless changes in the cluster reach the host.
 func (n *namespace) follows(nodePort string) {
 	n.t.Helper()
 	for name, addr := range map[string]string{"ep1": ep1Addr, "ep2": ep2Addr} {

@@ -19,7 +19,7 @@ type island struct {
 	far1, far2 *netlab.Host
 }
 
-// The host's addresses on the links to far1 and far2, which the Services of islandManifest use.
+// The host's addresses on the links to far1 and far2.
 const (
 	island1, island16 = "10.50.1.1", "fd00:50:1::1"
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
@@ -121,7 +121,6 @@ func (i *island) fromNode(addr, server string) func() error {
 	}
 }
 
-// tables returns the IPv4 and IPv6 routing tables.
 func (i *island) tables() string {
 	i.t.Helper()
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
@@ -235,7 +234,6 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-// reload reloads the daemon, and fails the test unless the daemon accepts its configuration.
 func (i *island) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {

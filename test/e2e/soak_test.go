@@ -137,7 +137,6 @@ func (s *soak) figuresNow() (f figures) {
 	return f
 }
 
-// judge compares the second half of the measurements with the first half.
 func (s *soak) judge() {
 	s.t.Helper()
 	half := len(s.figures) / 2

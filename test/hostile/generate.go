@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// some returns at most most random values.
+// some returns a random number of random values. The parameter most is the maximum number.
 func some[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))

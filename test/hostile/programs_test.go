@@ -58,7 +58,6 @@ func (p *programs) do(f func(context.Context)) {
 	<-done
 }
 
-// run runs a program with text as its input.
 func (p *programs) run(text, name string, args ...string) (out string, err error) {
 	p.do(func(ctx context.Context) {
 		cmd := exec.CommandContext(ctx, name, args...)
@@ -160,7 +159,7 @@ func FuzzIPTables(f *testing.F) {
 	})
 }
 
-// digests returns a text that differs between different plans.
+// digests returns a text that identifies a plan.
 func digests(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%+v", *p.Node)

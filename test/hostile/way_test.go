@@ -86,7 +86,7 @@ func options(flags byte) planner.Options {
 	return o
 }
 
-// decode decodes up to 100 objects from a stream of JSON, until the first syntax error.
+// decode decodes JSON objects until the first syntax error, but at most 100.
 func decode(stream []byte) (objects []any) {
 	for d := json.NewDecoder(bytes.NewReader(stream)); len(objects) < 100; {
 		var raw json.RawMessage
@@ -117,7 +117,6 @@ func decode(stream []byte) (objects []any) {
 	return objects
 }
 
-// put converts an object as the source kube does, and passes the object to the tracker.
 func put(c *convert.Converter, sink source.Sink, object any) {
 	switch o := object.(type) {
 	case *corev1.Service:

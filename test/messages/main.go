@@ -37,7 +37,6 @@ func run(folders ...string) error {
 	return nil
 }
 
-// printTexts prints each text in a file with its line number.
 func printTexts(path string) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)

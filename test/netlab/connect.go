@@ -120,7 +120,6 @@ func (s *Session) Close() { _ = s.host.call("Close", s.id, &struct{}{}) }
 
 func failed(err error) Outcome { return Outcome{Answer: Failed, Problem: err.Error()} }
 
-// parseGreeting parses the output of greeting.
 func parseGreeting(line string) Outcome {
 	line = strings.TrimSpace(line)
 	end := max(0, strings.LastIndexByte(line, ' ')) // the name may contain spaces

@@ -66,7 +66,6 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 	return own, others, nil
 }
 
-// inGroup returns process attributes that start a process in the host's control group.
 func (h *Host) inGroup() *syscall.SysProcAttr {
 	if h.group == nil {
 		return nil
@@ -113,7 +112,6 @@ func (h *Host) removeGroup() error {
 	return err
 }
 
-// isStale reports whether name belongs to a lab whose process has exited.
 func isStale(name string) bool {
 	rest, ours := strings.CutPrefix(name, namePrefix)
 	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])

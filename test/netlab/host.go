@@ -105,7 +105,6 @@ func (h *Host) Sysctl(name, value string) error {
 // FlushConntrack deletes all tracked connections of the host.
 func (h *Host) FlushConntrack() error { return h.link.ConntrackTableFlush(netlink.ConntrackTable) }
 
-// newHost creates a network namespace with a loopback interface.
 func (l *Lab) newHost(name string) (*Host, error) {
 	h := &Host{Name: name, Netns: l.prefix + name, lab: l}
 	h.peer = sync.OnceValues(h.startPeer)
@@ -135,7 +134,6 @@ func (l *Lab) newHost(name string) (*Host, error) {
 	return h, errors.Join(h.makeGroup(), h.setUp())
 }
 
-// ownHost returns a host that uses the network namespace of this process.
 func ownHost(name string, l *Lab) (*Host, error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -179,7 +177,6 @@ func (h *Host) forward() error {
 	return errors.Join(h.Sysctl("ipv4/ip_forward", "1"), h.Sysctl("ipv6/conf/all/forwarding", "1"))
 }
 
-// close stops the process and removes the interface, the namespace and the control group.
 func (h *Host) close() error {
 	var errs []error
 	for _, end := range []func() error{h.stop, h.leave} {

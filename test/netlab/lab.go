@@ -147,7 +147,6 @@ func (l *Lab) makeGateway() error {
 	return gw.refuseToForward("eth0")
 }
 
-// attach connects a host to the node with a veth pair and routes.
 func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
 	if err := l.pair(h.Name, h); err != nil {
 		return err

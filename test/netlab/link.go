@@ -22,7 +22,6 @@ func macOf(h *Host, side byte) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
 }
 
-// pair creates a veth pair between the node's interface device and eth0 of h.
 func (l *Lab) pair(device string, h *Host) error {
 	veth := netlink.NewVeth(netlink.LinkAttrs{Name: device, HardwareAddr: macOf(h, nodeSide)})
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = "eth0", macOf(h, hostSide), netlink.NsFd(h.ns)

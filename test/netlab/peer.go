@@ -102,7 +102,6 @@ func connected() (near net.Conn, far *os.File, err error) {
 	return near, far, nil
 }
 
-// call calls a method of peer in the host's process.
 func (h *Host) call(method string, question, answer any) error {
 	client, err := h.peer()
 	if err == nil {
@@ -142,7 +141,6 @@ type Reply struct {
 	InUse bool
 }
 
-// Connect opens a connection, asks once, and closes the connection.
 func (p *peer) Connect(q Question, r *Reply) error {
 	s := openSocket(q, r)
 	if s == nil {
@@ -153,7 +151,6 @@ func (p *peer) Connect(q Question, r *Reply) error {
 	return nil
 }
 
-// Open opens a connection and keeps the connection open.
 func (p *peer) Open(q Question, r *Reply) error {
 	if s := openSocket(q, r); s != nil {
 		r.ID = p.keep(s)
@@ -161,7 +158,6 @@ func (p *peer) Open(q Question, r *Reply) error {
 	return nil
 }
 
-// Ask asks again over an open connection.
 func (p *peer) Ask(q Question, r *Reply) error {
 	p.mu.Lock()
 	s, ok := p.open[q.ID].(*socket)
@@ -173,7 +169,6 @@ func (p *peer) Ask(q Question, r *Reply) error {
 	return nil
 }
 
-// Serve starts a server.
 func (p *peer) Serve(q Question, r *Reply) error {
 	server, err := serve(q.Server, q.At, q.Protocol)
 	if err == nil {
@@ -182,7 +177,6 @@ func (p *peer) Serve(q Question, r *Reply) error {
 	return err
 }
 
-// Close closes a connection or stops a server.
 func (p *peer) Close(id int, _ *struct{}) error {
 	p.mu.Lock()
 	c := p.open[id]

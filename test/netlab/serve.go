@@ -32,7 +32,6 @@ func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func
 	return func() error { return h.call("Close", r.ID, &struct{}{}) }, nil
 }
 
-// serve starts a server in this process.
 func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	switch p {
 	case plan.TCP:
@@ -45,7 +44,6 @@ func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	return nil, errors.New("no server for this protocol")
 }
 
-// greeting returns the response of a server.
 func greeting(name string, peer any) []byte { return fmt.Appendf(nil, "%s %s\n", name, peer) }
 
 func serveTCP(name string, at netip.AddrPort) (io.Closer, error) {

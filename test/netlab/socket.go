@@ -144,7 +144,6 @@ func (s *socket) askSCTP() Outcome {
 	}
 }
 
-// isICMP reports whether an error may come from an ICMP message.
 func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
@@ -161,7 +160,6 @@ func (s *socket) withoutIPHeader(b []byte) []byte {
 	return b[min(len(b), int(b[0]&0xf)*4):]
 }
 
-// failure converts a socket error to an outcome.
 func (s *socket) failure(err error) Outcome {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -199,7 +197,6 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 	return answer, told
 }
 
-// answerOf converts an entry of the error queue to an Answer.
 func answerOf(control []byte) (Answer, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

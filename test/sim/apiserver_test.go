@@ -57,7 +57,6 @@ type misbehaviour struct {
 	only       string // the affected resource, or "" for all resources
 }
 
-// resources maps each resource to its API version and kind.
 var resources = map[string][2]string{
 	"services":       {"v1", "Service"},
 	"endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
@@ -173,7 +172,6 @@ func (a *apiServer) asked() int {
 	return a.requests
 }
 
-// ServeHTTP implements http.Handler.
 func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.requests++

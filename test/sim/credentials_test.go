@@ -50,7 +50,6 @@ func newCredentials(t *testing.T) *credentials {
 	return c
 }
 
-// url returns the API server's URL for the kubeconfig.
 func (s *simulation) url() string {
 	if s.named {
 		return serverName + ":6443"

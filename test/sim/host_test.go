@@ -33,7 +33,6 @@ func newHost() *host {
 	return h
 }
 
-// setAddr changes the host's address, as a DHCP client does.
 func (h *host) setAddr(addr string) {
 	next := &nodeinfo.Host{
 		Addrs: []nodeinfo.Addr{

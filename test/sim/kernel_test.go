@@ -30,7 +30,6 @@ type kernel struct {
 	gone, empty func(*kernel, portKey)
 }
 
-// portKey identifies a ServicePort in the kernel.
 type portKey struct {
 	name   plan.ServicePortName
 	family plan.Family

@@ -19,13 +19,11 @@ type logs struct {
 	root  *logs
 }
 
-// keptLines is the number of log lines in the output of a failed run.
+// keptLines is the number of log lines that the output of a failed run contains.
 const keptLines = 400
 
-// Enabled implements slog.Handler.
 func (l *logs) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
-// Handle implements slog.Handler.
 func (l *logs) Handle(_ context.Context, r slog.Record) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s%s", r.Level, r.Message, l.attrs)
@@ -66,7 +64,6 @@ func (l *logs) total() (n int) {
 	return n
 }
 
-// WithAttrs implements slog.Handler.
 func (l *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := &logs{root: l.base(), attrs: l.attrs}
 	for _, a := range attrs {
@@ -75,5 +72,5 @@ func (l *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return next
 }
 
-// WithGroup implements slog.Handler; the daemon uses no groups.
+// WithGroup returns l unchanged, because the daemon uses no groups.
 func (l *logs) WithGroup(string) slog.Handler { return l }

@@ -109,7 +109,7 @@ func (n *network) pair(addr string) (near, far *conn) {
 	return near, far
 }
 
-// each calls f for both ends of each connection.
+// each calls f for both ends of all connections.
 func (n *network) each(f func(*conn)) {
 	n.mu.Lock()
 	var all []*conn
@@ -137,7 +137,6 @@ func (n *network) reset() {
 // forget silences all existing connections forever, as a NAT router does after a restart.
 func (n *network) forget() { n.each(func(c *conn) { c.in.lose() }) }
 
-// conn is one end of a connection.
 type conn struct {
 	net     *network
 	in, out *stream

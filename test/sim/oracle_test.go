@@ -76,7 +76,6 @@ func (s *simulation) expected() *plan.Plan {
 	return s.wanted
 }
 
-// look checks invariants, and runs once a second.
 func (s *simulation) look() {
 	now := time.Now()
 	s.mu.Lock()
@@ -142,8 +141,8 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel holds either
-// the previous version of a refused ServicePort or none.
+// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel may hold the
+// previous version of a refused ServicePort, or no version.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
@@ -154,7 +153,7 @@ func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until the kernel and the daemon are in the required state, and fails after promised.
+// calm waits for the required state of the kernel and the daemon, at most for the time promised.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string
@@ -171,7 +170,7 @@ func (s *simulation) calm() {
 	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
 }
 
-// wrong describes how the kernel or the daemon differs from the required state, or returns "" if neither differs.
+// wrong describes how the kernel or the daemon differs from the required state, or returns "" if nothing differs.
 func (s *simulation) wrong() string {
 	for _, k := range s.stages() {
 		if d := k.differs(s.expected(), s.excused); d != "" {

@@ -21,7 +21,7 @@ type panics struct {
 	seen          map[source.Key]time.Time
 }
 
-// hook returns a function that panics for the Services in the set, and for their EndpointSlices.
+// hook returns a function that panics for the Services in set and for their EndpointSlices.
 func (p *panics) hook(set *map[string]bool) func(source.Key) {
 	return func(key source.Key) {
 		p.mu.Lock()
@@ -42,7 +42,7 @@ func (p *panics) set(convert, plan map[string]bool) {
 // panicWindow is the time for which package contain reports the fault "panic" after a panic.
 const panicWindow = 10 * time.Minute
 
-// panicFault returns a random panic. Some panics occur only for certain objects.
+// panicFault returns a random panic, which may occur only for certain objects.
 func (s *simulation) panicFault() episode {
 	k := pick(s.rand, s.kernel, s.follower)
 	victims := map[string]bool{}
@@ -123,8 +123,8 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
-// checkEnd fails if the daemon has exited for another reason than a component's third panic within ten minutes, and if
-// the daemon has not exited after a third panic. After an exit, checkEnd starts the daemon again, as systemd does.
+// checkEnd fails unless the daemon exits exactly after a component's third panic within ten minutes. After an exit,
+// checkEnd starts the daemon again, as systemd does.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {

@@ -61,7 +61,6 @@ func (s *simulation) start(inForce *plan.Plan) {
 
 func stage(k *kernel) pipeline.Stage { return pipeline.Stage{Name: k.name, Applier: k} }
 
-// end stops the daemon as SIGTERM does.
 func (s *simulation) end() {
 	p := s.process
 	for _, k := range s.stages() {
@@ -111,7 +110,6 @@ func (s *simulation) revive() {
 	}
 }
 
-// simConfig returns a configuration with both sources.
 func simConfig(dir string) *config.Config {
 	cfg := config.Default()
 	cfg.Node.Name = nodeName
@@ -132,7 +130,6 @@ type leftover struct {
 // dial that no request waits for.
 const idleTimeout = 115 * time.Second
 
-// checkLeft fails if goroutines of stopped cores remain.
 func (s *simulation) checkLeft() {
 	due := func(l leftover) bool { return time.Now().After(l.until) }
 	if !slices.ContainsFunc(s.left, due) {

@@ -227,7 +227,7 @@ func (s *simulation) draw(namespace string, permanent bool) *service {
 	return newService(s.rand, namespace, s.next, permanent)
 }
 
-// pass lets the time d pass, and checks the daemon's state once a second.
+// pass waits for the duration d, and checks the daemon's state once a second.
 func (s *simulation) pass(d time.Duration) {
 	for ; d > 0 && !s.failed; d -= time.Second {
 		time.Sleep(min(d, time.Second))

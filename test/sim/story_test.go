@@ -43,7 +43,6 @@ func (s *simulation) chaos() {
 	s.notef("all faults have ended")
 }
 
-// episodes returns consecutive random faults of one kind.
 func (s *simulation) episodes(length time.Duration, kind func() episode) (steps []step) {
 	for at := s.between(0, 5*time.Minute); ; {
 		e := kind()
@@ -70,7 +69,6 @@ func (s *simulation) between(least, most time.Duration) time.Duration {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// changes returns random changes to the objects and the host.
 func (s *simulation) changes(length time.Duration) (steps []step) {
 	for at := s.between(0, time.Minute); at < length; at += s.between(time.Second/100, 2*time.Minute) {
 		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "manifest", "manifest", "address")
@@ -129,7 +127,7 @@ func (s *simulation) put(svc *service) {
 	s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
 }
 
-// changeManifest edits a manifest, unless the manifests are damaged.
+// changeManifest edits a manifest, unless a fault has damaged the manifests.
 func (s *simulation) changeManifest() {
 	i := s.rand.IntN(2)
 	list := s.files.services[i]

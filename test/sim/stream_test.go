@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// stream is one direction of a connection.
 type stream struct {
 	mu    sync.Mutex
 	moved *sync.Cond

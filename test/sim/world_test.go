@@ -115,7 +115,6 @@ func (s *service) spec(namespace string) *corev1.Service {
 	return out
 }
 
-// sliceSuffix is the suffix of the EndpointSlice's name, which begins with the Service's name.
 const sliceSuffix = "-abcde"
 
 func (s *service) slice(namespace string) *discoveryv1.EndpointSlice {

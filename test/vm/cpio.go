@@ -97,7 +97,7 @@ func (a *archive) symlink(name, to string) error {
 	return a.add(entry{name: name, mode: typeLink | 0o777, size: int64(len(to)), content: strings.NewReader(to)})
 }
 
-// dir adds a directory and its parents, unless the archive already has them.
+// dir adds a directory and its parents, unless the archive already contains them.
 func (a *archive) dir(name string) error {
 	if a.dirs[name] {
 		return nil

@@ -31,7 +31,6 @@ var leftOut = []string{
 	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
 }
 
-// image is a bootable system in the cache.
 type image struct {
 	kernel, root string
 }
@@ -53,7 +52,6 @@ func recipe(s Suite, more []string) []string {
 	return append(args, string(s), "-")
 }
 
-// cacheDir returns the directory for the image that a recipe describes.
 func cacheDir(s Suite, recipe []string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -98,7 +96,6 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil
 }
 
-// sums returns the SHA-256 sums of the files in an image.
 func sums(dir string) (string, error) {
 	var b strings.Builder
 	for _, name := range []string{kernelFile, rootFile} {

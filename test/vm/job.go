@@ -138,7 +138,6 @@ func addUnits(a *archive) error {
 	return err
 }
 
-// script returns the command as a shell script.
 func (j *Job) script() string {
 	var b strings.Builder
 	for _, e := range j.Env {

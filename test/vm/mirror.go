@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// debianMirror returns the URI of the Debian archive that the host's apt uses.
+// debianMirror returns the URI of the Debian archive in the host's apt sources.
 func debianMirror(ctx context.Context) (string, error) {
 	uri, err := findMirror(ctx)
 	if err != nil || uri != "" {

@@ -24,7 +24,6 @@ rules:
 - level: None
 `
 
-// request is a host's request to the API server.
 type request struct {
 	at   time.Time
 	host string
@@ -34,7 +33,6 @@ type request struct {
 	refused int
 }
 
-// auditEvent is a line of the audit log.
 type auditEvent struct {
 	Stage                    string
 	RequestURI               string

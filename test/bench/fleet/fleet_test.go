@@ -24,7 +24,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// line returns a line of the API server's audit log.
 func line(stage, agent, uri string, code int, second string) string {
 	return `{"kind":"Event","stage":"` + stage + `","requestURI":"` + uri + `","userAgent":"` + agent +
 		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
@@ -85,7 +84,6 @@ func TestParseProcFiles(t *testing.T) {
 	}
 }
 
-// RESULTS.md must contain the figures in results/fleet.json.
 func TestTablesMatchFigures(t *testing.T) {
 	f, err := kit.Load("../results/fleet.json")
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 // the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
-// userAgent is the prefix of each host's user agent.
 const userAgent = "edgeway-fleet/"
 
 // ramp is the time over which the hosts start, one after the other.
@@ -67,16 +66,12 @@ type host struct {
 	seen atomic.Int64
 }
 
-// Upsert implements source.Sink.
 func (h *host) Upsert(source.Object) { h.seen.Add(1) }
 
-// Delete implements source.Sink.
 func (h *host) Delete(source.Key) { h.seen.Add(1) }
 
-// Synced implements source.Sink.
 func (h *host) Synced() {}
 
-// runHosts runs n hosts until ctx is done.
 func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, out io.Writer) error {
 	o.Logger = slog.New(slog.DiscardHandler)
 	hosts := make([]*host, n)

@@ -24,7 +24,6 @@ const (
 	namespace = "edgeway"
 )
 
-// kubeconfigFile returns the path of a host's kubeconfig in dir.
 func kubeconfigFile(dir string, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%04d", host))
 }
@@ -57,7 +56,6 @@ func (l *lab) makeIdentities(ctx context.Context) error {
 	return os.Chmod(l.dir, 0o711)
 }
 
-// account creates a service account and returns a token for it.
 func (l *lab) account(ctx context.Context, namespace, name string) (token string, err error) {
 	admin, err := l.cluster.Client(cluster.Admin)
 	if err != nil {

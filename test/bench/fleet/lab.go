@@ -97,7 +97,6 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// fleet is the process that runs the hosts.
 type fleet struct {
 	cmd   *exec.Cmd
 	state atomic.Pointer[state]
@@ -134,7 +133,6 @@ func (l *lab) start(selector string) (*fleet, error) {
 
 func (f *fleet) stop() error { return kit.Stop(f.cmd, 30*time.Second) }
 
-// await waits until wanted returns true for the state of the hosts.
 func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -146,7 +144,6 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	return nil
 }
 
-// usage holds the resources that the run has used until a point in time.
 type usage struct {
 	at time.Time
 	// bytes is the number of bytes that the hosts received, including packet headers.

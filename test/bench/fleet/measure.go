@@ -15,7 +15,6 @@ import (
 // tenths is the number of values of the label that a selector for a tenth of the Services uses.
 const tenths = 10
 
-// measureAll measures the programs one after another on one API server.
 func measureAll(ctx context.Context, opts options, r results) error {
 	l, err := newLab(ctx, opts)
 	if err != nil {
@@ -131,7 +130,6 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	return nil
 }
 
-// addOthers stops the other clients and records their response times.
 func (m *measuring) addOthers(when phase, o *others) {
 	for what, p99 := range o.end() {
 		m.results.add(when.of(what), m.program, p99)

@@ -13,7 +13,6 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pause is the time between two requests of a client outside the fleet.
 const pause = 100 * time.Millisecond
 
 // others runs two light clients outside the fleet: a user with kubectl, and a controller with a service account.
@@ -56,7 +55,6 @@ func (o *others) measure(ctx context.Context, name measure, client *http.Client,
 	}
 }
 
-// listsOne reports whether a request to list one Service succeeds.
 func listsOne(ctx context.Context, client *http.Client, server string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/api/v1/services?limit=1", nil)
 	if err != nil {

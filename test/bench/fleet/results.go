@@ -75,7 +75,6 @@ func rows() []row {
 		row{back.of(ofKubectl), 1e-3, "ms"}, row{back.of(ofController), 1e-3, "ms"})
 }
 
-// results holds the figures of a run.
 type results struct{ kit.Figures }
 
 func (r results) add(m measure, program string, value float64) {

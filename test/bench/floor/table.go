@@ -25,7 +25,6 @@ func newElement(service netip.Addr, number int, endpoint string) (e element) {
 	return e
 }
 
-// table writes to the nft table of ruleset over one socket.
 type table struct {
 	conn *nftables.Conn
 	set  *nftables.Set

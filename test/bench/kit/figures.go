@@ -47,7 +47,6 @@ func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	return value / divisor, ok && okOther && divisor > 0
 }
 
-// entry is the record of a Key in a file of figures.
 type entry struct {
 	Key
 	Median float64

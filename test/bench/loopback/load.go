@@ -24,7 +24,6 @@ const patience = time.Minute // a relay that transfers no byte for this time is 
 
 var payload = make([]byte, 256<<10)
 
-// endpoint is the server to which all relays connect.
 type endpoint struct {
 	net.Listener
 	open, discarded atomic.Int64

@@ -41,7 +41,6 @@ func (c *Cluster) Load(ctx context.Context, l Load) error {
 	return group.Wait()
 }
 
-// storedObjects returns the etcd keys and values of Service i.
 func storedObjects(i, endpoints int) (map[string][]byte, error) {
 	svc, slice, address := Service(i), Slice(i, endpoints), ipAddress(i)
 	svc.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}

@@ -166,7 +166,6 @@ func (c *Cluster) StopAPIServer() {
 // APIServerPID returns the process ID of the API server, which must be running.
 func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
 
-// freePorts returns TCP ports that no program in the network namespace uses.
 func (c *Cluster) freePorts(n int) ([]int, error) {
 	var ports []int
 	err := InNetns(c.opts.Netns, func() error {

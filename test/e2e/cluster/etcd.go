@@ -85,7 +85,6 @@ func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
 	return reply.Header.Revision, err
 }
 
-// etcdPut writes at most maxTxnOps keys in one transaction.
 func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error {
 	var puts []any
 	for key, value := range objects {

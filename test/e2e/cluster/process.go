@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// process is a background process whose output goes to a file.
 type process struct {
 	name string
 	log  string
@@ -84,7 +83,6 @@ func (p *process) waitFor(ctx context.Context, ready func(context.Context) error
 	}
 }
 
-// tail returns the last lines of the program's output.
 func (p *process) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

@@ -31,7 +31,7 @@ func Programs(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// repository returns the root of the repository that contains the working directory.
+// repository returns the root directory of the repository that contains the working directory.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -39,7 +39,6 @@ type Client struct {
 
 func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
 
-// writeUsers creates the users, their tokens and their kubeconfig files.
 func (c *Cluster) writeUsers() error {
 	if err := os.Mkdir(filepath.Dir(c.Kubeconfig(Edgeway)), 0o700); err != nil {
 		return err

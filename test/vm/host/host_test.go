@@ -49,7 +49,6 @@ func newMachines(t *testing.T) machines {
 // state, its rules, and a configuration that sets every key that was removed since. The files are in testdata, because
 // building a package from that commit would need the commit's history and toolchain. If EDGEWAY_UPGRADE_FROM names a
 // package from that commit, of version 0.9.0, the test starts the earlier version itself.
-// itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"

@@ -25,7 +25,6 @@ cp "$1/repository/edgeway.asc" "$1/edgeway.asc"
 EDGEWAY_VERSION=1.1.0 scripts/release 1.1.0 --output "$1/repository" --key new@edgeway.test amd64
 gpgconf --kill all`
 
-// TestNightlyRelease installs, upgrades and downgrades the package from a signed repository.
 func TestNightlyRelease(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")

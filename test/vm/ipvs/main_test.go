@@ -20,7 +20,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// program is the path of the edgeway program.
 const program = "/vm/job/edgeway"
 
 func TestMain(m *testing.M) {
@@ -48,7 +47,6 @@ type site struct {
 	log          bytes.Buffer // read log only after the daemon has exited
 }
 
-// endpointPort is the port on which pods respond over TCP and UDP.
 const endpointPort = 8080
 
 func newSite(t *testing.T) *site {
@@ -81,7 +79,6 @@ func (s *site) must(err error) {
 
 func (s *site) file(name string) string { return filepath.Join(s.dir, name) }
 
-// configure writes a configuration with manifests as the source, followed by more lines.
 func (s *site) configure(backend, more string) {
 	s.Helper()
 	s.must(os.WriteFile(s.file("edgeway.toml"), fmt.Appendf(nil, `version = 1
@@ -142,7 +139,6 @@ endpoints: [%[9]s]
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }
 
-// start starts the daemon and waits until the daemon is healthy.
 func (s *site) start() {
 	s.Helper()
 	s.cmd = s.node.Command(context.Background(), program, "run", "--config", s.file("edgeway.toml"))
@@ -154,7 +150,6 @@ func (s *site) start() {
 	})
 }
 
-// end stops the daemon if it runs.
 func (s *site) end() {
 	if s.cmd == nil {
 		return
@@ -167,7 +162,6 @@ func (s *site) end() {
 	}
 }
 
-// onNode runs a program on the node, fails the test unless the program succeeds, and returns the program's output.
 func (s *site) onNode(name string, args ...string) string {
 	s.Helper()
 	out, err := s.node.Command(s.Context(), name, args...).CombinedOutput()
@@ -177,7 +171,6 @@ func (s *site) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// edgeway runs an edgeway command and returns its output and exit code.
 func (s *site) edgeway(args ...string) (out string, code int) {
 	s.Helper()
 	cmd := s.node.Command(s.Context(), program, append(args, "--config", s.file("edgeway.toml"))...)
@@ -188,7 +181,6 @@ func (s *site) edgeway(args ...string) (out string, code int) {
 	return string(raw), cmd.ProcessState.ExitCode()
 }
 
-// status holds fields of `edgeway status --json`.
 type status struct {
 	Summary string
 	Backend struct {
@@ -263,7 +255,6 @@ func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error
 	}
 }
 
-// loaded reports whether the kernel has loaded IPVS.
 func loaded() bool {
 	_, err := os.Stat("/proc/net/ip_vs")
 	return err == nil

@@ -11,7 +11,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// nodeAddr is the node's address on the link to the gateway.
 const nodeAddr = "192.0.2.10"
 
 // shop is a Service that must work in spite of every fault in these tests.
@@ -25,7 +24,6 @@ func (s *site) open() error {
 	)
 }
 
-// running returns a site whose daemon serves the shop.
 func running(t *testing.T, more ...service) *site {
 	t.Helper()
 	s := newSite(t)

@@ -57,7 +57,6 @@ func hashed(s scheduling) string {
 	return ""
 }
 
-// exactly requires the given number of connections for each pod.
 func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(scheduling) string {
 	return func(s scheduling) string {
 		if have := parts(s); have != want {
@@ -67,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly requires that one endpoint gets at least percent of the connections.
+// mostly requires that one endpoint gets at least the given percentage of the connections.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -77,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each requires that every endpoint gets at least percent of the connections.
+// each requires that every endpoint gets at least the given percentage of the connections.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -146,7 +145,6 @@ func TestSchedulers(t *testing.T) {
 	t.Logf("scheduler, weights, connections, open at the end:\n%s", table.String())
 }
 
-// has reports whether the kernel has the scheduler.
 func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }

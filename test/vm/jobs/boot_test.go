@@ -41,8 +41,6 @@ func TestNightlyBoot(t *testing.T) {
 	}
 }
 
-// TestRunner tests the runner: exit codes, copied files, links, the environment, the clock, and the timeout of a job
-// that hangs.
 func TestRunner(t *testing.T) {
 	t.Parallel()
 	file, out := filepath.Join(t.TempDir(), "file"), t.TempDir()

@@ -13,7 +13,6 @@ import (
 
 var compared = regexp.MustCompile(`(?m)^\s*conformance: (\S+): [1-9][0-9,]* connections compared, 0 differences$`)
 
-// suites lists the tests in test/conformance with the names of the backends.
 var suites = []proof{
 	{backend: "nftables", test: "TestNftables"},
 	{backend: "iptables-nft", test: "TestIptablesNft"},

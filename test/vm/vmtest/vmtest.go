@@ -14,7 +14,6 @@ import (
 	"edgeway/test/vm"
 )
 
-// tools are the programs that package vm starts.
 var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
 
 // Need skips the test if the host cannot run virtual machines, or if -short is set. In continuous integration

@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// TestIPTablesAlone tests a host without nft.
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
 		{name: "apt can do without nftables", run: withoutNFTables, vital: true},

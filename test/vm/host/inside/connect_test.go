@@ -72,7 +72,6 @@ func (h *host) answers(addrs ...string) {
 	}
 }
 
-// answersOutside fails the test unless the client outside the machine gets a response from the address.
 func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)

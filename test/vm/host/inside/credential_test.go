@@ -33,7 +33,6 @@ func replaceToken(h *host, expired time.Time) {
 	}
 }
 
-// usesToken fails the test unless the daemon uses the token that expired at the given time.
 func (h *host) usesToken(expired time.Time) {
 	h.Helper()
 	h.eventually("The token expired at "+expired.UTC().Format(time.RFC3339), "edgeway", "status")

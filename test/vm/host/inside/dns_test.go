@@ -25,7 +25,6 @@ type nameServer struct {
 	asked []string
 }
 
-// serveNames starts a name server on a host, over UDP and TCP.
 func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, addr netip.Addr) *nameServer {
 	t.Helper()
 	s := &nameServer{name: name, addr: addr}
@@ -66,7 +65,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 	return s
 }
 
-// stream serves queries over TCP, in which the length precedes each message.
+// stream serves queries over TCP. The length of each message precedes the message.
 func (s *nameServer) stream(conn net.Conn) {
 	defer conn.Close()
 	for {

@@ -15,7 +15,6 @@ import (
 // nodePorts are the NodePort addresses of the Service web for a client on the host's own network.
 var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 
-// noRules removes the rules of other programs from the host.
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
@@ -23,7 +22,6 @@ const (
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
-// found holds fields of a finding of "edgeway doctor --json".
 type found struct{ ID, Severity, Message, Fix string }
 
 // dropped fails the test unless connections from outside fail and both the doctor and the status name the owner of the
@@ -91,7 +89,7 @@ func (h *host) served() {
 	})
 }
 
-// outside connects to addr from the network to which the host's address belongs.
+// outside connects to addr from the network that the host's own address is in.
 func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})

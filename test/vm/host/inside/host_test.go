@@ -44,7 +44,6 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// host is the machine in which a scenario runs.
 type host struct {
 	*testing.T
 	*network
@@ -53,7 +52,7 @@ type host struct {
 // patience is the time limit for events without a documented limit, because the machine is slow.
 const patience = 10 * time.Minute
 
-// run runs a program, fails the test unless the program succeeds, and returns the program's output.
+// run runs a program that must succeed, and returns the program's output.
 func (h *host) run(name string, args ...string) string {
 	h.Helper()
 	out, code := h.try(name, args...)
@@ -78,13 +77,11 @@ func (h *host) try(name string, args ...string) (out string, code int) {
 	return strings.TrimSpace(string(raw)), cmd.ProcessState.ExitCode()
 }
 
-// show returns a property of a systemd unit.
 func (h *host) show(unit, property string) string {
 	h.Helper()
 	return h.run("systemctl", "show", "-P", property, unit)
 }
 
-// becomes waits until a systemd unit is in the state want.
 func (h *host) becomes(unit, want string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -95,7 +92,6 @@ func (h *host) becomes(unit, want string) {
 	})
 }
 
-// write creates a file, which all users can read, and its directory.
 func (h *host) write(path, text string) {
 	h.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -131,7 +127,6 @@ func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// eventually waits until the output of a program contains text.
 func (h *host) eventually(text, name string, args ...string) {
 	h.Helper()
 	h.within(patience, func() error {

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// apt installs the package in a file.
 func (h *host) apt(file string) {
 	h.Helper()
 	h.run("apt-get", "install", "-q", "-y", "--no-install-recommends", jobDir+"/"+file)
@@ -72,7 +71,6 @@ clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{nam
 	h.remove(kubeconfig)
 }
 
-// siteConfig makes the daemon read the manifests.
 const siteConfig = `[source.file]
 paths = ["/etc/edgeway/manifests"]
 
@@ -146,7 +144,8 @@ func quiet(h *host) {
 	}
 }
 
-// groupMayAsk tests that a member of the group can query the daemon without sudo, but cannot change anything.
+// groupMayAsk tests that a member of the group edgeway-status can query the daemon without sudo, but cannot change
+// anything.
 func groupMayAsk(h *host) {
 	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
 	h.contains(h.run("setpriv", append(member, "status")...), "healthy")

@@ -96,7 +96,6 @@ func (h *host) switches(backend string, by func()) {
 	h.contains(h.run("edgeway", "status"), "backend    "+backend+": in sync")
 }
 
-// onlyRulesOf waits until the kernel holds rules of no other backend.
 func (h *host) onlyRulesOf(backend string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -109,7 +108,6 @@ func (h *host) onlyRulesOf(backend string) {
 	})
 }
 
-// rules reports whether the kernel holds rules of each backend.
 func (h *host) rules() map[string]bool {
 	h.Helper()
 	tables := h.run("nft", "list", "tables")
@@ -138,7 +136,6 @@ func (h *host) repaired(backend string, lose func()) {
 	h.answersOutside(nodePort)
 }
 
-// cleansUp stops the daemon, runs edgeway cleanup, and starts the daemon with the nftables backend again.
 func (h *host) cleansUp() {
 	h.Helper()
 	h.run("systemctl", "stop", "edgeway")

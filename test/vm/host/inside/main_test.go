@@ -8,7 +8,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// jobDir contains the job's files: packages, manifests and this test program.
 const jobDir = "/vm/job"
 
 func TestMain(m *testing.M) {

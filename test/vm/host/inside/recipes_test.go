@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// TestRecipes follows the recipes in the guides on a host on which the programs of the recipes are installed.
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},

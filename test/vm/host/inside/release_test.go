@@ -16,7 +16,6 @@ func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	return h.try("apt-get", append(options, args...)...)
 }
 
-// take installs the given version from the signed repository.
 func (h *host) take(version string) {
 	h.Helper()
 	out, code := h.aptOf(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades", "edgeway="+version)

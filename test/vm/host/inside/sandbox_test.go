@@ -74,7 +74,6 @@ func programOutOfMemory(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// memory returns the size of the machine's memory in bytes.
 func memory(h *host) uint64 {
 	h.Helper()
 	var kib uint64

@@ -33,7 +33,6 @@ func socketStartsDaemon(h *host) {
 	h.becomes("edgeway", "active")
 }
 
-// socketOfNoNodePort tests a socket unit whose port is not a NodePort.
 func socketOfNoNodePort(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "start", "edgeway-nodeport@30999.socket")
