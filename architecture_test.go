@@ -1,5 +1,5 @@
-// Package edgeway_test verifies rules for the whole module. The linter (.golangci.yml) reports only direct imports that
-// are forbidden. These tests also reject indirect imports.
+// Package edgeway_test verifies rules for the whole module. These tests also reject forbidden indirect imports, which
+// the linter (.golangci.yml) does not report.
 package edgeway_test
 
 import (
@@ -17,7 +17,6 @@ import (
 	"testing"
 )
 
-// listed is the output of go list for one package.
 type listed struct {
 	ImportPath, Doc, Dir               string
 	GoFiles                            []string
@@ -25,8 +24,7 @@ type listed struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// rule forbids some imports to the packages at or below a path. A forbidden path such as "k8s.io" also stands for all
-// packages below that path.
+// A rule forbids a package, and all packages below its path, to import the packages at or below the forbidden paths.
 type rule struct {
 	packages  string
 	forbidden []string
@@ -54,7 +52,7 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// floors lists the layers of the daemon's folders, from lowest to highest. A folder may import only folders of lower
+// floors lists the folders of the daemon in layers, from lowest to highest. A folder may import only folders in lower
 // layers.
 var floors = [][]string{
 	{"files", "ownmark", "text"},
@@ -66,7 +64,8 @@ var floors = [][]string{
 	{"control"},
 }
 
-// upward lists imports that are still to be removed. sdunit derives systemd's status text from the pipeline's state.
+// upward lists the imports between folders that violate the order of floors. sdunit derives systemd's status text from
+// the pipeline's state.
 var upward = []string{
 	"sdunit imports pipeline",
 }
@@ -170,7 +169,6 @@ func TestEveryPackageHasDocComment(t *testing.T) {
 	}
 }
 
-// backendNames holds the values of the key proxy.backend.
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
 // TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own folder. The exceptions are
@@ -199,7 +197,6 @@ func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	}
 }
 
-// mayName reports whether a file may contain text, which names a backend.
 func mayName(file, text string) bool {
 	switch file {
 	case "edgeway/daemon/backends.go":
@@ -207,7 +204,7 @@ func mayName(file, text string) bool {
 	case "edgeway/daemon/config/config.go":
 		return text == "nftables" || text == "iptables"
 	case "edgeway/cmd/edgeway/bugreport.go":
-		return text == "iptables" // the iptables program
+		return text == "iptables" // the name of a program
 	}
 	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }
@@ -229,7 +226,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	return out
 }
 
-// proxier returns the name of the proxier that path belongs to, for example "nftables", or "".
+// proxier returns the name of the proxier to which path belongs, for example "nftables", or "".
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
 	if !ok {
@@ -244,7 +241,7 @@ func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library. The first element of these paths has no dot and is not
+// standard reports whether path is in the standard library: the first element of such a path has no dot and is not
 // "edgeway".
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")

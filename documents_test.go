@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// documents returns the texts of the files whose names end with one of the suffixes, by path.
+// documents maps the paths of the files with one of the given extensions to their texts.
 func documents(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -43,7 +43,7 @@ var (
 	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors returns the anchors of a document's headings, as GitHub generates them.
+// anchors returns the anchors that GitHub generates for a document's headings.
 func anchors(text string) []string {
 	var out []string
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
@@ -74,7 +74,6 @@ func TestDocumentLinksResolve(t *testing.T) {
 	}
 }
 
-// Every document that a message, a manual or a comment refers to exists.
 func TestReferencedDocumentsExist(t *testing.T) {
 	var known []string
 	for name := range documents(t, ".md") {
@@ -90,8 +89,8 @@ func TestReferencedDocumentsExist(t *testing.T) {
 	}
 }
 
-// keys returns the configuration keys, such as "proxy.backend", and the sections. A test of daemon/config verifies that
-// edgeway.toml is complete.
+// keys returns the configuration keys, such as "proxy.backend", and the sections in edgeway.toml. A test of
+// daemon/config verifies that edgeway.toml is complete.
 func keys(t *testing.T) map[string]bool {
 	t.Helper()
 	shipped, err := os.ReadFile("etc/edgeway/edgeway.toml")
@@ -132,7 +131,6 @@ func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
 	}
 }
 
-// keysOfBlocks returns the configuration keys that follow section headers such as "[proxy]".
 func keysOfBlocks(text string, known map[string]bool) (keys []string) {
 	header := regexp.MustCompile(`^ *\[([a-z.]+)\]$`)
 	setting := regexp.MustCompile(`^ *([a-z_]+) = `)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// bare lists the files that start goroutines without package contain, with the reason for each file.
+// bare maps the files that start goroutines without package contain to the reasons.
 var bare = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
 	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",
@@ -28,7 +28,6 @@ var bare = map[string]string{
 	"edgeway/daemon/daemon.go":                       "its AfterFunc notifies the service manager",
 }
 
-// A panic in a goroutine ends the process unless package contain runs the goroutine.
 func TestGoroutinesAreContained(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
@@ -48,7 +47,6 @@ func TestGoroutinesAreContained(t *testing.T) {
 	}
 }
 
-// uncontained returns the positions of statements that start a goroutine without package contain.
 func uncontained(t *testing.T, path string, found *int) (places []token.Position) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// readsForeignText lists the files that may search the text of an error, because another program or library reports
-// the error only as text.
+// readsForeignText maps the files that may search the text of an error to the program or library that reports the error
+// only as text.
 var readsForeignText = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
 	"edgeway/daemon/doctor/firewall/read.go":    "nft",
@@ -21,8 +21,8 @@ var readsForeignText = map[string]string{
 	"edgeway/proxiers/iptables/probe.go":        "iptables",
 }
 
-// No code searches the text of a fault or of one of Edgeway's errors to identify the fault. The code that detects a
-// fault creates a value for the fault.
+// Code must not search the text of a fault or of one of Edgeway's errors. The code that detects a fault creates a value
+// for the fault instead.
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
@@ -51,7 +51,7 @@ func TestSearchedTexts(t *testing.T) {
 	}
 }
 
-// searchedTexts returns the numbers of the lines that search the text of an error, or the Message or Fix of a value.
+// searchedTexts returns the lines that search the text of an error, or the Message or Fix of a value.
 func searchedTexts(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -60,7 +60,7 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 		t.Fatal(err)
 	}
 	for _, d := range file.Decls {
-		texts := map[string]bool{} // variables of this function that hold the text of an error or a fault
+		texts := map[string]bool{} // variables in this function that hold the text of an error or a fault
 		ast.Inspect(d, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.AssignStmt:
@@ -80,8 +80,8 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 	return lines
 }
 
-// searches reports whether a call searches a text with package strings or with a regular expression. A call that splits
-// a text into lines does not count.
+// searches reports whether a call searches a text with package strings or with a regular expression. Calls that only
+// split a text into lines do not count.
 func searches(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -97,7 +97,6 @@ func searches(call *ast.CallExpr) bool {
 	return strings.HasPrefix(f.Sel.Name, "MatchString") || strings.HasPrefix(f.Sel.Name, "FindString")
 }
 
-// hasText reports whether an expression contains the text of an error or of a fault.
 func hasText(e ast.Expr, texts map[string]bool) (has bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {

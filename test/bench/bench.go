@@ -16,13 +16,12 @@ import (
 )
 
 const (
-	// endpoints is the number of endpoints of each Service. The endpoints that a change adds have higher numbers.
+	// endpoints is the number of endpoints of each Service. Endpoints that the bench adds later have higher numbers.
 	endpoints = 5
-	// fewServices is the number of Services on a small edge host.
+	// fewServices is the number of Services of a small edge host.
 	fewServices = 3
 )
 
-// bench is one run of the benchmark.
 type bench struct {
 	opts              options
 	log               *slog.Logger
@@ -89,7 +88,7 @@ func (b *bench) close() {
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
 	p.log = filepath.Join(cmp.Or(b.opts.logs, b.dir), name+".log")
-	// A program that is frozen while it holds the lock of iptables-legacy must not block the other programs.
+	// While a program is frozen, it must not hold a lock of iptables-legacy that the other programs need.
 	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of %s: %w", name, err)
@@ -102,7 +101,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	return p, err
 }
 
-// programs returns the programs that the run measures at the current number of Services.
+// programs returns the programs that the run measures with the current number of Services.
 func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
@@ -114,7 +113,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all takes the measures at each number of Services, in ascending order, on the same API server.
+// all runs the measures with each number of Services, in ascending order, on the same API server.
 func (b *bench) all(ctx context.Context) error {
 	if err := b.grow(ctx, fewServices); err != nil {
 		return err
@@ -138,7 +137,6 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// grow stops the programs and adds Services.
 func (b *bench) grow(ctx context.Context, size int) error {
 	for _, p := range b.programs() {
 		if err := p.stop(); err != nil {
@@ -155,7 +153,7 @@ func (b *bench) grow(ctx context.Context, size int) error {
 	return nil
 }
 
-// inTurns returns a function that measures the programs in turn, and reverses their order after each round.
+// inTurns returns a function that measures the programs in turn. The order is reversed after each round.
 func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }
@@ -190,8 +188,7 @@ func (b *bench) turn(ctx context.Context, p *program) error {
 	return p.cg.Settle(ctx, time.Second)
 }
 
-// measured records the duration that do returns, and the CPU time that the program uses until the program is idle
-// again.
+// measured records the duration that do returns, and the CPU time that the program uses until it is idle again.
 func (b *bench) measured(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {

@@ -32,7 +32,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every measure has a row in the table. A cell omits trailing programs that were not measured.
 func TestOutput(t *testing.T) {
 	r := results{kit.Figures{}}
 	for i, m := range measures() {
@@ -72,7 +71,7 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// Attempts to connect use only a small part of the measured time, even in a long measurement or on a slow machine.
+// Pauses must leave most of the measured time to the program, even in a long measurement or on a slow machine.
 func TestPause(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct{ all, try, want time.Duration }{
@@ -86,7 +85,6 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// newTestProgram returns a program on the only host of a new lab.
 func newTestProgram(t *testing.T) (*bench, *program) {
 	t.Helper()
 	l, err := newLab(t.Context(), 2*time.Millisecond)
@@ -103,7 +101,7 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// A client receives the address of the endpoint. After a reset, a host still reaches the endpoints and has no rules.
+// A client must receive the address of the endpoint. After a reset, a host must reach the endpoints and have no rules.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)
 	addr := cluster.EndpointAddr(7, 3)
@@ -128,7 +126,8 @@ func TestHostsReachEndpoints(t *testing.T) {
 	}
 }
 
-// The control group counts the CPU time of a program and of its children, and a frozen program uses no CPU time.
+// A control group must count the CPU time of a program and of its child processes. A frozen program must use no CPU
+// time.
 func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	_, p := newTestProgram(t)
 	p.argv = []string{"sh", "-c", "sh -c 'while :; do :; done' & wait"}
@@ -150,8 +149,8 @@ func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	}
 }
 
-// The plain names of the iptables programs run the requested variant, even if the machine's default is the other
-// variant.
+// In a host's PATH, the plain names of the iptables programs must run the requested variant, even if the machine's
+// default is the other variant.
 func TestVariants(t *testing.T) {
 	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
 		t.Run(variant, func(t *testing.T) {
@@ -168,7 +167,6 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// The bench runs Edgeway with the timer slack that Edgeway's unit sets.
 func TestTimerSlackMatchesUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../units/edgeway.service")
 	if err != nil {

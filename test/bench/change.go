@@ -13,17 +13,16 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// change replaces one endpoint of a Service. The measured time ends when a connection reaches the new endpoint.
+// change measures the replacement of one endpoint. The time ends when a connection reaches the new endpoint.
 func (b *bench) change(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// burst replaces one endpoint in each of many Services.
+// burst measures the replacement of one endpoint in each of many Services.
 func (b *bench) burst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
 
-// burstSize is the number of changes in a burst.
 const burstSize = 200
 
 func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, count int) error {
@@ -38,11 +37,11 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 	})
 }
 
-// newService adds a Service and its slice, and removes both afterwards. The measured time begins when the slice is
-// written, because the API server writes a Service more slowly if more Services exist.
+// newService measures the addition of a Service and its EndpointSlice, and then deletes both. The time starts with the
+// write of the EndpointSlice, because the API server writes a Service more slowly if more Services exist.
 func (b *bench) newService(ctx context.Context, p *program) error {
 	b.changed++
-	i := b.size + b.changed // never reuse a ClusterIP, because conntrack remembers freed addresses
+	i := b.size + b.changed // never reuse a ClusterIP, because connection tracking remembers it
 	err := b.measured(ctx, p, newService, func() (time.Duration, error) {
 		if err := b.cluster.AddService(ctx, i); err != nil {
 			return 0, err
@@ -57,8 +56,8 @@ func (b *bench) newService(ctx context.Context, p *program) error {
 	return b.cluster.RemoveService(ctx, i)
 }
 
-// nextChange returns the slice of Service i with an endpoint that recent changes did not use, and a goal that requires
-// this endpoint.
+// nextChange returns the EndpointSlice of Service i with an endpoint that recent changes did not use, and a goal that
+// requires this endpoint.
 func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	b.changed++
 	slice := cluster.Slice(i, endpoints)
@@ -89,9 +88,9 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 	return end.Sub(began), err
 }
 
-// connections measures new connections to Services. The programs take turns in short blocks, so that a disturbance
-// affects all programs. The order reverses after each block, because the previous program determines the contents of
-// the CPU caches.
+// connections measures new connections to Services. The programs take turns in short blocks, so that other load affects
+// all programs. The order is reversed after each block, because the previous program determines the contents of the CPU
+// caches.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

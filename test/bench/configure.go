@@ -15,16 +15,14 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// These are the names of the programs in the figures. options.peer returns the full name of the peer.
+// These are the names of the programs in the figures. options.peer returns the peer's full name.
 const (
 	oursName = "edgeway"
 	peerName = "peer"
 )
 
-// stateDir is the directory of Edgeway's last-known state.
 const stateDir = "lastknown"
 
-// withSlack runs a command with the timer slack that units/edgeway.service sets.
 const withSlack = `echo 1000000 > /proc/$$/timerslack_ns && exec "$@"`
 
 // newEdgeway configures Edgeway with its defaults, except for paths and for settings that would change the machine. If
@@ -59,8 +57,8 @@ socket = %q
 `, b.cluster.Kubeconfig(cluster.Edgeway), p.file(stateDir), b.opts.mode.name, p.file("control.sock")))
 }
 
-// newKubeProxy configures kube-proxy to be as fast as possible. There is no delay between syncs, and the Node exists,
-// because kube-proxy otherwise waits for half a minute at each start.
+// newKubeProxy configures kube-proxy to be as fast as possible. There is no delay between syncs. A Node object exists,
+// because kube-proxy would otherwise wait for half a minute at each start.
 func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
 	if err != nil {
@@ -85,7 +83,7 @@ func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error)
 		}
 	}
 	p.argv = []string{path, "--config=" + p.file("config.yaml")}
-	// kube-proxy also posts events, which only the administrator may do on this API server.
+	// kube-proxy also posts events, which only an administrator may do on this API server.
 	return p, p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[1]s
@@ -96,8 +94,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables creates a directory in which the plain names of the iptables programs are links to a variant. The
-// directory is the first in PATH.
+// linkIPTables creates a directory in which the plain names of the iptables programs are links to the programs of a
+// variant. The directory is the first in PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -14,15 +14,16 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-// connect opens one connection and returns the address of the endpoint that responded. The caller's thread must be in
-// the host's namespace. Plain system calls keep the Go runtime's poller out of the measured time.
+// connect opens a connection and returns the address of the endpoint that responded. The caller's thread must be in the
+// host's network namespace. connect uses plain system calls, so that the measured time does not include the poller of
+// the Go runtime.
 func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	fd, err := open(to, timeout)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer unix.Close(fd)
-	// The connection is established, so only the response can be late.
+	// The connection is established, so only the response can be missing.
 	if err := wait(fd, unix.POLLIN, time.Second); err != nil {
 		return netip.Addr{}, err
 	}
@@ -37,8 +38,7 @@ func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	return netip.AddrFrom4(raw), nil
 }
 
-// open returns a connected socket. Closing the socket resets the connection, so that neither side keeps state for a
-// closed connection.
+// open returns a connected socket. Closing the socket resets the connection, so that neither side keeps state.
 func open(to netip.AddrPort, timeout time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -93,7 +93,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection to a Service that must succeed. If endpoint is valid, the connection must reach this endpoint.
+// goal is a connection to a Service that must succeed. If endpoint is valid, the connection must reach the endpoint.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -101,13 +101,13 @@ type goal struct {
 
 func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
 
-// attempts is the maximum number of connections in one attempt to reach a goal. Each connection reaches one of five
-// endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
+// attempts is the maximum number of connections in one attempt to reach a goal. Each connection reaches a random one of
+// five endpoints, so 8 connections miss a new endpoint with a probability of 1/6.
 const attempts = 8
 
-// reach tries each goal in order until the goal is reached, and returns the time at which the last goal was reached.
+// reach attempts the goals in order, and returns the time at which the last goal was reached.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
-	began, reached := time.Now(), 0 // began is the time of the first attempt at the current goal
+	began, reached := time.Now(), 0 // began is the start of the attempts to reach the current goal
 	var last error
 	err := cluster.InNetns(h.netns, func() error {
 		for ctx.Err() == nil {
@@ -128,8 +128,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause returns the time to wait between two attempts, because attempts take CPU time from the program. The pause is
-// 1/200 of the elapsed time, or up to 1/20 on a slow machine, where an attempt takes long.
+// pause returns the time between two attempts, because attempts take CPU time from the program. The pause is 1/200 of
+// the elapsed time, but up to 1/20 if attempts take long, as on a slow machine.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }
@@ -147,7 +147,7 @@ func (g goal) try(patience time.Duration) error {
 	return fmt.Errorf("%s never went to %s", g.to, g.endpoint)
 }
 
-// connectAll connects to all targets and returns the mean time to establish a connection.
+// connectAll returns the mean time to establish a connection.
 func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 	var total time.Duration
 	err := cluster.InNetns(h.netns, func() error {
@@ -160,7 +160,8 @@ func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 			}
 			_ = unix.Close(fd)
 		}
-		// A response shows that the endpoints have accepted all earlier connections and that the accept queue is empty.
+		// A response proves that the endpoints have accepted all earlier connections and that the accept queue is
+		// empty.
 		_, err := connect(targets[0], time.Second)
 		return err
 	})

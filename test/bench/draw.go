@@ -8,7 +8,6 @@ import (
 	"edgeway/test/bench/plot"
 )
 
-// sizes returns the numbers of Services of all figures, in ascending order.
 func (r results) sizes() []int {
 	var all []int
 	for k := range r.Figures {
@@ -18,7 +17,7 @@ func (r results) sizes() []int {
 	return slices.Compact(all)
 }
 
-// draw returns an SVG picture with a panel for each measure that has figures for two or more numbers of Services.
+// draw returns an SVG picture. Each measure with figures for at least two numbers of Services has a panel.
 func (r results) draw(opts options) string {
 	sizes := slices.DeleteFunc(r.sizes(), func(n int) bool { return n <= fewServices })
 	type named struct{ program, name string }
@@ -45,7 +44,6 @@ func (r results) draw(opts options) string {
 	return plot.SVG(fmt.Sprintf("Mode %s: medians by number of Services", opts.mode.name), panels)
 }
 
-// has reports whether the results contain figures of a program.
 func (r results) has(program string) bool {
 	for k := range r.Figures {
 		if k.Program == program {
@@ -55,7 +53,6 @@ func (r results) has(program string) bool {
 	return false
 }
 
-// savePlot writes the picture to the file that the options name.
 func (r results) savePlot(opts options) error {
 	if opts.plot == "" {
 		return nil

@@ -15,11 +15,11 @@ import (
 
 const (
 	floorName = "floor"
-	// floorCommand is the argument that makes this program run package floor.
+	// floorCommand is the first argument of the process that runs package floor.
 	floorCommand = "be-the-floor"
 )
 
-// maybeFloor runs package floor and exits if this process was started with floorCommand.
+// maybeFloor runs package floor and exits if floorCommand is the first argument of this process.
 func maybeFloor() {
 	if len(os.Args) != 3 || os.Args[1] != floorCommand {
 		return
@@ -43,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor wraps a measure so that floor also runs and takes turns with the other programs.
+// besideFloor returns a function that runs a measure while floor also takes turns with the other programs.
 func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

@@ -16,7 +16,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is the network of a run: a namespace with the API server and all endpoints, and a namespace for each program.
+// lab is the network of a run: a network namespace with the API server and all endpoints, and a network namespace for
+// each program.
 type lab struct {
 	prefix    string
 	api       netip.Addr
@@ -25,19 +26,19 @@ type lab struct {
 	endpoints net.Listener
 }
 
-// host is a network namespace with one link to the namespace of the endpoints.
+// host is a network namespace with a link to the network namespace of the endpoints.
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// patience limits the duration of one attempt to connect. The limit bounds the error of a measured time, because a
-	// dropped packet never gets a response.
+	// patience is the timeout of a connection attempt. A dropped packet never gets a response, so patience bounds the
+	// error of a measured time.
 	patience time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab creates the namespace of the endpoints. In this namespace, every address of 10.128.0.0/9 serves
-// cluster.EndpointPort and sends its own four bytes to each client.
+// newLab creates the network namespace of the endpoints. In this namespace, a server accepts connections to
+// cluster.EndpointPort on every address in 10.128.0.0/9 and sends the four bytes of this address.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
@@ -55,7 +56,6 @@ func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	return l, nil
 }
 
-// addHost creates a namespace for one program.
 func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	n := len(l.hosts) + 1
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
@@ -67,8 +67,8 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost replaces the namespace of a stopped program with a new namespace without rules, connections and Service
-// addresses.
+// resetHost replaces the network namespace of a stopped program with a new one, which has no rules, connections or
+// Service addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err
@@ -88,12 +88,11 @@ func (l *lab) makeHost(ctx context.Context, h *host) error {
 		"-n "+h.netns+" route add default via "+h.gateway.String())
 }
 
-// close removes all namespaces.
 func (l *lab) close() {
 	if l.endpoints != nil {
 		_ = l.endpoints.Close()
 	}
-	// The context of the run may be done already.
+	// The run's own context may be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -102,7 +101,7 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve starts one server for all endpoints. The server sends to each client the address to which the client connected.
+// serve starts one server for all endpoints. The server sends each client the address to which the client connected.
 func (l *lab) serve() error {
 	return cluster.InNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
@@ -126,7 +125,6 @@ func (l *lab) serve() error {
 	})
 }
 
-// get fetches a URL from the host's network namespace.
 func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives:  true,
@@ -146,8 +144,8 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows empties the connection tracking tables. An entry of an attempt without rules would prevent the
-// translation of a new connection from the same port for two minutes. Entries of closed connections also use memory.
+// forgetFlows deletes all tracked connections. The entry of an attempt without rules would prevent the translation of a
+// new connection from the same port for two minutes. Entries of closed connections also use memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

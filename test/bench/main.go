@@ -15,7 +15,6 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// options holds the command-line options.
 type options struct {
 	mode                         mode
 	edgeway, kubeProxy, previous string
@@ -77,7 +76,6 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// peer returns the name of the program that is compared with Edgeway.
 func (o options) peer() string {
 	if o.previous != "" {
 		return "previous " + oursName
@@ -85,10 +83,10 @@ func (o options) peer() string {
 	return "kube-proxy"
 }
 
-// run measures everything and writes the tables to out. If a measure fails, run still writes the figures of the earlier
-// measures.
+// run takes all measurements and writes the tables to out. If a measurement fails, run still writes the figures of the
+// earlier measurements.
 func run(ctx context.Context, opts options, out io.Writer) error {
-	// This process is both the client and the endpoints. On a single processor, the client would delay the endpoints'
+	// This process is both the client and the endpoints. With only one processor, the client would delay the endpoints'
 	// responses.
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	b, err := newBench(ctx, opts)

@@ -9,13 +9,13 @@ import (
 
 // mode is a kernel mechanism that both Edgeway and kube-proxy support.
 type mode struct {
-	name     string // value of the option -mode and of Edgeway's proxy.backend
-	peerMode string // kube-proxy's name for the mode
-	variant  string // "nft" or "legacy" for iptables, "" for other modes
-	// syncPeriod is the interval between kube-proxy's periodic syncs.
+	name     string // value of the option -mode and of Edgeway's key proxy.backend
+	peerMode string // kube-proxy's name for this mode
+	variant  string // "nft" or "legacy" for iptables, or ""
+	// syncPeriod is the period of kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// whole adds restarts, bursts, starts without the API server, and measurements of floor.
+	// whole adds measurements of restarts, bursts, starts without the API server, and floor.
 	whole bool
 }
 
@@ -34,7 +34,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// A sync of kube-proxy takes so long that a periodic sync would disturb every measurement.
+			// A sync of kube-proxy takes long enough that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}
@@ -51,14 +51,13 @@ func findMode(name string) (mode, error) {
 	return mode{}, fmt.Errorf("mode %q: want one of %s", name, strings.Join(known, ", "))
 }
 
-// step is one measure at one number of Services.
+// step takes one measure with one number of Services.
 type step struct {
 	name string
 	run  func(context.Context) error
 }
 
-// steps returns the measures in the order in which they run. Each measure keeps the rules and the running programs that
-// the next measure needs.
+// steps returns the steps in order. Each step keeps the rules and the running programs that the next step needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
 		return b.inTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.start(ctx, p, what) })
@@ -83,10 +82,10 @@ func (b *bench) steps() []step {
 	return all
 }
 
-// hasServers returns an error unless the program uses IPVS for every Service, because Edgeway's fallback also serves
-// Services.
+// hasServers returns an error unless the program uses IPVS for every Service. Without IPVS, Edgeway would silently
+// serve the Services by its fallback.
 func (b *bench) hasServers(_ context.Context, p *program) error {
-	// /proc/net/ip_vs omits virtual servers if another network namespace also has virtual servers (Linux 6.1).
+	// If another network namespace also has virtual servers, /proc/net/ip_vs omits some (Linux 6.1).
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()
 	if err != nil {
 		return fmt.Errorf("virtual servers of %s: %w", p.name, err)

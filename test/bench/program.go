@@ -16,26 +16,25 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// program is a service proxy under test on its own host.
 type program struct {
 	name string
 	host *host
 	argv []string
-	env  []string // added to the environment of this process
+	env  []string // in addition to the environment of this process
 	dir  string
 	log  string
 	cg   *cgroup.Group
-	cmd  *exec.Cmd // nil while the program is stopped
+	cmd  *exec.Cmd // nil if the program is stopped
 }
 
-// Both programs serve this metric on their host. The metric has one sample for each synced address family.
+// Both programs export this metric on their host. The metric has a sample for each address family that has synced.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
 	families   = 2
 )
 
-// start starts the program and returns the time just before the start.
+// start starts the program and returns the time immediately before the start.
 func (p *program) start() (time.Time, error) {
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -51,7 +50,7 @@ func (p *program) start() (time.Time, error) {
 	return began, nil
 }
 
-// command returns a command that runs on the program's host. ip(8) mounts a /sys for the network namespace, then
+// command returns a command that runs on the program's host. ip(8) mounts a /sys for the network namespace and then
 // executes the command.
 func (p *program) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, argv...)...)
@@ -59,7 +58,6 @@ func (p *program) command(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a short command on the program's host.
 func (p *program) run(argv ...string) error {
 	if out, err := p.command(argv...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s on the host of %s: %w: %.500s", strings.Join(argv, " "), p.name, err, out)
@@ -67,7 +65,6 @@ func (p *program) run(argv ...string) error {
 	return nil
 }
 
-// stop stops the program if the program is running, and waits until the program has exited.
 func (p *program) stop() error {
 	if p.cmd == nil {
 		return nil
@@ -87,7 +84,7 @@ func (p *program) close() {
 	p.cg.Close()
 }
 
-// resident returns the program's resident memory in bytes, without the memory of its child processes.
+// resident returns the program's resident memory in bytes, without child processes.
 func (p *program) resident() (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -102,15 +99,15 @@ func (p *program) resident() (float64, error) {
 	return 0, fmt.Errorf("memory of %s: no VmRSS", p.name)
 }
 
-// waitSynced waits until the program's metrics report a sync of every family after began, and returns the latest
-// reported time. A restart that changes nothing has no other visible end.
+// waitSynced waits until the program's metrics report a sync of every address family after began, and returns the time
+// of the latest sync. Without changes, a restart has no other visible end.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
 		if count == families && last.After(began) {
 			return last, nil
 		}
-		// Each request for metrics takes CPU time from the program.
+		// Each request takes CPU time from the program.
 		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
 		if err := kit.Sleep(ctx, pause); err != nil {
 			return last, fmt.Errorf("sync of %s: %w", p.name, err)
@@ -118,7 +115,8 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 	}
 }
 
-// lastSync returns the latest sync time and the number of synced families, which is 0 if the program does not respond.
+// lastSync returns the time of the latest sync and the number of address families that have synced. count is 0 if the
+// program does not respond.
 func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {
@@ -141,7 +139,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the value in a line of a metrics page, or false if the line is about another metric.
+// gauge returns the value in a line of metrics, or false if the line contains another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
@@ -151,7 +149,6 @@ func gauge(line, name string) (float64, bool) {
 	return value, err == nil
 }
 
-// tail returns the end of the program's log.
 func (p *program) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

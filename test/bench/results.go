@@ -22,7 +22,6 @@ const (
 	resident   measure = "resident memory"
 )
 
-// measures returns all measures in the order of the table.
 func measures() []measure {
 	var all []measure
 	for _, m := range []measure{firstSync, restart, change, newService, burst} {
@@ -31,7 +30,7 @@ func measures() []measure {
 	return append(all, connection, resident, coldStart, coldStart.CPU())
 }
 
-// unit returns the divisor and the name of the unit in which the table shows a measure.
+// unit returns the divisor and the name of the unit in which the table shows m.
 func unit(m measure) (float64, string) {
 	switch m {
 	case resident:
@@ -42,7 +41,6 @@ func unit(m measure) (float64, string) {
 	return 1e-3, "ms"
 }
 
-// results holds every figure of a run.
 type results struct{ kit.Figures }
 
 func (r results) add(m measure, services int, program string, value float64) {
@@ -53,13 +51,13 @@ func (r results) median(m measure, services int, program string) (float64, bool)
 	return r.Median(kit.Key{Measure: m, Services: services, Program: program})
 }
 
-// ratio divides Edgeway's median by another program's median, or returns false if one of the programs was not measured.
+// ratio divides Edgeway's median by another program's median, or returns false if one of the programs has no figures.
 func (r results) ratio(m measure, services int, other string) (float64, bool) {
 	return r.Ratio(kit.Key{Measure: m, Services: services, Program: oursName},
 		kit.Key{Measure: m, Services: services, Program: other})
 }
 
-// part formats a ratio, for example as 1/20.0 if the ratio is below 0.5.
+// part formats a ratio. A ratio below 0.5 becomes a fraction, as in 1/20.0.
 func part(ratio float64) string {
 	if ratio > 0 && ratio < 0.5 {
 		return "1/" + kit.Short(1/ratio)
@@ -67,7 +65,6 @@ func part(ratio float64) string {
 	return kit.Short(ratio)
 }
 
-// print writes the figures as a table in Markdown.
 func (r results) print(w io.Writer, opts options) {
 	sizes := r.sizes()
 	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints for each Service; bursts of %d.\n\n",
@@ -82,14 +79,15 @@ func (r results) print(w io.Writer, opts options) {
 		for _, s := range sizes {
 			fmt.Fprintf(&row, " %s |", r.cell(m, s))
 		}
-		if strings.Trim(row.String(), " |") != "" { // this mode does not take measures without figures
+		if strings.Trim(row.String(), " |") != "" { // this mode does not measure rows without figures
 			_, unit := unit(m)
 			fmt.Fprintf(w, "| %s, %s |%s\n", m, unit, &row)
 		}
 	}
 }
 
-// cell returns the medians of a measure for Edgeway, the peer and the floor, up to the last program with figures.
+// cell returns the medians of Edgeway, the peer and the floor for a measure, without trailing programs that have no
+// figures.
 func (r results) cell(m measure, services int) string {
 	divisor, _ := unit(m)
 	var parts []string

@@ -17,10 +17,11 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown is a run in RESULTS.md: the name of its files in results, its mode, and the start of its table.
+// shown is a run in RESULTS.md. file is the name of its files in results, mode is its mode, and table is the start of
+// its table.
 type shown struct {
 	file, mode, table string
-	// plain is true for a run that has no plot, because each panel would have only one point.
+	// plain means that the run has no plot, because each panel would have only one point.
 	plain bool
 }
 
@@ -33,7 +34,6 @@ var shownRuns = []shown{
 	{file: "large", mode: "nftables", table: "from an API server", plain: true},
 }
 
-// load returns the figures of a run and the options for its plot.
 func (s shown) load(t *testing.T) (results, options) {
 	t.Helper()
 	m, err := findMode(s.mode)
@@ -47,7 +47,6 @@ func (s shown) load(t *testing.T) (results, options) {
 	return results{f}, options{mode: m}
 }
 
-// Each plot shows the figures of the JSON file in the same folder.
 func TestPlotsMatchFigures(t *testing.T) {
 	for _, run := range shownRuns {
 		if run.plain {
@@ -71,7 +70,7 @@ func TestPlotsMatchFigures(t *testing.T) {
 	}
 }
 
-// The tables of RESULTS.md contain all figures of the JSON files.
+// The tables in RESULTS.md must contain all figures of the JSON files.
 func TestTablesMatchFigures(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {

@@ -39,22 +39,21 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 		}
 		end, err := p.host.reach(ctx, b.sample())
 		if err == nil {
-			// Connections may work before the program has completed its first sync.
+			// Connections may work before the program's first sync is complete.
 			_, err = p.waitSynced(ctx, began)
 		}
 		return end.Sub(began), err
 	})
 }
 
-// coldStarts measures starts of Edgeway, and of an earlier Edgeway, without the API server. kube-proxy does not save
-// its state.
+// coldStarts measures starts of Edgeway, and of an earlier Edgeway, without the API server. kube-proxy saves no state.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
 		programs = append(programs, b.peer)
 	}
 	for _, p := range programs {
-		if err := b.turn(ctx, p); err != nil { // the program must first save its state
+		if err := b.turn(ctx, p); err != nil { // the program must save its state first
 			return err
 		}
 	}
@@ -68,10 +67,9 @@ func (b *bench) coldStarts(ctx context.Context) error {
 	return b.cluster.StartAPIServer(ctx)
 }
 
-// reset replaces the host of a stopped program with a host without rules.
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share one table of virtual servers, which the kernel cleans up later.
+		// All network namespaces share one table of virtual servers, which the kernel clears later.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}
@@ -82,7 +80,6 @@ func (b *bench) reset(ctx context.Context, p *program) error {
 	return kit.Sleep(ctx, time.Second) // the kernel frees the rules in the background
 }
 
-// idleMemory measures the memory of a program that serves a few Services.
 func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	if _, err := p.start(); err != nil {
 		return err
@@ -96,7 +93,6 @@ func (b *bench) idleMemory(ctx context.Context, p *program) error {
 	return p.stop()
 }
 
-// residentMemory measures the memory of a program after the changes.
 func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	// Edgeway returns memory to the kernel a few seconds after a full sync.
 	if err := p.cg.Settle(ctx, 5*time.Second); err != nil {

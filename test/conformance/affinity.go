@@ -13,10 +13,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shortAffinity is long enough to outlast a busy machine's pauses between two connections.
+// shortAffinity is longer than a busy machine's pauses between two connections.
 const shortAffinity = 3 * time.Second
 
-// testAffinity checks session affinity (SEMANTICS row 30) for many concurrent clients, over every protocol and family.
+// testAffinity checks session affinity (SEMANTICS row 30) for many concurrent clients, over every protocol and address
+// family.
 func testAffinity(t *testing.T, s *suite) {
 	t.Run("a client keeps its endpoint, at every frontend", func(t *testing.T) { testStickiness(t, s) })
 	t.Run("removal of an endpoint moves its clients only", func(t *testing.T) { testRemovedChoice(t, s) })
@@ -48,7 +49,6 @@ func testStickiness(t *testing.T, s *suite) {
 	fail(t, s.sticky(p))
 }
 
-// sticky checks the Services of stickySpec and returns the problems.
 func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	first := s.choices(p, "cluster-1:80")
 	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
@@ -59,7 +59,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, met.server))
 		}
 	}
-	// Clients choose their endpoints of two Services independently, so some clients choose different endpoints.
+	// A client's endpoints of two Services are independent, so some clients must have different endpoints.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {
@@ -100,7 +100,7 @@ service web
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
-	// The endpoint returns together with a new endpoint, and no client moves to another endpoint.
+	// When the endpoint returns together with a new endpoint, no client may move to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
@@ -161,7 +161,6 @@ func testAffinitySurvives(t *testing.T, s *suite) {
 	fail(t, s.moved(before, s.choices(p, "lb-1:80"), "a restart"))
 }
 
-// client is one client of a ServicePort.
 type client struct {
 	source   string
 	from     netip.Addr
@@ -170,19 +169,19 @@ type client struct {
 
 func (c client) String() string { return fmt.Sprintf("client %s over %s", c.from, c.protocol) }
 
-// choice is the server that a client reached, and the frontend that the client used.
+// choice is the server that a client reached through a frontend.
 type choice struct {
 	server   string
 	svc      *plan.ServicePort
 	frontend *plan.Frontend
 }
 
-// choices opens one connection from every client to a destination, named as in scenarios, over all protocols and
-// families, and returns the server that each client reached.
+// choices connects every client to a destination, over all protocols and families, and returns the server that each
+// client reached. The destination has the notation of scenarios.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
 	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {
-		panic(err) // the suite itself names the destinations
+		panic(err) // a wrong destination is a mistake in the suite
 	}
 	met := map[client]choice{}
 	var mu sync.Mutex
@@ -219,7 +218,7 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// moved returns a line for each client of before that has another endpoint in after, unless a declared deviation
+// moved returns a line for each client that has different endpoints in before and after, unless a declared deviation
 // allows the change.
 func (s *suite) moved(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {

@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// aloneVariable is the environment variable with the name of the test that a separate process runs.
 const aloneVariable = "CONFORMANCE_ALONE"
 
-// alone runs the rest of a test in a separate process and network namespace, in parallel with other tests that call
-// alone. The suites of several backends then take little longer than one suite, because the suites mostly wait. In the
-// separate process, alone returns false and the test continues.
+// alone runs a test in a separate process and network namespace, in parallel with other tests that call alone. The
+// suites of several backends then take little longer than one suite, because they mostly wait. In the separate process,
+// alone returns false, and the test continues.
 func alone(t *testing.T) bool {
 	if os.Getenv(aloneVariable) == t.Name() {
 		return false
@@ -37,7 +36,7 @@ func alone(t *testing.T) bool {
 	cmd.Env = append(os.Environ(), aloneVariable+"="+t.Name())
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // Pdeathsig arrives when the thread that started the process exits
+	runtime.LockOSThread() // the kernel sends the Pdeathsig signal when the forking thread exits
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		t.Errorf("%s in a process of its own: %v", t.Name(), err)

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that connections spread evenly over the endpoints of a Service with one pool and of a Service
-// with two pools (SEMANTICS row 17).
+// testBalance checks that a backend distributes connections evenly over the endpoints, for a Service with one pool and
+// for a Service with two pools (SEMANTICS row 17).
 func testBalance(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `
@@ -43,7 +43,6 @@ service three
 	}
 }
 
-// spread makes n connections of a row and counts them by server.
 func (s *suite) spread(t *testing.T, r row, d plan.Decision, n int) map[string]int {
 	met := map[string]int{}
 	var mu sync.Mutex

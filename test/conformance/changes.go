@@ -9,7 +9,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kind is a kind of change to a plan.
 type kind struct {
 	name   string
 	change func(*changer)
@@ -17,7 +16,7 @@ type kind struct {
 
 var appearance = kind{"a Service appears", (*changer).add}
 
-// serviceChanges do not affect the lab, so that connections can be made after each change.
+// serviceChanges do not require changes to the lab, so the suite can test connections after each change.
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
@@ -35,14 +34,14 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges change the node in a plan. Like serviceChanges, nodeChanges do not affect the lab.
+// nodeChanges change the node in a plan. The lab stays the same, so the suite can test connections after each change.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},
 	{"pods are told in another way", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// stateOnlyChanges are changes after which only the kernel's state can be compared.
+// stateOnlyChanges are changes after which the suite can compare only the kernel's state.
 var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
@@ -54,17 +53,15 @@ var stateOnlyChanges = []kind{
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// stateOnlyNodeChanges are changes of the node after which only the kernel's state can be compared.
+// stateOnlyNodeChanges are changes to the node after which the suite can compare only the kernel's state.
 var stateOnlyNodeChanges = []kind{
 	{"addresses of the node change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }
 
-// ofOne returns a change of one Service.
 func ofOne(change func(*changer, *service)) func(*changer) {
 	return func(c *changer) { change(c, c.spec.services[c.IntN(len(c.spec.services))]) }
 }
 
-// ofSome returns a change of up to a dozen Services.
 func ofSome(change func(*changer, *service)) func(*changer) {
 	return func(c *changer) {
 		for range 1 + c.IntN(12) {
@@ -92,7 +89,6 @@ func (c *changer) replace() {
 	c.spec.services[i].name = old.name
 }
 
-// swap exchanges the addresses and ports of two Services.
 func (c *changer) swap() {
 	services := c.spec.services
 	i, j := c.IntN(len(services)), c.IntN(len(services))
@@ -139,7 +135,6 @@ func (c *changer) addFrontend(svc *service) {
 	c.addFrontendAt(svc, plan.FrontendKind(c.IntN(4)), uint16(80+c.IntN(4)))
 }
 
-// addFrontends adds many frontends of one kind to a Service.
 func (c *changer) addFrontends(svc *service) {
 	kind := plan.FrontendKind(c.IntN(4))
 	for port := range uint16(8 + c.IntN(9)) {

@@ -13,32 +13,31 @@ import (
 )
 
 const (
-	// patience is the time to wait for an expected response. Only failures take this long.
+	// patience is the time limit for an expected response. Only failed connections take this long.
 	patience = 30 * time.Second
 	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
-	// busy limits the number of concurrent rows that keep the processor busy, and idle limits rows that mostly wait.
-	// Rows with a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket,
-	// Linux reports the error only after the next SYN, a second later.
+	// busy limits the number of concurrent rows that use the processor, and idle limits the rows that mostly wait. Rows
+	// with a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket, Linux
+	// reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
 )
 
-// suite is one run of the tests against one backend.
 type suite struct {
 	backend Backend
 	world   *world
 	sockets *sockets
 	report  *report
-	// patience, if set, replaces the usual patience with a shorter time.
+	// patience replaces the constant patience with a shorter time, unless it is 0.
 	patience time.Duration
-	// measured reports whether the suite counts the connections that take the backend's shortcut.
+	// measured means that the suite counts the connections that take the backend's shortcut.
 	measured bool
 	// enough is the number of differences after which compare stops, or 0 to find all differences.
 	enough int
 }
 
-// compare makes the connections of all rows and returns a line for every row whose result differs from p.
+// compare tests the connections of all rows and returns a line for each row whose result differs from p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
@@ -81,8 +80,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count such
-// connections.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count them.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil
@@ -90,19 +88,19 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible counts n connections of a row if these connections can take the shortcut.
+// countEligible counts n connections of a row if they can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
 	}
 }
 
-// expectation is the required result of a row: the decision of Decide, or of a declared deviation.
+// expectation is the required result of a row: the decision of Decide or of a declared deviation.
 type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// own reports whether the destination is an address of the host.
+	// own means that the destination is an address of the host.
 	own bool
 }
 
@@ -118,7 +116,7 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenWhereNothingIsDone starts servers of the host at destinations where no Service may take the packet.
+// listenWhereNothingIsDone starts servers on the host at the destinations where no Service may take the packet.
 func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.own {
@@ -130,7 +128,7 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	return nil
 }
 
-// compareRow makes one or two connections of a row, or enough connections to reach every endpoint.
+// compareRow tests as many connections of a row as its result requires: one, two, or enough to reach every endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
@@ -164,22 +162,21 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	return ""
 }
 
-// answer returns the answer that the client must receive.
 func (s *suite) answer(r row, e expectation) netlab.Answer {
 	switch {
 	case e.Verdict == plan.Reject && r.protocol == plan.TCP && r.to.Addr().IsLoopback():
-		return netlab.Reset // no server listens, so no rule is needed
+		return netlab.Reset // no server listens, so the kernel resets the connection without a rule
 	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.own:
 		return netlab.Served
 	case e.Verdict == plan.Reject:
 		return netlab.Refused
 	case e.Verdict == plan.Pass:
-		return netlab.Unreachable // from the gateway, because no host has the address
+		return netlab.Unreachable // from the gateway, because no host has this address
 	}
 	return netlab.Silent
 }
 
-// judge describes how one outcome differs from the expectation, or returns "" if they agree.
+// judge describes how an outcome differs from the expectation, or returns "" if they agree.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
@@ -206,22 +203,21 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay, like a socket that the shortcut connects to the endpoint, has the address that the host would use
-		// for the endpoint: the link's address, if there is one.
+		// A relay has the address that the host would use for the endpoint: the link's address, if there is one. The
+		// same holds for a socket that the shortcut connects to the endpoint.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see the address a as the source of the row's connections if the source is not
-// rewritten. An unbound socket may have any address of the host, including the address of the link.
+// isSource reports whether a server may see a as the source address of the row's connections without masquerade. An
+// unbound socket may have any address of the host, including the address of the link.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
-// describe returns a line with everything that a reader needs: the connection, the required result with its reason,
-// and the actual result.
+// describe returns a line with the connection, the required result with its reason, and the actual result.
 func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {

@@ -16,27 +16,27 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan. The text contains no handles, no counters, no client's session affinity, and nothing that depends
-	// on the order of changes.
+	// applied plan, so it contains no handles, no counters, and no client's session affinity, and does not depend on
+	// the order of changes.
 	Dump func(ctx context.Context) (string, error)
-	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the usual number.
+	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the default.
 	Sequences int
-	// Shapes holds patterns. Each pattern must match some of the dumps of random Services, but not all dumps.
+	// Shapes holds patterns. Each pattern must match some of the dumps of random Services, but not all of them.
 	Shapes []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
 	// Affinity lists the deviations in session affinity, which only several connections can show.
 	Affinity []AffinityDeviation
-	// Followers run after the backend wherever the suite runs the backend, as in the daemon.
+	// Followers run after the backend, as in the daemon.
 	Followers []proxiers.Component
-	// CountsLoopback reports whether the backend counts rejected packets on loopback, in a metric of kube-proxy.
+	// CountsLoopback means that the backend counts rejected packets on loopback in kube-proxy's metric.
 	CountsLoopback bool
-	// NotHere is the reason why the backend can run only in the virtual machines, or "" if it can run anywhere.
+	// NotHere is the reason why the backend can run only in virtual machines, or "" if the backend can run anywhere.
 	NotHere string
 	// Shortcut is a path that bypasses the rules, or nil if the backend has none.
 	Shortcut *Shortcut
-	// Damages holds, by name, functions that damage the backend's state as another program might. After each damage
-	// the backend must report drift, and a full sync must repair the state.
+	// Damages maps names to functions that damage the backend's state as another program might. After each damage, the
+	// backend must report drift, and a full sync must repair the state.
 	Damages map[string]func(ctx context.Context) error
 }
 
@@ -45,16 +45,16 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the decision that the backend makes instead of should. ok is false if the backend decides as it
-	// should. The suite fails if ok is true but the backend nevertheless decides as it should.
+	// Instead returns the backend's decision instead of should. ok is false if the backend makes the decision should.
+	// The suite fails if ok is true but the backend nevertheless makes the decision should.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a path on which connections bypass the backend's complete rules, with the same result. The suite checks
+// Shortcut is a path on which connections bypass the backend's complete rules, with the same result. The suite requires
 // that connections take the shortcut.
 type Shortcut struct {
-	// Eligible reports whether a connection with this decision can take the shortcut. unbound means that the
-	// connection's socket is not bound to an address.
+	// Eligible reports whether a connection with decision d can take the shortcut. unbound means that the connection's
+	// socket is not bound to an address.
 	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
 	// Taken returns the number of connections that have taken the shortcut.
 	Taken func() (int, error)
@@ -63,20 +63,20 @@ type Shortcut struct {
 // leastTaken is the percentage of eligible connections that must take the shortcut.
 const leastTaken = 95
 
-// AffinityDeviation is a declared difference in session affinity.
+// AffinityDeviation is a declared difference from the specified session affinity.
 type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
 	// Forgets reports whether a client that moves from the frontend before to the frontend now may reach another
-	// endpoint. The two frontends may be the same. The suite fails if no client ever changes its endpoint.
+	// endpoint. The two frontends may be the same. The suite fails if no client changes its endpoint.
 	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
 // machineDir exists only in the virtual machines of test/vm.
 const machineDir = "/vm/job"
 
-// Run checks a backend against the specification, in a separate process. TestMain must have called Main. Run needs
+// Run checks a backend against the specification in a separate process. TestMain must have called Main. Run requires
 // root.
 func Run(t *testing.T, b Backend) {
 	if b.NotHere != "" && !inMachine() {
@@ -117,7 +117,7 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// In other parts of the suite, the shortcut would also count connections that are not compared.
+		// In the other tests, the shortcut would also count connections that the suite does not compare.
 		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.measured
@@ -126,13 +126,12 @@ func Run(t *testing.T, b Backend) {
 	}
 	if !t.Failed() {
 		fail(t, s.deviationsUnseen())
-		if looked { // at least one measured part has run
+		if looked { // at least one test with measured connections has run
 			fail(t, s.shortcutUnused())
 		}
 	}
 }
 
-// shortcutUnused reports a problem if too few eligible connections took the shortcut.
 func (s *suite) shortcutUnused() []string {
 	if s.backend.Shortcut == nil || s.report.eligible > 0 && s.report.taken*100 >= s.report.eligible*leastTaken {
 		return nil
@@ -145,7 +144,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen returns a line for each declared deviation that did not occur in any connection.
+// deviationsUnseen returns a line for each declared deviation that occurred in no connection.
 func (s *suite) deviationsUnseen() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

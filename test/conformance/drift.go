@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// testDrift damages the backend's state and checks that the backend reports drift and that a full sync repairs the
-// state. testDrift also checks that the backend reports no drift after its own changes.
+// testDrift damages the backend's state. The backend must report drift, and a full sync must repair the state. The
+// backend must not report drift after its own changes.
 func testDrift(t *testing.T, s *suite) {
 	if len(s.backend.Damages) == 0 {
 		t.Fatalf("%s declares no way to damage its state", s.backend.Name)

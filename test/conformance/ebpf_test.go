@@ -22,7 +22,6 @@ import (
 
 func TestEbpf(t *testing.T) { runEbpf(t, ebpfBackend(false)) }
 
-// TestEbpfTC runs the suite with ebpf.tc = true.
 func TestEbpfTC(t *testing.T) { runEbpf(t, ebpfBackend(true)) }
 
 func runEbpf(t *testing.T, b Backend) {
@@ -35,7 +34,8 @@ func runEbpf(t *testing.T, b Backend) {
 	Run(t, b)
 }
 
-// ebpfDir is the pin directory of this process, because other processes use the backend at the same time.
+// ebpfDir is the directory in which this process pins BPF objects. Other processes test the ebpf backend at the same
+// time.
 var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
 
 func ebpfBackend(tc bool) Backend {
@@ -54,7 +54,7 @@ func ebpfBackend(tc bool) Backend {
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
 		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences:      15, // as for the nftables backend
+		Sequences:      15, // the same number as for the nftables backend
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
@@ -69,8 +69,8 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// eligibleWith returns a function that selects the connections that BPF must handle. nftables handles the host's bound
-// sockets that need masquerade, and connections from elsewhere, except TCP connections if tc is set.
+// eligibleWith returns a function that reports whether BPF must handle a connection. nftables handles the host's bound
+// sockets that need masquerade. nftables also handles connections from elsewhere, except TCP connections if tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -83,8 +83,8 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF sums counters of bpf/maps.h: TCP and UDP sockets that connect, unconnected datagrams, first packets, and
-// first packets that the tc program would take if the suite did not exceed its rate limit.
+// takenByBPF sums counters of bpf/maps.h: connected TCP and UDP sockets, unconnected datagrams, first packets, and
+// first packets that exceeded the rate limit of the tc program.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -124,7 +124,7 @@ func emptyMap(name string) error {
 	return eachElementOf(m, func(key, _ []byte) error { return m.Delete(key) })
 }
 
-// eachElementOf collects all elements of a map, and then calls visit for each element.
+// eachElementOf collects all elements of a map before it calls visit for each element.
 func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	var keys, values [][]byte
 	var key, value []byte
@@ -144,7 +144,7 @@ func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 }
 
 // dumpEbpf prints the nft table, the links, and the contents of the maps. The dump of a frontend includes its
-// endpoints, but not the numbers that connect frontends and endpoints.
+// endpoints, but omits the numbers that connect frontends and endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {
@@ -199,7 +199,6 @@ func dumpMaps() (lines []string, err error) {
 	return lines, err
 }
 
-// at formats an address and the port that follows.
 func at(b []byte) string {
 	return fmt.Sprintf("%s:%d", netip.AddrFrom16([16]byte(b)).Unmap(), int(b[16])<<8|int(b[17]))
 }

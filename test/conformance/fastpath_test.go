@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. Run
-// the test without the part "writes", because the fast path rewrites its whole table when a Service loses anything.
+// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. Skip
+// the subtest "writes", because the fast path rewrites its whole table when any Service loses something.
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"
@@ -24,7 +24,7 @@ func TestFastPath(t *testing.T) {
 	Run(t, b)
 }
 
-// optedIn applies plans in which every Service has opted in.
+// optedIn opts every Service in a plan in to the fast path before it applies the plan.
 type optedIn struct {
 	proxiers.Proxier
 	before, after *plan.Plan

@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a Proxier in which one Apply in ten fails: before any change, after all changes, or in the middle, when
-// the context is done.
+// faulty is a Proxier in which one of ten calls of Apply fails: before any change, after all changes, or when the
+// context is done in between.
 type faulty struct {
 	proxiers.Proxier
 	*rand.Rand
@@ -39,15 +39,15 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 }
 
-// testFaults applies random changes through a faulty backend, and runs a full sync after each failure, as the pipeline
-// does. At the end, the state must equal that of a full sync on a clean host.
+// testFaults applies random changes through a faulty backend, with a full sync after each failure, as in the pipeline.
+// At the end, the state must equal the state after a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
 	steps := fewer(80, 40)
 	ses := s.fresh(t)
 	f := &faulty{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
 	c := newChanger(4)
-	var known, next *plan.Plan // known is the plan that the backend has certainly applied
+	var known, next *plan.Plan // known is the last plan that the backend applied without an error, or nil
 	for n := range steps {
 		if n > 0 {
 			c.step()
@@ -70,7 +70,7 @@ func testFaults(t *testing.T, s *suite) {
 	t.Logf("%d faults in %d steps", f.faults, steps)
 }
 
-// attempt applies next and returns the plan that the backend holds afterwards, or nil after an error.
+// attempt applies next and returns next, or nil after an error.
 func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()

@@ -18,7 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable is the environment variable that makes the test binary a fresh host for the backend that it names.
+// freshVariable is the environment variable that makes the test binary a fresh host. Its value is the name of the
+// backend.
 const freshVariable = "CONFORMANCE_FRESH"
 
 // Main runs the tests of m in a separate network namespace. Call Main from TestMain with all backends that the tests
@@ -46,8 +47,9 @@ func Main(m *testing.M, backends ...Backend) int {
 	return 1
 }
 
-// isolateFuzzWorker restarts this program in its own network namespace if it is a worker of "go test -fuzz". All
-// workers are children of one process and would share its namespace. The pipes to the parent process stay open.
+// isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz".
+// All workers are children of one process and would otherwise share its namespace. The pipes to the parent process stay
+// open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
 	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {
@@ -64,7 +66,7 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// fresh is a second host, in its own process and network namespace. The second host walks the same sequences without
+// fresh is a second host in its own process and network namespace. The second host applies the same changes without
 // partial syncs, and creates the state from scratch after each sequence.
 type fresh struct {
 	cmd *exec.Cmd
@@ -75,13 +77,13 @@ type fresh struct {
 
 type freshRequest struct {
 	Sequence sequence
-	// Reset requests a return to the initial state before the sequence.
+	// Reset restores the initial plan before the sequence.
 	Reset bool
 }
 
 type freshState struct {
 	Dump, Error string
-	// Written is the number of objects that the full sync wrote.
+	// Written is the number of objects that a full sync wrote.
 	Written int
 }
 
@@ -115,7 +117,7 @@ func startFresh(t testing.TB, b Backend) *fresh {
 	return f
 }
 
-// begin starts the fresh host's walk of a sequence and returns immediately. end returns the state after the walk.
+// begin makes the fresh host apply a sequence and returns immediately. end returns the state after the sequence.
 func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *fresh) end() (s freshState, err error) {
@@ -134,7 +136,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Bring lo up, as on any host: a namespace without addresses treats all of IPv4 as broadcast (Linux 6.1).
+	// Without an up lo interface, a namespace treats all of IPv4 as broadcast (Linux 6.1).
 	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}
@@ -169,7 +171,6 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// fromScratch applies a plan on a clean host, and returns the state.
 func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
 	defer cancel()
@@ -199,7 +200,7 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	return s, err
 }
 
-// imaginaryLab returns a lab with the usual addresses, but without hosts.
+// imaginaryLab returns the usual addresses of a lab, but no hosts.
 func imaginaryLab() *lab {
 	l := &lab{endpoints: endpointAddrs()}
 	for _, f := range families {

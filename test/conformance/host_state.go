@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// contextOf returns a context that, unlike t.Context, remains valid while the test cleans up.
+// contextOf returns a context for cleanup functions, which run after t.Context is done.
 func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
 // hostState returns, as text, the state that a backend or a follower may change on a host: rules, addresses,
@@ -49,7 +49,7 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes the virtual servers of IPVS, without the header that exists as soon as the kernel has IPVS.
+// virtualServers writes the virtual servers of IPVS. It omits the header, which exists whenever the kernel has IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3
@@ -62,7 +62,6 @@ func virtualServers(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// pins writes the paths of all pinned BPF objects, if the BPF file system is mounted.
 func pins(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	err := filepath.WalkDir("/sys/fs/bpf", func(path string, _ fs.DirEntry, err error) error {
@@ -74,8 +73,8 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the rules of iptables-legacy in existing tables, without empty built-in chains, because a program
-// that lists a table's rules creates the table, which cannot be removed.
+// legacyRules writes the rules of iptables-legacy in existing tables, but omits empty built-in chains. A program that
+// lists a table creates the table, and no program can remove the table.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {
@@ -88,7 +87,7 @@ func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	}
 	table := ""
 	for _, line := range strings.Split(string(out), "\n") {
-		line, _, _ = strings.Cut(line, " [") // without counters
+		line, _, _ = strings.Cut(line, " [") // omit the counters
 		switch {
 		case strings.HasPrefix(line, "*"):
 			table = line
@@ -98,7 +97,6 @@ func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	}
 }
 
-// firstDifference returns the first line in which two texts differ.
 func firstDifference(a, b string) string {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range max(len(as), len(bs)) {

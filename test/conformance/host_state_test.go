@@ -9,7 +9,6 @@ import (
 	"edgeway/proxiers"
 )
 
-// component returns a component that does nothing but record its calls.
 func component(name string, done *[]string, fails error) proxiers.Component {
 	note := func(what string) { *done = append(*done, name+" "+what) }
 	return proxiers.Component{
@@ -28,7 +27,8 @@ type noted struct{ note func(string) }
 func (n noted) Apply(context.Context, proxiers.Change) error { n.note("apply"); return nil }
 func (n noted) Close() error                                 { n.note("close"); return nil }
 
-// TestFollowersRunAfterBackend tests that followers run after their backend and are cleaned up before it.
+// TestFollowersRunAfterBackend tests that followers run after their backend, and that cleanups of followers precede the
+// cleanup of the backend.
 func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string
 	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}
@@ -48,7 +48,7 @@ func TestFollowersRunAfterBackend(t *testing.T) {
 	if !slices.Equal(done, want) {
 		t.Errorf("done was %q, want %q", done, want)
 	}
-	// If a follower cannot start, the backend is closed.
+	// If a follower cannot start, the backend must be closed.
 	done = nil
 	b.Followers[0] = component("follower", &done, errors.New("no"))
 	b.Component = component("backend", &done, nil)

@@ -21,8 +21,8 @@ func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
 
 func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
 
-// usable skips the test, with the reason, if the host lacks a feature that the backend needs. In continuous
-// integration (CI=true), usable fails the test instead.
+// usable skips the test with a reason if the host lacks a feature that the backend needs. In continuous integration
+// (CI=true), usable fails the test instead.
 func usable(t testing.TB, b Backend) Backend {
 	t.Helper()
 	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("CI") != "true" {
@@ -41,7 +41,7 @@ func iptablesBackend(variant string) Backend {
 	b := Backend{
 		Component: all[i],
 		Dump:      ipt.dump,
-		// The shapes are chains in dispatch trees of more than one level.
+		// The shapes are chains of dispatch trees that have more than one level.
 		Shapes: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
 			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),
@@ -67,11 +67,11 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods change and list rules with the programs of the variant, as another
-// program would.
+// variantOf is "nft" or "legacy". Its methods change and list rules with the programs of the variant, as another
+// program might.
 type variantOf string
 
-// command runs commands such as "iptables ARGUMENTS" and "ip6tables-save ARGUMENTS".
+// command runs a command such as "iptables ARGUMENTS" or "ip6tables-save ARGUMENTS".
 func (v variantOf) command(ctx context.Context, command string) (string, error) {
 	words := strings.Fields(command)
 	family, what, isOther := strings.Cut(words[0], "-")
@@ -100,7 +100,7 @@ func (v variantOf) run(commands ...string) func(context.Context) error {
 	}
 }
 
-// dump prints Edgeway's chains and the built-in chains of both families, sorted.
+// dump prints Edgeway's chains and the built-in chains for IPv4 and IPv6, sorted.
 func (v variantOf) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -122,8 +122,8 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of each chain in a table, without counters. Chains that are neither built in nor Edgeway's
-// are omitted, as are empty built-in chains, which a program creates when it lists a table.
+// chains returns the rules of each chain in a table, without counters. It omits chains of other programs, and empty
+// built-in chains, which a program creates when it lists a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {
@@ -144,7 +144,6 @@ func (v variantOf) chains(ctx context.Context, family, table string) (map[string
 	return chains, nil
 }
 
-// deleteJump deletes Edgeway's first rule in a built-in chain.
 func (v variantOf) deleteJump(ctx context.Context) error {
 	chains, err := v.chains(ctx, "iptables", "filter")
 	if err != nil {
@@ -159,7 +158,6 @@ func (v variantOf) deleteJump(ctx context.Context) error {
 	return fmt.Errorf("no jump in %q", chains["FORWARD"])
 }
 
-// onServiceChain runs a command on a chain of a Service.
 func (v variantOf) onServiceChain(command string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		chains, err := v.chains(ctx, "ip6tables", "nat")

@@ -19,7 +19,7 @@ func ipvsBackend() Backend {
 		Component:      ipvs.Component(),
 		CountsLoopback: true,
 		Dump:           dumpIpvs,
-		Sequences:      15, // as for the nftables backend
+		Sequences:      15, // the same number as for the nftables backend
 		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),
@@ -55,7 +55,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// changeServer runs ipvsadm on the first virtual server in its list that has an endpoint.
+// changeServer returns a function that runs ipvsadm on the first listed virtual server that has an endpoint.
 func changeServer(args string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := output(ctx, "ipvsadm", "--save", "--numeric")
@@ -91,8 +91,8 @@ func deleteARoute(ctx context.Context) error {
 	return command("ip", "route", "delete", "table", "237", "local", words[1])(ctx)
 }
 
-// dumpIpvs prints the nft table, the virtual servers without their connection counts, the routes and the rules. The
-// list of servers in /proc omits some servers if another network namespace also has servers (Linux 6.1).
+// dumpIpvs prints the nft table, the virtual servers without their connection counts, the routes and the routing rules.
+// /proc omits some virtual servers if another network namespace also has virtual servers (Linux 6.1).
 func dumpIpvs(ctx context.Context) (string, error) {
 	table, err := dumpTable(ctx, "edgeway-ipvs")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
+// testLoopbackAffinity tests session affinity on loopback. A relay implements this affinity instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	const text = `
@@ -45,8 +45,8 @@ service web
 	}
 }
 
-// loopbackChoices makes a connection to NodePort 30080 from each of many IPv4 loopback addresses and from the IPv6
-// loopback address, and returns the server that each connection reached.
+// loopbackChoices connects to NodePort 30080 from many IPv4 loopback addresses and from the IPv6 loopback address, and
+// returns the server that each connection reached.
 func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	t.Helper()
 	sources := []netip.Addr{netip.IPv6Loopback()}
@@ -65,10 +65,9 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	return met
 }
 
-// rejectedMetric counts packets that are rejected on loopback, by ip_family and protocol.
+// rejectedMetric counts rejected packets on loopback by ip_family and protocol.
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
-// testLoopbackCounters checks that a backend with CountsLoopback counts the packets rejected on loopback.
 func testLoopbackCounters(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `
@@ -80,7 +79,7 @@ service web
 	before := rejected(t, ses.proxier.(stages)[0])
 	want := 0
 	if s.backend.CountsLoopback {
-		want = 4 // UDP and SCTP in each family
+		want = 4 // UDP and SCTP for each family
 	}
 	if len(before) != want {
 		t.Fatalf("counts %v, want %d", before, want)
@@ -97,7 +96,6 @@ service web
 	}
 }
 
-// rejected returns the values of rejectedMetric by family and protocol.
 func rejected(t *testing.T, p proxiers.Proxier) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()

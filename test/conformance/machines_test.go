@@ -9,19 +9,17 @@ import (
 	"testing"
 )
 
-// machineJobs is the directory with the jobs of the virtual machines.
 const machineJobs = "../vm/jobs"
 
-// TestMachineOnlyBackendsHaveJob checks that the machines have a job for each backend that cannot run here.
 func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 	if inMachine() {
-		return // the machines have no copy of the jobs
+		return // the virtual machines contain no copy of the jobs
 	}
 	listed := textsIn(t, machineJobs)
 	for _, b := range withoutJob(backends(), listed) {
 		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
 	}
-	// Check that the test detects a missing job and accepts an existing one.
+	// The check must find a missing job and accept an existing job.
 	stranger, known := Backend{NotHere: "to try it"}, nftablesBackend()
 	stranger.Name, known.NotHere = "stranger", "to try it"
 	if missing := withoutJob([]Backend{stranger, known}, listed); len(missing) != 1 || missing[0].Name != "stranger" {
@@ -38,7 +36,6 @@ func withoutJob(all []Backend, listed map[string]bool) (missing []Backend) {
 	return missing
 }
 
-// textsIn returns the string literals in a directory's Go files.
 func textsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

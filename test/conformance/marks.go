@@ -19,7 +19,7 @@ import (
 const foreignMark = "0xa5b40205"
 
 // foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the
-// packets that leave with and without this mark. The table also has NAT for an address that no Service uses.
+// packets that leave with and without this mark. The table also translates an address that no Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -50,9 +50,8 @@ table inet foreign {
 }
 `
 
-// testMarks checks that the backend preserves other programs' bits of the packet mark, for connections with and
-// without masquerade and for connections to no Service. Another program's table must also remain unchanged (SEMANTICS
-// row 32).
+// testMarks checks that the backend preserves other programs' bits in the packet mark: with masquerade, without
+// masquerade, and in connections to no Service. Another program's table must remain unchanged (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.foreign(t)
@@ -95,7 +94,7 @@ service sticky
 	}
 }
 
-// testOwnMark checks that Services do not affect the host's packets with the daemon's own mark. No Service may
+// testOwnMark checks that Services do not affect packets from the host that have the daemon's own mark. No Service may
 // intercept the connections between the daemon and its API server, which use TCP.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.fresh(t)
@@ -131,11 +130,11 @@ service dropping
 	met := map[plan.Verdict]int{}
 	for _, r := range rowsOf(p, p.Services) {
 		if r.source != hostName || r.unbound || r.to.Addr().IsLoopback() {
-			continue // the gateway has no route to the IPv6 address of an unbound socket
+			continue // the gateway has no route to an unbound socket's IPv6 address
 		}
 		met[p.Decide(r.packet()).Verdict]++
 		r.mark = proxiers.OwnMark(silentEnv().MasqueradeBit)
-		want, server := netlab.Reset, "" // sent by the gateway
+		want, server := netlab.Reset, "" // the gateway resets the connection
 		if slices.Contains(p.Node.HostAddrs, r.to.Addr()) {
 			want, server = netlab.Served, selfName
 			if err := s.world.listen(r.to, r.protocol); err != nil {
@@ -153,8 +152,8 @@ service dropping
 	}
 }
 
-// answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no
-// server listens on these addresses. The gateway sends its usual IPv4 response, "unreachable", only once a second.
+// answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no server
+// listens on these addresses. Without the reset, the gateway sends "unreachable" over IPv4 only once a second.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {
@@ -175,7 +174,7 @@ func (s *suite) answerEverywhere(t *testing.T) {
 	}
 }
 
-// passing returns the rows whose packets leave the node for an endpoint that responds.
+// passing returns the rows whose packets reach an endpoint.
 func passing(p *plan.Plan, rows []row) (kept []row) {
 	for _, r := range rows {
 		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {
@@ -185,7 +184,6 @@ func passing(p *plan.Plan, rows []row) (kept []row) {
 	return kept
 }
 
-// foreign creates another program's table for the duration of this test.
 func (s *suite) foreign(t *testing.T) {
 	t.Helper()
 	s.nftRules(t, foreignTable)

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// routes holds the six possible routes of a connection.
+// routes holds the six possible routes.
 var routes = []plan.Route{
 	{Pool: plan.ClusterPool},
 	{Pool: plan.ClusterPool, SNAT: true},
@@ -18,7 +18,7 @@ var routes = []plan.Route{
 }
 
 // cells returns the routes of a frontend for the three origins. n differs for each Service and for each kind of
-// frontend, so that a Service has several triples.
+// frontend, so that a Service has different triples.
 type cells func(n int) [3]plan.Route
 
 // everyRoute returns one of six triples that form a Latin square: each origin occurs with each route.
@@ -26,7 +26,7 @@ func everyRoute(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// everyPair returns one of 36 triples: any two origins occur with every pair of routes, just as in all 216 triples.
+// everyPair returns one of 36 triples. Any two origins occur with every pair of routes, as they do in all 216 triples.
 func everyPair(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
@@ -55,8 +55,8 @@ func matrixSpec(services int, triple cells) *spec {
 	return s
 }
 
-// testMatrix compares every origin with every kind of frontend, route, protocol and family. If connections are slow,
-// the small matrix is enough to show that the kernel implements the rules.
+// testMatrix compares every origin with every kind of frontend, route, protocol and family. On slow machines, the small
+// matrix suffices to show that the kernel implements the rules.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

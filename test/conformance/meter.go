@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter counts the objects that any program writes to the kernel in this network namespace. For nftables, meter counts
-// the rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, which replaces whole tables
-// in the kernel, meter counts the lines of the programs' input.
+// meter counts the objects that programs write to the kernel in this network namespace. For nftables, meter counts the
+// rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, which replaces whole tables in
+// the kernel, meter counts the lines of the programs' input.
 type meter struct {
 	fd  int
 	buf []byte
-	// lines is the file with the recorded input of the programs in dir.
+	// lines is the file with the recorded input of the scripts in dir.
 	dir, lines string
 	path       string // the previous PATH
 }
 
-// meterBuffer is the size of a buffer for the notifications of one Apply.
+// meterBuffer is the size of a socket buffer for the notifications of one Apply.
 const meterBuffer = 32 << 20
 
-// recording is a script that records its input and passes it to another program.
+// recording is a script that records its input and passes the input to another program.
 const recording = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
-// startMeter puts recording scripts before the programs of iptables-legacy in PATH, for programs that start later.
+// startMeter puts recording scripts before the iptables-legacy programs in PATH.
 func startMeter(dir string) (*meter, error) {
 	m := &meter{fd: -1, buf: make([]byte, 1<<16), dir: dir, lines: filepath.Join(dir, "lines"), path: os.Getenv("PATH")}
 	for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
@@ -63,8 +63,8 @@ func startMeter(dir string) (*meter, error) {
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// written returns the number of objects written since the last call. The kernel sends all notifications of a
-// transaction before the transaction returns.
+// written returns the number of objects that programs wrote since the previous call. The kernel sends all notifications
+// of a transaction before the transaction returns.
 func (m *meter) written() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err
@@ -92,7 +92,7 @@ func (m *meter) written() (n int, err error) {
 	}
 }
 
-// objectsIn returns the number of objects in a notification. A notification may hold many elements, and the end of a
+// objectsIn returns the number of objects in a notification. A notification may contain many elements. The end of a
 // transaction is not an object.
 func objectsIn(msg syscall.NetlinkMessage) int {
 	const subsystem, genHeader = 8, 4

@@ -63,14 +63,13 @@ func deleteAnElement(ctx context.Context) error {
 	return fmt.Errorf("no endpoint in %v", slices.Sorted(maps.Keys(objects)))
 }
 
-// nftObject is a chain, set or map of the backend's tables.
 type nftObject struct {
-	lines    []string // rules, or the set's properties
+	lines    []string // the rules of a chain, or the properties of a set
 	elements []string // sorted
 }
 
-// dumpTable prints the nft tables called table, sorted. The dump omits clients' entries in affinity maps, and omits
-// unreferenced chains and maps, which have no effect and are deleted later.
+// dumpTable prints the nft tables of the given name, sorted. The dump omits the clients in affinity maps. It also omits
+// unreferenced chains and maps, which have no effect and which the backend deletes later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -89,7 +88,7 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedIn returns every word of all rules and elements, prefixed with the family, as in "ip endpoints".
+// mentionedIn returns every word in all rules and elements, with the family as a prefix, for example "ip endpoints".
 func mentionedIn(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
 	for name, o := range objects {
@@ -103,7 +102,7 @@ func mentionedIn(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// unused reports whether an object belongs to a Service but is unreferenced.
+// unused reports whether an object of a Service is unreferenced.
 func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
@@ -111,7 +110,7 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables uses the nft program to list the nft tables called table, as another program would.
+// listNftables lists the nft tables of the given name by running nft, as another program might.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -130,8 +129,8 @@ func listNftables(ctx context.Context, table string) (map[string]nftObject, erro
 	return objects, nil
 }
 
-// parseNftTable parses the output of "nft list table", where objects are indented by one tab, and their lines by two
-// tabs.
+// parseNftTable parses the output of "nft list table". One tab precedes each object, and two tabs precede each line of
+// an object.
 func parseNftTable(family, text string, objects map[string]nftObject) {
 	var name string
 	var o nftObject

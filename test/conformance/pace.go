@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// paceVariable is the environment variable that holds the factor by which this machine is slower than usual; emulated
+// paceVariable is the environment variable with the factor by which this machine is slower than usual. Emulated
 // machines set the variable. The factor extends the times that decide an outcome: the wait for a dropped packet, and
-// the timeout of session affinity. The factor also shortens random walks, and lowers the request rate of continuous
-// clients. All other comparisons stay the same.
+// the timeout of session affinity. The factor also shortens random walks and lowers the request rate of continuous
+// clients. All comparisons stay the same.
 const paceVariable = "CONFORMANCE_PACE"
 
-// paced multiplies a time by the pace.
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 
-// rest returns the pause between two requests of a client, so that many clients leave a processor to the backend.
+// rest returns the pause between two requests of a client. The pause leaves processor time to the backend.
 func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
 
-// fewer shortens a random walk of n steps by the pace, but to no fewer than least steps.
+// fewer returns n divided by the pace, but never less than the parameter least.
 func fewer(n, least int) int { return max(least, n/pace()) }
 
 func pace() int {

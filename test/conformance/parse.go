@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseSpec parses the "plan" section of a scenario. doc.go describes the language.
+// parseSpec parses the "plan" section of a scenario (see doc.go).
 func parseSpec(text string) (*spec, error) {
 	s := &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs}
 	for n, line := range strings.Split(text, "\n") {
@@ -25,7 +25,7 @@ func parseSpec(text string) (*spec, error) {
 	return s, nil
 }
 
-// fields splits a line into words and drops a comment that starts with #.
+// fields splits a line into words and removes a comment, which starts with #.
 func fields(line string) []string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.Fields(line)
@@ -86,7 +86,8 @@ func (s *service) parseLine(words []string) (err error) {
 	return err
 }
 
-// parseFor parses words such as "TCP SCTP IPv6". No protocol means all protocols, and no family means both families.
+// parseFor parses words such as "TCP SCTP IPv6". Without a protocol, the result contains all protocols, and without a
+// family, both families.
 func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) {
 	for _, w := range words {
 		if p, ok := plan.ParseProtocol(w); ok {
@@ -108,7 +109,7 @@ func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) 
 	return ps, fs, nil
 }
 
-// parseFrontend parses a line such as "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
+// parseFrontend parses a line, for example "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
 func parseFrontend(words []string) (f frontend, err error) {
 	kinds := []plan.FrontendKind{plan.ClusterIP, plan.ExternalIP, plan.LoadBalancerIP, plan.NodePort}
 	i := slices.IndexFunc(kinds, func(k plan.FrontendKind) bool { return k.String() == words[0] })

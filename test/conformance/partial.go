@@ -16,19 +16,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sequencesVariable is the environment variable that sets the number of sequences in testPartialSyncs.
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200
-	// sequencesForAll is a number of sequences that include every kind of change.
+	// sequencesForAll is the number of sequences after which every kind of change must have occurred.
 	sequencesForAll = 15
 	// longestSequence is the maximum number of changes in a sequence.
 	longestSequence = 8
 )
 
-// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the test compares the
-// state with that of a full sync on a fresh host. A sequence begins with the state at the end of the previous
-// sequence.
+// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the state must equal the
+// state after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -58,7 +56,7 @@ func sequences(t *testing.T, b Backend) int {
 	return n
 }
 
-// walk is an instance of a backend that goes from plan to plan by partial syncs, together with a fresh host.
+// walk is a running backend that goes from plan to plan by partial syncs, and a fresh host for comparison.
 type walk struct {
 	backend Backend
 	proxier proxiers.Proxier
@@ -74,7 +72,7 @@ type walk struct {
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
 	// written is the number of objects that partial syncs wrote while the node did not change, and total is the number
-	// that full syncs would have written. partial is the number of such partial syncs in the current sequence.
+	// that full syncs would have written. partial is the number of partial syncs in the current sequence.
 	written, total, partial int
 }
 
@@ -85,11 +83,11 @@ func newWalk(t testing.TB, b Backend) *walk {
 	opts.Drift = func(reason string) {
 		select {
 		case w.drift <- reason:
-		default: // one reason for drift is enough to fail
+		default: // one reported drift is enough to fail
 		}
 	}
 	var err error
-	if w.meter, err = startMeter(t.TempDir()); err != nil { // after startFresh, because the fresh host has its own meter
+	if w.meter, err = startMeter(t.TempDir()); err != nil { // the fresh host, already started, must not use this meter
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.meter.stop() })
@@ -107,13 +105,13 @@ func newWalk(t testing.TB, b Backend) *walk {
 	return w
 }
 
-// reset returns, by a full sync, to the state in which every walk begins.
+// reset restores the initial plan by a full sync.
 func (w *walk) reset(ctx context.Context) error {
 	w.changer, w.plan = newSequenceChanger(), nil
 	return w.sync(ctx)
 }
 
-// check walks a sequence, starting at the end of the last sequence or at the initial state, and returns the first
+// check applies a sequence to the current plan, or to the initial plan if fromStart is true. check returns the first
 // difference from the state of the fresh host.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
@@ -157,7 +155,6 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	}
 }
 
-// sync applies the plan of the changer.
 func (w *walk) sync(ctx context.Context) error {
 	next, err := w.changer.spec.compile(w.lab, w.plan)
 	if err != nil {
@@ -166,7 +163,7 @@ func (w *walk) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, paced(applyTimeout))
 	defer cancel()
 	prev := w.plan
-	w.plan = nil // stays nil if Apply fails
+	w.plan = nil // w.plan stays nil if Apply fails
 	if _, err := w.meter.written(); err != nil {
 		return err
 	}
@@ -183,7 +180,8 @@ func (w *walk) sync(ctx context.Context) error {
 	return err
 }
 
-// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of the objects that full syncs write.
+// mustHaveBeenPartial fails the test if partial syncs wrote more than a third of the objects that full syncs would have
+// written.
 func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	t.Helper()
 	if w.written == 0 || w.written > w.total/3 {
@@ -191,7 +189,7 @@ func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	}
 }
 
-// mustHaveSeenAll fails the test if a kind of change is missing, or if a shape matches no state or every state.
+// mustHaveSeenAll fails the test if a kind of change did not occur, or if a shape matched no dump or every dump.
 func (w *walk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
 	for _, k := range slices.Concat(serviceChanges, nodeChanges, stateOnlyChanges, stateOnlyNodeChanges) {
@@ -206,7 +204,6 @@ func (w *walk) mustHaveSeenAll(t *testing.T) {
 	}
 }
 
-// String summarizes the walk in one line.
 func (w *walk) String() string {
 	changes := 0
 	for _, n := range w.changes {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// FuzzPartial walks sequences from the fuzzer. Each sequence starts from the same state, so that you can repeat one
+// FuzzPartial applies sequences from the fuzzer. Each sequence starts from the same plan, so you can repeat a single
 // failure: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
 func FuzzPartial(f *testing.F) {
 	f.Add([]byte{})
@@ -36,7 +36,8 @@ func FuzzPartial(f *testing.F) {
 	})
 }
 
-// chainOmitted is a script that passes its input to another program, but omits one chain if the file "armed" exists.
+// chainOmitted is a script that passes its input to another program. If the file "armed" exists, the script omits one
+// chain.
 const chainOmitted = `#!/bin/sh
 [ -e %[1]s/armed ] || exec %[2]s "$@"
 awk '
@@ -46,7 +47,6 @@ awk '
 ' | %[2]s "$@"
 `
 
-// TestPartialSyncWithoutChainIsDetected plants a bug: partial restores omit one of the changed chains.
 func TestPartialSyncWithoutChainIsDetected(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestPartialSyncWithoutChainIsDetected(t *testing.T) {
 			}
 			honest := b.New
 			b.New = func(ctx context.Context, opts proxiers.Env) (proxiers.Proxier, error) {
-				// Change PATH only now, because the fresh host must use the original programs.
+				// The fresh host uses the original programs, so PATH must change after its start.
 				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 				return honest(ctx, opts)
 			}
@@ -89,8 +89,8 @@ func omitChain(t *testing.T, dir, program string) {
 	}
 }
 
-// newEndpoints returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
-// refers to, and the omitted chain may hold such a rule.
+// newEndpoints returns a sequence of changes that delete no chain. The kernel refuses to delete a chain to which a rule
+// refers, and the omitted chain may hold such a rule.
 func newEndpoints(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// plantedSpec is a plan in which every planted bug makes a difference.
+// plantedSpec is a plan in which every planted bug changes a result.
 const plantedSpec = `
 nodeports node-1 node-2 loopback
 service guarded
@@ -26,7 +26,7 @@ service elsewhere
   ExternalIP     external-4:80  pod=cluster host=cluster+snat outside=drop
 ` + stickySpec
 
-// bug is a mistake that a backend could make, simulated by a correct backend with a plan that is slightly wrong.
+// bug is a mistake that a backend could make. A correct backend with a slightly wrong plan simulates the mistake.
 type bug struct {
 	name  string
 	plant func(*plan.Plan)
@@ -75,8 +75,8 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that no backend declares: packets are dropped instead of rejected, as in one of the
-// bugs.
+// silentRefusal is a deviation that no backend declares: the backend drops packets instead of rejecting them, as in
+// silentBug.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to see that declared deviations are held to",
@@ -94,7 +94,7 @@ var forgetfulness = AffinityDeviation{
 	Forgets: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
-// testPlantedBugs proves that the suite detects mistakes of a backend: each bug alone must cause a difference.
+// testPlantedBugs proves that the suite detects mistakes of a backend. Each bug alone must cause a difference.
 func testPlantedBugs(t *testing.T, s *suite) {
 	sp, err := parseSpec(plantedSpec)
 	if err != nil {
@@ -104,7 +104,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The report must not count the differences of the bugs as differences of the backend.
+	// The watcher needs its own report, because the differences of the bugs are not differences of the backend.
 	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), enough: 1, patience: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
@@ -133,7 +133,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustLookRight and mustLookWrong apply one plan and compare connections with another plan.
+// mustLookRight applies one plan, and fails the test if connections differ from another plan. mustLookWrong fails the
+// test if no connection differs.
 func (s *suite) mustLookRight(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.fresh(t).apply(t, nil, applied)
@@ -150,7 +151,6 @@ func (s *suite) mustLookWrong(t *testing.T, applied, specified *plan.Plan) {
 	t.Logf("%d differences, as %s", len(found), found[0])
 }
 
-// spoil returns a copy of the plan with the bug.
 func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	wrong := copyPlan(right)
 	b.plant(wrong)
@@ -160,7 +160,7 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// looks compares a small part of the suite with p and returns the first differences.
+// looks compares some of the rows with p and returns the first differences.
 func (s *suite) looks(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {

@@ -9,19 +9,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allEndpoints holds the endpoints that random Services choose from, and localEndpoints the endpoints for local pools.
 var (
 	allEndpoints   = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
 )
 
-// changer creates random plans in small steps. The same seed results in the same plans.
+// changer changes a plan in small random steps. The same seed leads to the same plans.
 type changer struct {
 	*rand.Rand
 	spec *spec
-	// numbers holds the numbers that determine the addresses and NodePorts of Services, one number for each Service.
+	// numbers determine the addresses and NodePorts of Services. Each Service has its own number.
 	numbers []int
-	// small limits Services to few endpoints, and most Services to one protocol.
+	// small limits each Service to few endpoints, and most Services to one protocol.
 	small bool
 	// done holds the names of the changes so far.
 	done []string
@@ -39,7 +38,6 @@ func newChanger(seed uint64) *changer {
 	return c
 }
 
-// step makes one or more changes.
 func (c *changer) step() {
 	for again := true; again; again = c.IntN(4) == 0 {
 		kinds := serviceChanges
@@ -50,7 +48,7 @@ func (c *changer) step() {
 	}
 }
 
-// change makes one change. If fewer than three Services are left, change adds a Service instead.
+// change makes one change. If there are fewer than three Services, change adds a Service instead.
 func (c *changer) change(k kind) {
 	if len(c.spec.services) < 3 {
 		k = appearance
@@ -62,7 +60,7 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add adds a Service with addresses that no other Service has, but that a deleted Service may have had.
+// add adds a Service. Its addresses may have belonged to a deleted Service, but belong to no other Service.
 func (c *changer) add() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
@@ -102,7 +100,7 @@ func (c *changer) newService(n int) *service {
 	return svc
 }
 
-// newName returns a name that no Service has, but that a deleted Service may have had.
+// newName returns a name that may have belonged to a deleted Service, but belongs to no other Service.
 func (c *changer) newName() (name string) {
 	c.chooseNumber(func(n int) bool {
 		name = fmt.Sprintf("random-%03d", n)
@@ -153,7 +151,7 @@ func (c *changer) chooseAffinity() time.Duration {
 	return []time.Duration{0, 0, time.Hour, 20 * time.Minute}[c.IntN(4)]
 }
 
-// choosePools assigns at least one endpoint to each pool, because any route may use either pool.
+// choosePools assigns at least one endpoint to each pool, because a route may use either pool.
 func (c *changer) choosePools(svc *service) {
 	for pool, from := range [][]string{allEndpoints, localEndpoints} {
 		svc.pools[pool] = nil
@@ -176,7 +174,7 @@ func (c *changer) chooseRoutes(svc *service) {
 	}
 }
 
-// chooseRoute returns a random route that does not lead to an empty pool.
+// chooseRoute returns a random route that leads to no empty pool.
 func (c *changer) chooseRoute(svc *service) plan.Route {
 	r := routes[c.IntN(len(routes))]
 	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {
@@ -185,7 +183,7 @@ func (c *changer) chooseRoute(svc *service) plan.Route {
 	return r
 }
 
-// repair replaces routes to a pool that has no endpoints.
+// repair replaces routes to pools that have no endpoints.
 func (c *changer) repair(svc *service) {
 	for i := range svc.frontends {
 		for o, r := range svc.frontends[i].routes {
@@ -196,7 +194,6 @@ func (c *changer) repair(svc *service) {
 	}
 }
 
-// sample returns up to n random rows.
 func (c *changer) sample(rows []row, n int) []row {
 	c.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 	return rows[:min(n, len(rows))]

@@ -11,15 +11,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// report counts the compared connections.
 type report struct {
 	mu          sync.Mutex
 	connections int
 	differences int
-	matrix      map[string]map[string]int // connections by dimension and value
-	deviated    map[string]int            // connections by name of the deviation
+	matrix      map[string]map[string]int // connections by dimension and value of the matrix
+	deviated    map[string]int            // connections by deviation
 	// eligible is the number of connections that could take the shortcut, and taken is the number of connections that
-	// took it.
+	// took the shortcut.
 	eligible, taken int
 }
 
@@ -27,7 +26,6 @@ func newReport() *report {
 	return &report{matrix: map[string]map[string]int{}, deviated: map[string]int{}}
 }
 
-// count counts n connections of a row.
 func (r *report) count(row row, d plan.Decision, n int) {
 	frontend := "none"
 	if d.Frontend != nil {
@@ -82,7 +80,7 @@ func (r *report) countDeviation(name string) {
 	r.deviated[name]++
 }
 
-// text returns a line that summarizes the suite, and one line for each dimension of the matrix.
+// text returns a summary of the suite in one line, and a line for each dimension of the matrix.
 func (r *report) text(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +102,6 @@ func (r *report) text(backend string) string {
 	return b.String()
 }
 
-// thousands formats 1234567 as "1,234,567".
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -37,8 +37,8 @@ service changing
 `
 )
 
-// testRestart checks that connections to unchanged Services survive changes of other Services, full syncs, and a
-// restart, in which the next instance starts with the state that a killed instance left.
+// testRestart checks that connections to unchanged Services survive changes to other Services, full syncs, and
+// restarts. After a restart, the backend starts with the state that a killed backend left.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, steadySpec+changingSpec)
@@ -49,7 +49,7 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")
 
-	// Simulate a kill by not closing the instance. The next instance gets a plan that differs from the kernel's state.
+	// A killed backend is not closed. The next backend starts with a plan that differs from the kernel's state.
 	next := s.start(t)
 	next.plan = p
 	sp, err := parseSpec(steadySpec + changedSpec)
@@ -74,7 +74,7 @@ func testRestart(t *testing.T, s *suite) {
 	traffic.mustBeUnharmed(t, "five restarts")
 	traffic.stop()
 
-	// Established flows survive the removal of their Service. Only new flows fail.
+	// Established flows must survive the removal of their Service, and new flows must fail.
 	next.syncText(t, "")
 	for _, session := range traffic.sessions {
 		if got := session.Ask(patience); got.Answer != netlab.Served {
@@ -83,8 +83,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of connections that run while the backend makes changes: established connections in constant use,
-// and a stream of new connections.
+// traffic consists of established connections that send questions all the time, and of a stream of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -94,7 +93,7 @@ type traffic struct {
 	failures []string
 }
 
-// watch starts traffic to the Services of steadySpec, and opens flows to the Service that changes.
+// watch starts traffic to the Services of steadySpec, and opens flows to the Service that the test changes.
 func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	tr := &traffic{}
 	end := make(chan struct{})
@@ -131,7 +130,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
-				// One request adds a UDP flow to connection tracking.
+				// One request adds a UDP flow to the connection tracking table.
 				if got := session.Ask(patience); got.Answer != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
@@ -149,13 +148,13 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups checks that only the hooks of a host's own control group see the connections of the suite. At least
-// least sockets must be in the group of client-a.
+// mustBeInGroups fails the test unless only the hooks of a host's own control group see the connections of the suite.
+// The parameter least is the minimum number of sockets in the control group of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {
 		if h.Cgroup() == "" {
-			continue // the lab has logged the reason
+			continue // the lab has already logged the reason
 		}
 		own, others, err := h.Sockets(t.Context())
 		if err != nil {
@@ -173,10 +172,10 @@ func (tr *traffic) fail(line string) {
 	tr.failures = append(tr.failures, line)
 }
 
-// mustBeUnharmed fails the test for each connection that failed since the last call.
+// mustBeUnharmed fails the test for each connection that failed since the previous call.
 func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
 	t.Helper()
-	time.Sleep(100 * time.Millisecond) // traffic must also run after the event
+	time.Sleep(100 * time.Millisecond) // continue the traffic after the event
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	made := tr.made.Swap(0)

@@ -11,23 +11,23 @@ import (
 	"edgeway/test/netlab"
 )
 
-// row is one cell of the matrix: connections from one source to one destination.
+// row is a cell of the matrix: the connections from one source to one destination.
 type row struct {
-	source   string // a host of the lab
+	source   string // name of a host in the lab
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// unbound means that the kernel chooses the address of the socket; from is the kernel's choice for the destination
+	// unbound means that the kernel chooses the address of the socket. from is the kernel's choice for the destination
 	// to. If a backend translates connect itself, the kernel chooses the address for the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
-	// If all is true, the suite makes enough connections to reach every endpoint of the pool.
+	// all means that the suite opens enough connections to reach every endpoint of the pool.
 	all bool
 }
 
-// newRow returns a row for a source such as "pod-a" or, with another source address, "host@lb-1". An unbound socket of
-// the host ("host@") connects from the destination address if the host owns it, and otherwise from node-1.
+// newRow returns a row for a source such as "pod-a", or "host@lb-1" with another source address. "host@" is an unbound
+// socket of the host: its source is the destination address if the host owns this address, and otherwise node-1.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -44,7 +44,7 @@ func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, erro
 	return row{source: host, from: addr, to: to, protocol: protocol, unbound: unbound}, nil
 }
 
-// packet is the first packet of the row's connections, as the node sees it.
+// packet returns the first packet of the row's connections as it arrives at the node.
 func (r row) packet() plan.Packet {
 	p := plan.Packet{Protocol: r.protocol, Src: r.from, Dst: r.to}
 	if r.source != hostName {
@@ -53,7 +53,6 @@ func (r row) packet() plan.Packet {
 	return p
 }
 
-// flow returns the parameters of a connection of the row.
 func (r row) flow(wait time.Duration) netlab.Flow {
 	f := netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Mark: r.mark, Wait: wait}
 	if r.unbound {
@@ -73,26 +72,26 @@ func isNodeAddr(a netip.Addr) bool {
 	return slices.ContainsFunc([]string{"node-1", "node-2", "node-3"}, func(name string) bool { return mustAddress(name, plan.FamilyOf(a)) == a })
 }
 
-// everySource holds the sources that a backend distinguishes: a pod that is an endpoint, a pod that is not, the host,
-// and a client outside.
+// everySource holds the sources that a backend distinguishes: a pod that is an endpoint, another pod, the host, and an
+// external client.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
 // rowsOf returns rows from every source, and from an unbound socket of the host, to the destinations of the services.
-// The destinations are every frontend, an unused port of every ClusterIP, and an address that no Service has. For
-// NodePorts, the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
+// The destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. NodePorts
+// have the destinations that accept NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {
 		for _, source := range sources {
 			r, err := newRow(source, to, protocol)
 			if err != nil {
-				panic(err) // the names above are the suite's own
+				panic(err) // a wrong name is a mistake in the suite
 			}
 			rows = append(rows, r)
 		}
 	}
 	addUnbound := func(to netip.Addr, port uint16, protocol plan.Protocol) {
-		if protocol != plan.SCTP { // the lab has no SCTP sockets that connect
+		if protocol != plan.SCTP { // the lab uses raw sockets for SCTP, which do not connect
 			add([]string{hostName + "@"}, netip.AddrPortFrom(to, port), protocol)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 //go:embed testdata/*.txtar
 var scenarioFiles embed.FS
 
-// scenario is one file of testdata: plans that are applied one after the other, and the expected flows of each plan.
+// scenario is a file of testdata: plans that the suite applies one after the other, and the expected flows of each
+// plan.
 type scenario struct {
 	name  string
 	about string
@@ -29,7 +30,7 @@ type step struct {
 	flows []flow
 }
 
-// flow is one line of a "flows" section.
+// flow is a line of a "flows" section.
 type flow struct {
 	line      string
 	protocols []plan.Protocol
@@ -38,7 +39,7 @@ type flow struct {
 	source, to string
 	port       uint16
 	verdict    plan.Verdict
-	endpoints  []string // for Forward: names, with "+snat" if the source must be rewritten
+	endpoints  []string // for Forward: endpoint names, with "+snat" if the backend must rewrite the source
 }
 
 func loadScenarios() ([]scenario, error) {
@@ -118,7 +119,7 @@ func parseFlows(text string) (flows []flow, err error) {
 	return flows, nil
 }
 
-// parse parses "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
+// parse parses a line, for example "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
 func (f *flow) parse(words []string) error {
 	if len(words) < 4 || words[1] != "->" {
 		return errors.New("it is not of the form SOURCE -> ADDRESS:PORT EXPECTATION")
@@ -141,7 +142,6 @@ func (f *flow) parse(words []string) error {
 	return nil
 }
 
-// rows returns a row for each protocol and family of the flow.
 func (f *flow) rows() ([]row, error) {
 	var rows []row
 	for _, proto := range f.protocols {
@@ -161,7 +161,7 @@ func (f *flow) rows() ([]row, error) {
 	return rows, nil
 }
 
-// holds describes how plan.Decide differs from the line, or returns "" if they agree.
+// holds describes how plan.Decide differs from the line, or returns "" if plan.Decide agrees.
 func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	d := p.Decide(r.packet())
 	if d.Verdict != f.verdict {
@@ -174,7 +174,7 @@ func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	return ""
 }
 
-// endpointNames returns the endpoints of a decision in the notation of scenarios, sorted.
+// endpointNames returns the sorted endpoints of a decision in the notation of scenarios.
 func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {

@@ -2,7 +2,6 @@ package conformance
 
 import "testing"
 
-// testScenarios runs every file of testdata.
 func testScenarios(t *testing.T, s *suite) {
 	all, err := loadScenarios()
 	if err != nil {
@@ -17,7 +16,7 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	ses := s.fresh(t)
 	for _, st := range sc.steps {
 		var rows []row
-		var flows []flow // flows[i] is the line of rows[i]
+		var flows []flow // flows[i] is the flow of rows[i]
 		for _, f := range st.flows {
 			rs, err := f.rows()
 			if err != nil {
@@ -35,14 +34,14 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 				t.Errorf("flow %q, %s: %s", flows[i].line, r, problem)
 			}
 			if d := p.Decide(r.packet()); d.Service != nil && d.Service.Affinity > 0 {
-				rows[i].all = false // a client always reaches the same endpoint
+				rows[i].all = false // session affinity leads to the same endpoint
 			}
 		}
 		s.mustAgree(t, p, rows, "step ", p.Generation)
 	}
 }
 
-// ownSources assigns to the host every address that rows use as the host's source, for the duration of this test.
+// ownSources adds to the host every address that a row uses as the host's source, for the duration of this test.
 func (s *suite) ownSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// sequence encodes random changes with three bytes each, so that a fuzzer can shorten and recombine the sequence. The
-// first byte selects the kind of change, and whether the change is applied immediately or together with the next
+// sequence encodes each random change in three bytes, so that a fuzzer can shorten and recombine sequences. The first
+// byte selects the kind of change, and whether the backend applies the change immediately or together with the next
 // change. The other bytes determine the details.
 type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence returns the n-th sequence, which has up to most changes.
+// randomSequence returns the n-th sequence. The parameter most is the maximum number of its changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))
@@ -22,8 +22,8 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// deck deals kinds of changes so that a few sequences contain all kinds. Changes of Services occur twice as often as
-// changes of the node, because a backend may do a full sync after a change of the node, which hides earlier changes.
+// deck deals kinds of changes so that a few sequences contain all kinds. Changes to Services occur twice as often as
+// changes to the node, because a backend may do a full sync after a change to the node, which hides earlier changes.
 type deck struct {
 	*rand.Rand
 	cards []byte
@@ -31,7 +31,7 @@ type deck struct {
 
 func newDeck() *deck { return &deck{Rand: rand.New(rand.NewPCG(0, 2))} }
 
-// deal replaces the kinds of the changes in seq.
+// deal replaces the kinds of the changes in seq with kinds from the deck.
 func (d *deck) deal(seq sequence) sequence {
 	for i := 0; i < len(seq); i += changeBytes {
 		if len(d.cards) == 0 {
@@ -44,7 +44,7 @@ func (d *deck) deal(seq sequence) sequence {
 }
 
 func (d *deck) shuffle() {
-	bytes := map[string][]byte{} // the bytes that stand for each kind
+	bytes := map[string][]byte{} // the bytes that select each kind
 	for b := range 1 << 8 {
 		name := kindOf(byte(b)).name
 		bytes[name] = append(bytes[name], byte(b))
@@ -55,8 +55,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. Unusually many of the changer's Services share the low bits of
-// addresses, so that a backend that sorts by these bits has many Services with equal bits.
+// newSequenceChanger returns a changer for sequences. Unusually many of its Services have addresses with the same low
+// bits. A backend that sorts Services by these bits then has many Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
@@ -66,8 +66,8 @@ func newSequenceChanger() *changer {
 	return c
 }
 
-// walk makes the changes of seq, and calls apply after each change that is not combined with the next change. walk
-// returns the first error of apply.
+// walk makes the changes in seq. walk calls apply after each change that is not combined with the next change, and
+// returns apply's first error.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]
@@ -83,7 +83,7 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 	return nil
 }
 
-// kindOf returns the kind of change that the byte b selects. One byte in sixteen selects a change of the node.
+// kindOf returns the kind of change that the byte b selects. One of sixteen bytes selects a change to the node.
 func kindOf(b byte) kind {
 	kinds := slices.Concat(serviceChanges, stateOnlyChanges)
 	if b>>3&15 == 0 {

@@ -11,19 +11,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// applyTimeout limits one Apply, as in the daemon.
+// applyTimeout is the timeout of one Apply, as in the daemon.
 const applyTimeout = 30 * time.Second
 
-// session is an instance of the backend and its followers, started on a clean host, together with its applied plan.
+// session is a running backend with its followers and its applied plan. A session starts on a clean host.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
 	plan    *plan.Plan
-	// drift receives the backend's reasons for requesting a full sync.
+	// drift receives the backend's reasons for a full sync.
 	drift chan string
 }
 
-// start creates an instance of the backend without applying a plan.
 func (s *suite) start(t *testing.T) *session {
 	t.Helper()
 	ses := &session{suite: s, drift: make(chan string, 100)}
@@ -36,7 +35,7 @@ func (s *suite) start(t *testing.T) *session {
 	return ses
 }
 
-// fresh starts the backend on a clean host, and cleans up at the end of the test.
+// fresh starts the backend on a clean host, and registers a cleanup.
 func (s *suite) fresh(t *testing.T) *session {
 	t.Helper()
 	s.clean(t)
@@ -50,7 +49,6 @@ func (s *suite) fresh(t *testing.T) *session {
 	return ses
 }
 
-// clean removes the state that the backend left, and all tracked connections.
 func (s *suite) clean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), paced(applyTimeout))
@@ -75,7 +73,7 @@ func (ses *session) options(t *testing.T) proxiers.Env {
 	opts.Drift = func(reason string) {
 		select {
 		case ses.drift <- reason:
-		default: // a hundred reasons are enough to show drift
+		default: // a hundred reasons are enough
 		}
 	}
 	return opts
@@ -92,7 +90,6 @@ func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	ses.plan = next
 }
 
-// sync applies the plan of sp.
 func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
 	t.Helper()
 	next, err := sp.compile(ses.world.lab(), ses.plan)
@@ -103,7 +100,6 @@ func (ses *session) sync(t *testing.T, sp *spec) *plan.Plan {
 	return next
 }
 
-// syncText applies a plan in the language of the scenarios.
 func (ses *session) syncText(t *testing.T, text string) *plan.Plan {
 	t.Helper()
 	sp, err := parseSpec(text)
@@ -113,7 +109,6 @@ func (ses *session) syncText(t *testing.T, text string) *plan.Plan {
 	return ses.sync(t, sp)
 }
 
-// dump returns the backend's state in the kernel.
 func (ses *session) dump(t *testing.T) string {
 	t.Helper()
 	text, err := ses.backend.Dump(t.Context())
@@ -123,7 +118,7 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from p. The failure messages start with context.
+// mustAgree fails the test for every row whose result differs from p. context starts the failure messages.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)
@@ -133,7 +128,6 @@ func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any
 	fail(t, differences)
 }
 
-// fail reports an error for each of the first ten problems.
 func fail(t *testing.T, problems []string) {
 	t.Helper()
 	const shown = 10

@@ -10,18 +10,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// spec is a plan in the language of the scenarios, where one service stands for up to six ServicePorts.
+// spec is a plan in the language of the scenarios. One service stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
-	nodePorts []string // address names
+	nodePorts []string // names of addresses
 	cidrs     []netip.Prefix
 	services  []*service
-	// moreHostAddrs holds names of node addresses that exist in the plan but not in the lab.
+	// moreHostAddrs holds names of node addresses in the plan that the lab lacks.
 	moreHostAddrs []string
 	checks        []*plan.HealthCheck
 }
 
-// podsBy selects how a plan identifies the pods of the node.
 type podsBy uint8
 
 const (
@@ -31,32 +30,33 @@ const (
 )
 
 type service struct {
-	name      string // name of the Service, or SERVICE:PORT
+	name      string // NAME or NAME:PORT
 	number    int    // number of a random Service
 	protocols []plan.Protocol
 	families  []plan.Family
 	affinity  time.Duration
-	pools     [2][]string // endpoint names
-	leaving   []string    // endpoints that serve only established connections
+	pools     [2][]string // names of endpoints
+	leaving   []string    // terminating endpoints, which serve only established connections
 	frontends []frontend
 }
 
 type frontend struct {
 	kind   plan.FrontendKind
-	addr   string // a name, or "" for NodePort
+	addr   string // the name of an address, or "" for NodePort
 	port   uint16
-	from   []string // names and prefixes, or nil for all sources
+	from   []string // names and prefixes of sources, or nil for all sources
 	routes [3]plan.Route
 }
 
-// lab holds the addresses of the lab on which a plan depends: the node's addresses, and the addresses of endpoints.
+// lab holds the addresses of the lab that a plan contains: the node's addresses and the endpoints' addresses.
 type lab struct {
 	hostAddrs []netip.Addr
-	// endpoints holds the endpoints by family and by the name that their server sends ("pod-a", "far-a:9090").
+	// endpoints maps the name that an endpoint's server sends ("pod-a", "far-a:9090") and a family to the endpoint's
+	// address.
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 
-// compile validates s and returns its plan. Like the planner, compile shares unchanged parts with prev.
+// compile validates s and returns its plan. Like the planner, compile shares the unchanged objects of prev.
 func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)
 	if err != nil {

@@ -16,16 +16,14 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// stages combines a backend and the followers that plan.Decide takes into account into one Proxier. As in the daemon,
-// the backend runs first.
+// stages is a Proxier that consists of a backend and the followers that plan.Decide includes. As in the daemon, the
+// backend runs first.
 type stages []proxiers.Proxier
 
-// all returns the backend and its followers.
 func (b Backend) all() []proxiers.Component {
 	return append([]proxiers.Component{b.Component}, b.Followers...)
 }
 
-// start creates an instance of the backend and its followers.
 func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	var s stages
 	for _, c := range b.all() {
@@ -38,7 +36,6 @@ func (b Backend) start(ctx context.Context, opts proxiers.Env) (stages, error) {
 	return s, nil
 }
 
-// cleanUp removes the state that the followers and the backend left.
 func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
 	for _, c := range slices.Backward(b.all()) {
 		if c.Cleanup == nil {
@@ -51,7 +48,6 @@ func (b Backend) cleanUp(ctx context.Context, opts proxiers.Env) error {
 	return nil
 }
 
-// Apply implements proxiers.Applier.
 func (s stages) Apply(ctx context.Context, change proxiers.Change) error {
 	for _, stage := range s {
 		if err := stage.Apply(ctx, change); err != nil {
@@ -61,7 +57,6 @@ func (s stages) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// Close implements proxiers.Proxier.
 func (s stages) Close() error {
 	var errs []error
 	for _, stage := range s {
@@ -70,7 +65,7 @@ func (s stages) Close() error {
 	return errors.Join(errs...)
 }
 
-// sockets keeps an instance's listening sockets open for the followers of the next instance, as the daemon does.
+// sockets keeps listening sockets open when a backend stops, for the followers of the next backend, as the daemon does.
 type sockets struct {
 	*sdunit.Sockets
 	mu   sync.Mutex
@@ -82,7 +77,6 @@ func newSockets(t *testing.T) *sockets {
 	return &sockets{Sockets: sdunit.NewSockets(sdunit.NewManager(logger), nil, logger), open: map[netip.AddrPort]bool{}}
 }
 
-// Listen implements localnodeport.Sockets.
 func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +84,6 @@ func (s *sockets) Listen(at netip.AddrPort) (*os.File, error) {
 	return s.Sockets.Listen(at)
 }
 
-// closeAll closes the sockets that outlived their instances.
 func (s *sockets) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +93,6 @@ func (s *sockets) closeAll() {
 	clear(s.open)
 }
 
-// follow returns the followers of a new instance of the backend.
 func (s *suite) follow(opts proxiers.Env) stages {
 	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
 }

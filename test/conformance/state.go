@@ -8,7 +8,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// testState examines the backend's state in the kernel.
 func testState(t *testing.T, s *suite) {
 	t.Run("the same plan again changes nothing", func(t *testing.T) { testIdempotence(t, s) })
 	t.Run("partial syncs end where a full sync does", func(t *testing.T) { testPartialEqualsFull(t, s) })
@@ -36,8 +35,8 @@ func testIdempotence(t *testing.T, s *suite) {
 	}
 }
 
-// testPartialEqualsFull applies random changes, and after each change checks connections to current and to removed
-// destinations. At the end, the test compares the state with that of a new instance on a clean host.
+// testPartialEqualsFull applies random changes. After each change, the test checks connections to current and removed
+// destinations. At the end, the state must equal the state of a new backend on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(fewer(3, 1)) {
@@ -58,7 +57,7 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 	}
 }
 
-// mustEqualFresh compares the state of a session with that of a new session on a clean host.
+// mustEqualFresh fails the test unless the state of a session equals the state of a new session on a clean host.
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan
@@ -105,7 +104,7 @@ func testClose(t *testing.T, s *suite) {
 		t.Errorf("close changed the state: %s", firstDifference(before, after))
 	}
 	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
-	ses.proxier = s.start(t).proxier // the test closes this instance in its cleanup
+	ses.proxier = s.start(t).proxier // the cleanup of the session closes the new backend
 }
 
 func testNoSideEffects(t *testing.T, s *suite) {

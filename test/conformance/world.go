@@ -13,16 +13,16 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The ports on which every endpoint listens. An endpoint that is named without a port uses endpointPort.
+// The ports on which every endpoint listens. The default port of an endpoint is endpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
 )
 
-// crowdSize is the number of additional addresses of client-a and pod-c, each a separate client for session affinity.
+// crowdSize is the number of additional addresses of client-a and of pod-c. Each address is a separate client for
+// session affinity.
 const crowdSize = 16
 
-// hostName is the name of the node as a source and as an endpoint.
 const hostName = "host"
 
 var (
@@ -33,7 +33,7 @@ var (
 	podRanges           = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
 )
 
-// hostRanges holds the address ranges of the lab, by the first part of the names in each range.
+// hostRanges maps the first word of a name, such as "pod", to the address ranges of the lab.
 var hostRanges = map[string][2]string{
 	"pod":      {"10.244.1.", "fd00:10:244:1::"},
 	"far":      {"10.244.2.", "fd00:10:244:2::"},
@@ -44,12 +44,12 @@ var hostRanges = map[string][2]string{
 	"node":     {"192.0.2.", "2001:db8:2::"},
 }
 
-// world is the lab of the suite, with the hosts and endpoints that scenarios name.
+// world is the suite's lab, with the hosts and endpoints that scenarios name.
 type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
-	endpoints map[string]map[plan.Family]netip.AddrPort // as in lab
-	// listening holds the addresses at which the host itself listens, each with a function that stops the server.
+	endpoints map[string]map[plan.Family]netip.AddrPort
+	// listening maps the addresses at which the host itself listens to functions that stop the servers.
 	listening map[listener]func() error
 }
 
@@ -58,8 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that servers of the host itself send. These servers listen where no Service may take the
-// packet.
+// selfName is the name that servers on the host itself send. These servers listen at destinations where no Service may
+// take the packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {
@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() {
 		for _, stop := range w.listening {
-			_ = stop() // the lab is removed anyway
+			_ = stop() // the test removes the lab anyway
 		}
 	})
 	w.hosts = map[string]*netlab.Host{hostName: w.Node}
@@ -102,10 +102,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lab returns the current addresses of the world, for plans.
 func (w *world) lab() *lab { return &lab{hostAddrs: w.Node.Addrs, endpoints: w.endpoints} }
 
-// endpointAddrs returns all endpoints by name and family.
 func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	all := map[string]map[plan.Family]netip.AddrPort{}
 	for _, host := range []string{"pod-a", "pod-b", "far-a", "far-b", hostName} {
@@ -119,7 +117,6 @@ func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	return all
 }
 
-// listen makes the host itself listen at one of its addresses.
 func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
 	if w.listening[l] == nil {
@@ -128,17 +125,17 @@ func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	return err
 }
 
-// leaveLoopback stops the host's TCP servers on loopback, because the next plan may need to listen on loopback.
+// leaveLoopback stops the host's TCP servers on loopback, because the backend may have to listen there for the next
+// plan.
 func (w *world) leaveLoopback() {
 	for l, stop := range w.listening {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
-			_ = stop() // if stop fails, the next plan fails to listen on loopback
+			_ = stop() // if stop fails, listening for the next plan also fails
 			delete(w.listening, l)
 		}
 	}
 }
 
-// crowd returns many addresses for one host.
 func crowd(host string, f plan.Family) []netip.Addr {
 	addrs := make([]netip.Addr, crowdSize)
 	first := mustAddress(host, f)
@@ -169,14 +166,14 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	n, err := strconv.ParseUint(which, 10, 8)
 	switch {
 	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
-		n = uint64(which[0]-'a') + 2 // .1 is reserved for a gateway
+		n = uint64(which[0]-'a') + 2 // a gateway has .1
 		if which == "b" && kind == "client" {
 			n = 130 // client-b is in the other half of the range
 		}
 	case err != nil:
 		return netip.Addr{}, fmt.Errorf("address %q: the part after the dash is neither a letter nor a number below 256", name)
 	case kind == "node":
-		n += 9 // node-1 is the node's address in every lab
+		n += 9 // node-1 is the node's address in every netlab
 	}
 	text := fmt.Sprintf("%s%d", ranges[0], n)
 	if f == plan.IPv6 {
@@ -185,7 +182,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// mustAddress is like address, but for names in the suite itself, and panics on an error.
+// mustAddress is like address, but panics on an error, which is a mistake in the suite.
 func mustAddress(name string, f plan.Family) netip.Addr {
 	a, err := address(name, f)
 	if err != nil {
@@ -194,5 +191,5 @@ func mustAddress(name string, f plan.Family) netip.Addr {
 	return a
 }
 
-// isLocal reports whether the endpoints of a host are on the node.
+// isLocal reports whether the endpoints of the named host run on the node.
 func isLocal(host string) bool { return host == hostName || strings.HasPrefix(host, "pod-") }

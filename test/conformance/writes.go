@@ -10,18 +10,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// mostWritten is the percentage of all objects that a partial sync of one Service of fifty may write on average. The
-// percentage includes deleted objects, and in iptables Services share chains.
+// mostWritten is the maximum percentage of all objects that an average partial sync may write after one of fifty
+// Services changed. The percentage includes deleted objects. In iptables, Services share chains.
 const mostWritten = 8
 
-// testWrites counts the objects that partial syncs write to the kernel.
 func testWrites(t *testing.T, s *suite) {
 	if problem := s.partialWrites(t, s.backend.start, 2*len(serviceChanges)); problem != "" {
 		t.Error(problem)
 	}
 }
 
-// testPlantedRewrites checks that the suite detects a backend whose partial syncs write everything.
 func testPlantedRewrites(t *testing.T, s *suite) {
 	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
 		honest, err := s.backend.start(ctx, opts)
@@ -32,7 +30,6 @@ func testPlantedRewrites(t *testing.T, s *suite) {
 	}
 }
 
-// rewriter removes everything at each partial sync and writes everything again.
 type rewriter struct {
 	proxiers.Proxier
 	backend Backend
@@ -43,9 +40,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites makes the given number of changes to fifty Services, each by a partial sync, and compares the number
-// of written objects with the number that full syncs would have written. partialWrites returns a problem, or "" if
-// there is none.
+// partialWrites makes the given number of changes to fifty Services, each by a partial sync. The result describes the
+// problem if the partial syncs wrote too many objects in comparison with full syncs, and is "" otherwise.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// kind is a kind of box, and selects its colors.
 type kind int
 
 const (
-	outside kind = iota // not a part of Edgeway
+	outside kind = iota // not part of Edgeway
 	daemon
 	proxiers
 	kernel
@@ -26,14 +25,15 @@ var colors = [...]struct{ fill, stroke string }{
 	kernel: {"#e3f4ee", "#009e73"}, frame: {"none", "#999"},
 }
 
-// Names of boxes that are not packages, and that several arrows refer to.
+// The names of boxes that appear in several arrows but are not packages.
 const (
 	backend   = "first stage: the backend, one of"
 	followers = "next stages: the followers, in this order"
 	linux     = "Linux: rules, routes, connection tracking"
 )
 
-// box is a rectangle with a name and a note, in pixels. A name with a slash is the folder of a package.
+// box is a rectangle with a name and a note. Positions and sizes are in pixels. A name with a slash is the folder of a
+// package.
 type box struct {
 	kind       kind
 	name, note string
@@ -80,19 +80,18 @@ var boxes = []box{
 	{outside, "endpoint", "pod, or any server", 700, 714, 180, 112},
 }
 
-// arrow is a straight line between two boxes that face each other. A label belongs beside a vertical arrow, or above a
-// horizontal one.
+// arrow is a straight line between two boxes that face each other. The label of a vertical arrow is beside the arrow,
+// and the label of a horizontal arrow is above the arrow.
 type arrow struct {
 	from, to, label string
 	flow            flow
 }
 
-// flow is what an arrow carries.
 type flow int
 
 const (
 	data flow = iota
-	both      // data in both directions
+	both      // data flows in both directions
 	packets
 )
 
@@ -156,7 +155,7 @@ func (x box) draw(b *strings.Builder) {
 	text(b, center, middle+13, x.note, `text-anchor="middle" font-size="11" fill="#555"`)
 }
 
-// ends returns the ends of the arrow: in the middle of the part where the two boxes face each other.
+// ends returns the start and the end of the arrow, which are in the middle of the edges that face each other.
 func (a arrow) ends() (x1, y1, x2, y2 int) {
 	f, t := find(a.from), find(a.to)
 	left, right := max(f.x, t.x), min(f.x+f.w, t.x+t.w)
@@ -171,7 +170,6 @@ func (a arrow) ends() (x1, y1, x2, y2 int) {
 	}
 }
 
-// find returns the box with the name, and panics if there is none.
 func find(name string) box {
 	return boxes[slices.IndexFunc(boxes, func(x box) bool { return x.name == name })]
 }

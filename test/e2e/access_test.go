@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in the README set up a host that serves a cluster's Services. cluster.md explains these commands, and
-// shows other commands, which create a token that does not expire.
+// The commands in the README set up a host that serves a cluster's Services. cluster.md explains these commands and
+// lists alternative commands, which create a token that does not expire.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -63,8 +63,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasOnlyTheRights checks that a kubeconfig grants the rights that a host needs, and no others. Every user may query
-// their own rights.
+// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. Every user also has
+// the right to query their own rights, which does not count.
 func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -83,9 +83,9 @@ func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	}
 }
 
-// asOperator runs commands on the host, in a directory that holds the new kubeconfig, whose server is the link. In the
-// commands, the daemon's directory replaces /etc/edgeway, the root group replaces the package's group, and a shell
-// function replaces sudo.
+// asOperator runs commands on the host as an operator would. The working directory holds the new kubeconfig, whose
+// server is the link. In the commands, the daemon's directory replaces /etc/edgeway, the root group replaces the
+// package's group, and a shell function replaces sudo.
 func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
@@ -106,8 +106,8 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands as an administrator of the cluster, in a directory with the examples. administer also
-// fills in the token Secrets that the commands create in kube-system.
+// administer runs commands as an administrator of the cluster, in a directory with the examples. While the commands
+// run, administer fills in the token Secrets that the commands create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
@@ -132,7 +132,6 @@ func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	return dir
 }
 
-// programs returns the directory that contains kubectl.
 func programs(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "../../scripts/controlplane", "kubectl").Output()
@@ -142,7 +141,6 @@ func programs(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commands returns the command blocks in a section of a Markdown file.
 func (l *lab) commands(file, heading string) (blocks []string) {
 	l.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", file))
@@ -162,8 +160,8 @@ func (l *lab) commands(file, heading string) (blocks []string) {
 	return blocks
 }
 
-// issueToken stands in for the token controller, which every other cluster runs. issueToken fills in a service
-// account's Secret as soon as the Secret exists.
+// issueToken replaces the token controller, which every other cluster runs. issueToken fills in a service account's
+// Secret as soon as the Secret exists.
 func issueToken(ctx context.Context, namespace, name string) error {
 	secrets := shared.admin.Core.Secrets(namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})

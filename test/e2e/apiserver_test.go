@@ -9,13 +9,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After the API server restarts, connections still work, and the daemon receives the change that it missed, even if
-// the API server has dropped its history (410 Gone).
+// After a restart of the API server, connections must still work, and the daemon must receive the change that it
+// missed, even if the API server has dropped its history (410 Gone).
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
 
-	d.link.cut() // so that the daemon misses the change
+	d.link.cut() // makes the daemon miss the change
 	n.endpoints("shop", ep2Addr)
 	shared.cluster.StopAPIServer()
 	began := time.Now()
@@ -37,11 +37,11 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 }
 
-// A host that reboots while the API server is unreachable has no rules, only the state on disk.
+// After a reboot while the API server is unreachable, a host has no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
-	began := time.Now().Truncate(time.Second) // the file stores whole seconds
+	began := time.Now().Truncate(time.Second) // the file stores times in whole seconds
 	clusterIP, nodePort := n.web("shop")
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 	l.within(patience, d.hasStored(n.name))
@@ -95,12 +95,12 @@ func TestReadiness(t *testing.T) {
 	l.must(unanswered(l.node, clusterIP)())
 	d.link.restore()
 	l.within(patience, d.healthy)
-	// A healthy daemon already serves the Services, so the connection must work immediately.
+	// A healthy daemon already serves the Services, so the first connection must succeed.
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
 
-// The daemon logs that its user has no rights. The daemon keeps trying, because an administrator may grant the rights
-// later.
+// If the daemon's user has no rights, the daemon logs this fault and keeps trying, because an administrator may grant
+// the rights later.
 func TestForbiddenIsLogged(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -111,7 +111,7 @@ func TestForbiddenIsLogged(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale returns an error unless edgeway status, as text and as JSON, and /healthz report that the API server has
+// saysStale returns an error unless edgeway status (as text and as JSON) and /healthz report that the API server has
 // been unreachable for at least age.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
@@ -133,7 +133,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 	}
 }
 
-// hasStored verifies that the last-known state on disk contains the namespace.
+// hasStored returns an error unless the last-known state on disk contains the given text.
 func (d *daemon) hasStored(namespace string) func() error {
 	return func() error {
 		return d.node.Command(d.t.Context(), "grep", "-rqa", namespace, d.stateDir()).Run()

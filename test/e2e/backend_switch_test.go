@@ -19,7 +19,7 @@ import (
 
 func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
 
-// load is a set of clients. Each client repeats its request as soon as the previous request is done.
+// load is a set of clients. Each client sends its next request when the previous request is done.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -42,7 +42,7 @@ func (w *load) repeat(client func() error) {
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(time.Millisecond): // leave processor time for the daemon
+		case <-time.After(time.Millisecond): // the daemon needs processor time
 		}
 		err := client()
 		w.mu.Lock()
@@ -54,7 +54,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the last call, and their failures.
+// soFar returns the number of requests since the previous call, and the errors of failed requests.
 func (w *load) soFar() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,7 +63,6 @@ func (w *load) soFar() (count int, failures []string) {
 	return count, failures
 }
 
-// traceOf reports which backends have rules in the kernel.
 func (l *lab) traceOf() map[string]bool {
 	l.t.Helper()
 	traces := map[string]bool{"nftables": strings.Contains(l.onNode("nft", "list", "tables"), "edgeway")}
@@ -74,7 +73,6 @@ func (l *lab) traceOf() map[string]bool {
 	return traces
 }
 
-// onlyRulesOf returns an error unless the backend is the only backend with rules in the kernel.
 func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
@@ -91,7 +89,7 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 func (d *daemon) switched(backend string) func() error {
 	return func() error {
 		s, err := d.status()
-		ofOthers := func(f statusFault) bool { return f.ID == "no-endpoint" } // faults of other tests' Services
+		ofOthers := func(f statusFault) bool { return f.ID == "no-endpoint" } // other tests' Services have this fault
 		s.Faults = slices.DeleteFunc(s.Faults, ofOthers)
 		switch {
 		case err != nil:
@@ -142,7 +140,7 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 
 	for _, to := range []struct{ backend, actual string }{
 		{"iptables-nft", "iptables-nft"},
-		{"iptables", "iptables-nft"}, // the variant of this host's iptables program
+		{"iptables", "iptables-nft"}, // the variant of the host's iptables program
 		{"iptables-legacy", "iptables-legacy"},
 		{"iptables", "iptables-nft"},
 		{"nftables", "nftables"},
@@ -175,8 +173,8 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 	l.must(d.uncomplaining())
 }
 
-// The first sync of many Services has several steps. No step may remove the old backend's rules for a Service that a
-// later step programs.
+// The first sync of many Services has several steps. A step must not remove the old backend's rules for a Service that
+// only a later step programs.
 func TestBackendSwitchWithManyServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -198,7 +196,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
 		took := l.within(6*patience, d.switched(backend))
-		time.Sleep(dialTimeout) // a connection without a response must time out
+		time.Sleep(dialTimeout) // connections without a response must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
@@ -229,7 +227,7 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining returns an error if the log contains a warning or an error.
+// uncomplaining returns an error if the daemon has logged a warning or an error.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {
@@ -243,8 +241,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// When the daemon starts, it removes the rules of other backends. Rules of another backend exist if the configuration
-// changed while no daemon ran, or if a daemon exited during a switch.
+// When the daemon starts, it must remove the rules of other backends. Such rules exist if the configuration changed
+// while no daemon ran, or if a daemon exited during a switch.
 func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -260,11 +258,12 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status names another backend's rules that could not be removed, and the daemon removes the rules later.
+// The status must name rules of another backend that the daemon could not remove, and the daemon must remove these
+// rules later.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
-	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // all tests share the host's own lock
+	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // the tests share the host's own lock
 	l.must(err)
 	defer lock.Close()
 	d.env = []string{"XTABLES_LOCKFILE=" + lock.Name()}
@@ -272,7 +271,7 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	d.startReady()
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a program that hangs would
+	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a hung program would
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
 	l.within(patience, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
@@ -285,7 +284,7 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
-// The daemon exports the metrics of KEP-3453.
+// The daemon must export the metrics that KEP-3453 specifies.
 func TestIPTablesMetrics(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

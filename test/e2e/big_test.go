@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// watchdogTime is the watchdog timeout of the unit. longestSilence is the promised maximum time between two
+	// watchdogTime is the watchdog timeout of the unit. longestSilence is the documented maximum time between two
 	// pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
@@ -30,14 +30,14 @@ const (
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a number of Services of one kind. No client connects to the endpoints of a bulk.
+// bulk is a number of Services of one kind. No test connects to their endpoints.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
 // Several Services can be huge together although each Service is below the limit for a single Service. The API server
-// admits all Services of this test.
+// admits all of these Services.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -61,7 +61,7 @@ func TestNightlyBigServices(t *testing.T) {
 	}
 }
 
-// surroundings holds memory limits in bytes: one for each run of nft, and one for the daemon and its programs
+// surroundings holds memory limits in bytes: one for each nft process, and one for the daemon and its child processes
 // together.
 type surroundings struct{ programMemory, groupMemory int }
 
@@ -80,13 +80,13 @@ func (c bulk) run(t *testing.T, around surroundings) {
 		return
 	}
 	meanwhile := n.soon("meanwhile")
-	for i := range c.services { // each Service on disk must be in force or named in a fault
+	for i := range c.services { // each stored Service must be in force, or a fault must name it
 		l.within(programmedWithin, d.hasStored(c.endpoint(i, c.endpoints-1)))
 	}
 	synced := n.soon("afterwards")
 	l.must(d.alive())
 
-	// The next full sync has to process all Services.
+	// The next full sync processes all Services.
 	began := time.Now()
 	if out, errs, code := d.edgeway("reload"); code != 0 {
 		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
@@ -107,13 +107,11 @@ func (c bulk) run(t *testing.T, around surroundings) {
 		c.name, daemon>>20, all>>20, silence.Seconds(), meanwhile.Seconds(), synced.Seconds(), after.Seconds(), reload.Seconds())
 }
 
-// service returns the name of Service i.
 func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
 
-// endpoint returns the address of endpoint j of Service i.
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create writes the objects to the API server, and returns the server's error if it rejects an object.
+// create writes the objects to the API server, and returns the server's error if the server rejects an object.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -156,7 +154,6 @@ func (n *namespace) create(c bulk) error {
 	return err
 }
 
-// soon creates a Service and returns the time until it works. The test fails after 5 s.
 func (n *namespace) soon(name string) time.Duration {
 	n.t.Helper()
 	limit := n.promised(5 * time.Second)
@@ -166,7 +163,7 @@ func (n *namespace) soon(name string) time.Duration {
 	return time.Since(began)
 }
 
-// limit sets the memory limits of the daemon from its next start on.
+// limit sets the memory limits that apply after the daemon's next start.
 func (d *daemon) limit(around surroundings) {
 	d.t.Helper()
 	if around.programMemory > 0 {
@@ -177,8 +174,8 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup creates a control group of version 1 or 2 with the memory limit, and returns the path of its process
-// list.
+// memoryGroup creates a control group (version 1 or 2) with the memory limit, and returns the path of the group's
+// process list.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -200,7 +197,6 @@ func (d *daemon) memoryGroup(limit int) (procs string) {
 	return ""
 }
 
-// alive returns an error if the daemon has exited.
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:
@@ -210,7 +206,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// fullSyncs returns an error unless the log reports the given number of full syncs of the backend.
+// fullSyncs returns an error unless the log reports exactly want full syncs of the backend.
 func (d *daemon) fullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -221,7 +217,6 @@ func (d *daemon) fullSyncs(want int) func() error {
 	}
 }
 
-// peak returns the maximum memory that the daemon has used, in bytes.
 func (d *daemon) peak() int64 {
 	d.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -237,7 +232,7 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith stops the daemon and returns the peak memory of the daemon or of its largest program, in bytes.
+// endedWith stops the daemon and returns the peak memory, in bytes, of the daemon or of its largest child process.
 func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
@@ -252,7 +247,7 @@ type heart struct {
 	silence time.Duration
 }
 
-// newHeart returns a heart that receives the daemon's pings from the daemon's next start on.
+// newHeart returns a heart that receives the daemon's pings after the daemon's next start.
 func (l *lab) newHeart(d *daemon) *heart {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")

@@ -18,7 +18,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// hugePorts returns a function that replaces the ports of a Service with n ports.
 func hugePorts(n int) func(*corev1.ServiceSpec) {
 	return func(s *corev1.ServiceSpec) {
 		s.Ports = nil
@@ -36,7 +35,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// hugeSlice creates an EndpointSlice with as many ports as hugePorts.
+// hugeSlice creates an EndpointSlice with the same ports as hugePorts.
 func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -53,8 +52,8 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.must(err)
 }
 
-// A Service that needs a million kernel elements, or more memory than is free, does not affect other Services, and the
-// status names the huge Service.
+// A Service that needs a million kernel elements, or more memory than is available, must not affect other Services. The
+// status must name the huge Service.
 func TestHugeServicesAreLeftOut(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -79,7 +78,7 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
 }
 
-// A Service cannot use an address that is forbidden for Services. Programs still receive broadcasts.
+// A Service must not use a forbidden address. Programs on the host must still receive broadcasts.
 func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	l, d := running(t)
 	var dhcp net.PacketConn
@@ -110,7 +109,7 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 }
 
 // By default, Edgeway does not serve external IPs of Services from the API server. The fix that Edgeway prints allows
-// one address.
+// only one address.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -155,8 +154,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which of its inputs the API server (v1.36) admits. Edgeway itself must reject the inputs that the
-// server rejects, because these inputs can come from manifests and from other versions of the API server.
+// The test records which inputs the API server (v1.36) admits. Edgeway must reject the other inputs itself, because
+// they can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
 	n := l.namespace()
@@ -193,10 +192,10 @@ func TestAPIServerAdmission(t *testing.T) {
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
 		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
-		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write the status
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write the status of a Service
 	}
-	// A dry run allocates no port, so the test must create the Service to learn whether the API server admits the
-	// port.
+	// A dry run does not allocate a NodePort, so the test must create the Service to learn whether the API server
+	// admits the port.
 	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
 	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
 		hugePorts(1000)(s)
@@ -220,8 +219,8 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// Edgeway does not serve a NodePort outside nodeport_range and reports the host as degraded, with a fix that extends
-// the range to the port. A manifest may use any port.
+// Edgeway must not serve a NodePort outside nodeport_range. The host is degraded, and the printed fix extends the range
+// to the port. A manifest may use any port.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -234,7 +233,7 @@ func TestNodePortRange(t *testing.T) {
 	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 	l.within(patience, d.hasCondition("nodeport-range", "1000-2000"))
-	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // up to the newest NodePort of any test
+	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // up to the highest NodePort of all tests
 	l.must(unanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())
@@ -247,7 +246,7 @@ func TestNodePortRange(t *testing.T) {
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
-// sendBroadcast sends a datagram from the gateway to an address. The payload is the address as text.
+// sendBroadcast sends a datagram from the gateway to an address. The datagram contains the address as text.
 func (l *lab) sendBroadcast(to string) {
 	l.t.Helper()
 	l.must(l.net.Gateway.Do(func() error {
@@ -262,7 +261,6 @@ func (l *lab) sendBroadcast(to string) {
 	}))
 }
 
-// hears returns an error unless the connection receives a datagram with the text.
 func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// lines returns the number of log lines that contain all the words.
 func (d *daemon) lines(words ...string) (n int) {
 	d.t.Helper()
 	log, err := os.ReadFile(d.logFile())
@@ -21,7 +20,6 @@ func (d *daemon) lines(words ...string) (n int) {
 	return n
 }
 
-// The log shows which Service changed and when.
 func TestServiceChangesAreLogged(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

@@ -9,12 +9,12 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which packets without a response count as dropped. On a busy machine, the servers wait
-// for a processor. The timeout is less than a second, because the kernel then repeats a lost SYN and the test would
-// not notice the loss.
+// dialTimeout is the time after which packets without a response count as dropped. The servers may wait for a processor
+// on a busy machine. The timeout is less than a second, because the kernel retransmits a lost SYN after a second and
+// the test would not notice the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of one connection attempt in tests that measure time, so a lost packet adds little time.
+// impatience is the timeout of a connection attempt in tests that measure time, so that a lost packet adds little time.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -34,7 +34,7 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 	}
 }
 
-// answersSoon is like answers, but uses the timeout impatience, for tests that measure time.
+// answersSoon is like answers, but has a shorter timeout, for tests that measure time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
 	f.Wait = impatience
@@ -46,7 +46,7 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires a response of the endpoint called name over TCP, and answersUDP requires a response over UDP.
+// answers requires a response from the endpoint with the name over TCP. answersUDP requires a response over UDP.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
@@ -55,22 +55,20 @@ func answersUDP(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.UDP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
 
-// silent requires that packets to the address are dropped.
 func silent(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Answer == netlab.Silent })
 }
 
-// refused requires an ICMP "port unreachable" error.
+// refused requires that the connection fails with an ICMP "port unreachable" error.
 func refused(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Answer == netlab.Refused })
 }
 
-// unanswered requires a connection to fail in any way.
 func unanswered(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
 }
 
-// reset requires a TCP reset, as from a host on which no program listens.
+// reset requires that the connection fails with a TCP reset, as on a port on which no program listens.
 func reset(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Answer == netlab.Reset })
 }

@@ -17,13 +17,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pickedUp is the time within which the daemon must use replaced credentials.
+// pickedUp is the time within which the daemon must use new credentials.
 const pickedUp = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser renames a new file over the old
-// one.
+// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser renames a new file to the old
+// file's name.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -33,7 +33,6 @@ func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.must(os.Rename(d.kubeconfigFile()+".new", d.kubeconfigFile()))
 }
 
-// token returns the token of a user in the cluster's own kubeconfig.
 func (l *lab) token(user string) *api.AuthInfo {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
@@ -48,7 +47,6 @@ func (l *lab) certificate(user string) *api.AuthInfo {
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
 
-// hasMetric verifies that a line of the metrics begins with the given words.
 func (d *daemon) hasMetric(want string) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -59,7 +57,7 @@ func (d *daemon) hasMetric(want string) func() error {
 	}
 }
 
-// hasNoFault verifies that the daemon reports no fault of the API server.
+// hasNoFault returns an error if the daemon reports a fault of the API server.
 func (d *daemon) hasNoFault() error {
 	s, err := d.status()
 	if err != nil {
@@ -73,7 +71,7 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition verifies that the host is healthy and has a condition with the words.
+// hasCondition returns an error unless the host is healthy and has the condition with the words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -89,8 +87,7 @@ func (d *daemon) hasCondition(name, words string) func() error {
 	}
 }
 
-// One process uses several kubeconfigs in succession. The API server's responses show which credentials the process
-// uses.
+// A daemon uses several kubeconfigs in succession. The API server's responses show which credentials the daemon uses.
 func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -103,7 +100,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 		n.endpoints("shop", endpoints[now])
 		took := l.within(pickedUp, answers(l.client, nodePort, now))
 		t.Logf("%s: a change arrived after %.1f s", what, took.Seconds())
-		l.within(pickedUp, d.hasNoFault) // the next step must not see an earlier fault
+		l.within(pickedUp, d.hasNoFault) // a remaining fault would affect the next step
 	}
 	refused := func(what, words string) {
 		t.Helper()
@@ -124,7 +121,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	d.replaceUser(&api.AuthInfo{TokenFile: tokenFile})
 	follows("token file")
 	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
-	l.within(2*pickedUp, func() error { // client-go must read the file before a request fails
+	l.within(2*pickedUp, func() error { // requests fail only after client-go has read the file again
 		d.link.cut()
 		d.link.restore()
 		time.Sleep(3 * time.Second)
@@ -143,7 +140,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	refused("service account without rights", "system:serviceaccount:"+n.name)
 	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
 
-	// The API server moves to another address, and its old address stops working.
+	// The API server moves to another address, and the old address stops working.
 	d.link.cut()
 	d.link = newLink(l)
 	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
@@ -163,7 +160,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	follows("kubeconfig that was corrected")
 }
 
-// serviceAccount returns an expiring token of a service account without rights.
+// serviceAccount returns an expiring token of a service account that has no rights.
 func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	l.t.Helper()
 	accounts := shared.admin.Core.ServiceAccounts(namespace)
@@ -176,7 +173,7 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	return &api.AuthInfo{Token: request.Status.Token}
 }
 
-// edgeway config check, the log and the status report an insecure kubeconfig, but the daemon still uses the file.
+// edgeway config check, the log and the status must report an insecure kubeconfig. The daemon must still use the file.
 func TestInsecureKubeconfigIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

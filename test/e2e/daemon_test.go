@@ -23,30 +23,28 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// contextOfCleanup returns a context for cleanup after the test's own context has been canceled.
+// contextOfCleanup returns a context for cleanup functions, which run when the test's own context is done.
 func contextOfCleanup() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)
 	return ctx
 }
 
-// daemon is an edgeway process on the node of a lab, with its files.
 type daemon struct {
 	*lab
 	dir, config string
-	user        string   // the cluster's user in the kubeconfig
+	user        string   // the user in the kubeconfig
 	manager     *manager // nil if the daemon has no service manager
 	env         []string // environment variables in addition to the test's own
-	group       string   // the list of processes of a control group, or "" for the test's own group
-	hosts       string   // the file mounted over /etc/hosts, or "" for the machine's file
-	resolv      string   // the file mounted over /etc/resolv.conf if hosts is set, or "" for no name server
-	router      string   // the value of $ROUTER in a fix
+	group       string   // the process list of the daemon's control group, or "" for the test's own group
+	hosts       string   // the file to mount over /etc/hosts, or ""
+	resolv      string   // the file to mount over /etc/resolv.conf if hosts is set, or "" for no name server
+	router      string   // the value of $ROUTER in fixes
 	link        *link
 	cmd         *exec.Cmd
 	ended       chan struct{}
 }
 
-// running returns a network with a daemon that is ready.
 func running(t *testing.T) (*lab, *daemon) {
 	t.Helper()
 	l := newLab(t)
@@ -55,7 +53,6 @@ func running(t *testing.T) (*lab, *daemon) {
 	return l, d
 }
 
-// shop creates a Service and returns when the daemon serves the Service.
 func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	d.t.Helper()
 	n = d.namespace()
@@ -64,22 +61,23 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	return n, clusterIP, nodePort
 }
 
-// watchOnly restricts the daemon to one namespace, because the endpoints of other tests' Services are not on this
-// lab's networks.
+// watchOnly restricts the daemon to one namespace, because this lab's networks do not reach the endpoints of other
+// tests' Services.
 func (d *daemon) watchOnly(n *namespace) {
 	d.t.Helper()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
 	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// The node's name, which no Node object has, and the daemon's addresses on the node's loopback interface.
+// nodeName is the name of the node, which has no Node object. The addresses are the daemon's listeners on the node's
+// loopback interface.
 const (
 	nodeName    = "edge-1"
 	healthAddr  = "127.0.0.1:10256"
 	metricsAddr = "127.0.0.1:10249"
 )
 
-// newDaemon prepares a daemon that reaches the API server over a link. Call start to start the daemon.
+// newDaemon prepares a daemon that reaches the API server over a link. newDaemon does not start the daemon.
 func (l *lab) newDaemon() *daemon {
 	l.t.Helper()
 	d := &daemon{lab: l, dir: l.t.TempDir(), user: cluster.Edgeway, link: newLink(l)}
@@ -97,14 +95,12 @@ func (l *lab) newDaemon() *daemon {
 	return d
 }
 
-// externalIPs returns the path of the configuration file that allows external IPs.
 func (d *daemon) externalIPs() string { return filepath.Join(d.dir, "conf.d", "external.toml") }
 
 func (d *daemon) logFile() string { return filepath.Join(d.dir, "log") }
 
 func (d *daemon) stateDir() string { return filepath.Join(d.dir, "state") }
 
-// configure writes the configuration, followed by extra lines of TOML.
 func (d *daemon) configure(extra string) {
 	d.t.Helper()
 	kubeconfig := filepath.Join(d.dir, "kubeconfig")
@@ -128,7 +124,6 @@ address = %q
 	d.must(os.WriteFile(d.config, []byte(text), 0o600))
 }
 
-// start starts the daemon without waiting until it is ready.
 func (d *daemon) start() {
 	d.t.Helper()
 	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -166,14 +161,12 @@ func (d *daemon) program(ctx context.Context, on func(context.Context, string, .
 	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), shared.binary}, args...)...)
 }
 
-// startReady starts the daemon and waits until it reports that it is healthy.
 func (d *daemon) startReady() {
 	d.t.Helper()
 	d.start()
 	d.within(patience, d.healthy)
 }
 
-// kill kills the daemon, which simulates a crash.
 func (d *daemon) kill() {
 	if d.cmd != nil {
 		_ = d.cmd.Process.Kill()
@@ -187,7 +180,7 @@ func (d *daemon) signal(sig os.Signal) {
 	d.must(d.cmd.Process.Signal(sig))
 }
 
-// stop terminates the daemon as systemd does, and requires exit code 0.
+// stop terminates the daemon as systemd does. The exit code must be 0.
 func (d *daemon) stop() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)
@@ -202,13 +195,13 @@ func (d *daemon) stop() {
 	}
 }
 
-// ticks returns the processor time that the daemon has used so far, in hundredths of a second. The time includes user
-// and kernel mode and, with 4 fields, also the time of the daemon's programs that have exited.
+// ticks returns the daemon's processor time in hundredths of a second. With 2 fields, the result is user and kernel
+// time. With 4 fields, the result also includes child processes that have exited.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	d.must(err)
-	_, rest, _ := strings.Cut(string(raw), ") ")             // after the program's name
+	_, rest, _ := strings.Cut(string(raw), ") ")             // cut off the process ID and the program's name
 	for _, f := range strings.Fields(rest)[11 : 11+fields] { // utime, stime, cutime, cstime: proc_pid_stat(5)
 		n, err := strconv.Atoi(f)
 		d.must(err)
@@ -217,7 +210,6 @@ func (d *daemon) ticks(fields int) (sum int) {
 	return sum
 }
 
-// logged requires a log line that contains all the words.
 func (d *daemon) logged(words ...string) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -233,7 +225,6 @@ func (d *daemon) logged(words ...string) func() error {
 	}
 }
 
-// get makes an HTTP request from the node itself.
 func (d *daemon) get(addr, path string) (code int, body string, err error) {
 	client := http.Client{
 		Timeout: patience,
@@ -269,7 +260,6 @@ func (d *daemon) healthIs(want int) func() error {
 
 func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
 
-// edgeway runs an edgeway command while the daemon runs.
 func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
 	cmd := d.program(d.t.Context(), d.node.Command, args...)
@@ -281,7 +271,6 @@ func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// status holds the fields of `edgeway status --json` that tests read.
 type status struct {
 	Time    time.Time
 	Healthy bool
@@ -306,7 +295,7 @@ type stage struct {
 	DriftRepairs int
 }
 
-// repairs counts the repairs of rules that another program changed.
+// repairs returns the number of repairs after another program changed rules.
 func (s status) repairs() (n int) {
 	for _, st := range append(s.Followers, s.Backend) {
 		n += st.DriftRepairs
@@ -316,7 +305,6 @@ func (s status) repairs() (n int) {
 
 type statusFault struct{ ID, Message, Fix string }
 
-// problems lists the problems with objects.
 type problems struct{ First []problem }
 
 func (p problems) String() string { return fmt.Sprint(p.First) }
@@ -336,7 +324,7 @@ func (d *daemon) status() (status, error) {
 	return s, nil
 }
 
-// says verifies that `edgeway status` succeeds and that its text contains all the words.
+// says returns an error unless `edgeway status` succeeds and prints all the words.
 func (d *daemon) says(words ...string) func() error {
 	return func() error {
 		out, errs, code := d.edgeway("status")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A problem with the host appears in the status, the metrics, the log and /readyz, but load balancers keep the host.
-// Without a daemon, the doctor reads the Services from the last-known state.
+// The status, the metrics, the log and /readyz must report a problem with the host, but load balancers must keep the
+// host. Without a daemon, the doctor must read the Services from the last-known state.
 func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -32,7 +32,7 @@ func TestHostProblemIsReported(t *testing.T) {
 	}
 }
 
-// degraded requires that /healthz keeps the host in load balancers and that /readyz?verbose lists the problem.
+// degraded fails the test unless /healthz keeps the host in load balancers and /readyz?verbose lists the problem.
 func (d *daemon) degraded(check string) {
 	d.t.Helper()
 	out, _, _ := d.edgeway("status", "--json")

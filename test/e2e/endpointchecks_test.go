@@ -15,10 +15,9 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fileAddr is the ClusterIP of the Service in checkedManifest.
 const fileAddr = "10.99.0.1"
 
-// checkedManifest contains a Service like the Services of namespace.service, with both endpoints.
+// checkedManifest contains a Service like those that namespace.service creates, with both endpoints.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -36,14 +35,14 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// Rules that simulate a dead endpoint. With programDies, the host resets connections, as if the server had exited.
-// With hostDies, the host no longer responds.
+// programDies and hostDies are rules that simulate a dead endpoint. With programDies, the host resets connections, as
+// if the server had exited. With hostDies, the host no longer responds.
 const (
 	programDies = "tcp dport 8080 reject with tcp reset"
 	hostDies    = "drop"
 )
 
-// kill makes an endpoint die, and revive restores the endpoint.
+// kill adds a rule that simulates a dead endpoint, and revive removes the rule.
 func (l *lab) kill(h *netlab.Host, how string) {
 	l.t.Helper()
 	l.nft(h, "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input "+how)
@@ -54,7 +53,6 @@ func (l *lab) revive(h *netlab.Host) {
 	l.nft(h, "delete table inet dead")
 }
 
-// nft runs nft commands on a host and returns their output.
 func (l *lab) nft(h *netlab.Host, commands string) string {
 	l.t.Helper()
 	out, err := h.Command(l.t.Context(), "nft", commands).CombinedOutput()
@@ -64,14 +62,13 @@ func (l *lab) nft(h *netlab.Host, commands string) string {
 	return string(out)
 }
 
-// tries records the connections that clients open continuously.
 type tries struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu     sync.Mutex
 	list   []try
-	served map[string]time.Time // the time of the last connection to each endpoint
+	served map[string]time.Time // the start time of the latest connection to each endpoint
 }
 
 type try struct {
@@ -109,8 +106,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since describes the connections that began after from: their number, the errors of the failed connections, and the
-// time when the last failed connection began.
+// since describes the connections that began after from: their number, the errors of failed connections, and the start
+// time of the last failed connection.
 func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +123,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches verifies that the connections that began after from have reached all the endpoints.
+// reaches returns an error unless the connections that began after from have reached each named endpoint.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()
@@ -140,7 +137,6 @@ func (r *tries) reaches(from time.Time, names ...string) func() error {
 	}
 }
 
-// sticky opens a UDP connection whose datagrams reach the endpoint called name.
 func (l *lab) sticky(addr, name string) *netlab.Session {
 	l.t.Helper()
 	for range 100 {
@@ -157,9 +153,9 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// With the default settings, Edgeway stops using a dead endpoint within three seconds, however the endpoint died.
-// After these three seconds, no new connection fails, not even during a reload. Edgeway uses the endpoint again after
-// the endpoint recovers.
+// With the default settings, Edgeway must stop using a dead endpoint within three seconds. After these three seconds,
+// no new connection may fail, not even during a reload. When the endpoint recovers, Edgeway must use the endpoint
+// again.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {
@@ -238,11 +234,11 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.kill(l.ep2, programDies)
 	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
 	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
-	l.throughout(2*time.Second, reset(l.client, web)) // all endpoints stay in use and reset the connections
+	l.throughout(2*time.Second, reset(l.client, web)) // Edgeway keeps all endpoints, which reset the connections
 	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }
 
-// shows requires a command to print all the words, whatever its exit status.
+// shows returns an error unless a command prints all the words. The exit code does not matter.
 func (d *daemon) shows(args []string, words ...string) func() error {
 	return func() error {
 		out, errs, _ := d.edgeway(args...)
@@ -255,7 +251,6 @@ func (d *daemon) shows(args []string, words ...string) func() error {
 	}
 }
 
-// Without a configuration key for checks, the daemon opens no connection to any endpoint.
 func TestEndpointChecksAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

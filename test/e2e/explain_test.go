@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// explains requires `edgeway explain` to exit with the code and to print all the words.
+// explains returns an error unless `edgeway explain` exits with the code and prints all the words.
 func (d *daemon) explains(src, dst string, code int, words ...string) func() error {
 	return func() error {
 		out, errs, got := d.edgeway("explain", "--exit-code", src, dst)
@@ -27,7 +27,6 @@ func (d *daemon) explains(src, dst string, code int, words ...string) func() err
 	}
 }
 
-// explained returns the output of `edgeway explain --json`.
 func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop string }, err error) {
 	out, errs, code := d.edgeway("explain", "--json", src, dst)
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
@@ -37,7 +36,7 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop 
 }
 
 // A host with two networks reaches each load-balancer address through one of the networks, which determines the source
-// address. Each Service accepts only one of the two sources. explain predicts the actual outcome.
+// address. Each Service accepts only one of the two source addresses. explain must predict the outcome of connections.
 func TestExplainWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -86,7 +85,6 @@ func TestExplainWithTwoNetworks(t *testing.T) {
 	}
 }
 
-// edgeway explain names the cause of a failing connection, and the fix.
 func TestExplainReportsCause(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -119,7 +117,8 @@ func TestExplainReportsCause(t *testing.T) {
 	n.endpointsOn("here", "another", ep2Addr)
 	l.within(patience, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
 	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
-	// The host's own connections to the NodePort work, but the doctor still reports the dropped connections.
+	// The host's own connections to the NodePort work, but the doctor must report the dropped connections of other
+	// hosts.
 	out, _, _ := d.edgeway("doctor")
 	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from other hosts and this host are dropped"; !strings.Contains(out, want) {
 		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
@@ -129,14 +128,14 @@ func TestExplainReportsCause(t *testing.T) {
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
 	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, " fix: ")())
 	l.must(unanswered(l.node, clusterIP)())
-	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // a forwarded packet is translated before routing
+	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // forwarded packets are translated before routing
 	l.must(answers(l.client, clusterIP, "ep1")())
 	l.onNode("ip", "route", "del", "unreachable", vip+"/32")
 	l.onNode("ip", "route", "replace", "unreachable", ep1Addr+"/32")
 	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
 }
 
-// Without a daemon, the commands report that no daemon runs, and name mistakes in the configuration.
+// Without a daemon, the commands must report that no daemon runs, and name mistakes in the configuration.
 func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// faultProxy is an HTTP proxy between a daemon and the API server that simulates the faults of a server or of a proxy
-// in front of the API server. faultProxy speaks HTTP/2 and answers pings during every fault.
+// faultProxy is an HTTP proxy between a daemon and the API server. The proxy simulates faults of a server, or of a
+// proxy in front of the server. During every fault, faultProxy supports HTTP/2 and responds to pings.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server
@@ -31,28 +31,27 @@ type faultProxy struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault *fault        // nil while there is no fault
-	turn  chan struct{} // closed when the fault begins or ends
+	fault *fault        // nil if there is no fault
+	turn  chan struct{} // closed when a fault begins or ends
 }
 
-// fault describes how the proxy misbehaves. With the zero value, the proxy only passes on requests and responses.
+// fault describes how the proxy misbehaves. With the zero value, the proxy forwards requests and responses unchanged.
 type fault struct {
 	// answer writes the response instead of the API server, and may call pass to get the server's response. If answer
-	// is nil, the API server responds.
+	// is nil, the proxy forwards the server's response.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
-	// mute suspends responses in progress, and sends only the headers of new responses.
+	// mute makes the proxy stop responses in progress, and send only the headers of new responses.
 	mute bool
-	// delay is the pause before each request and each piece of a response.
+	// delay is the time before each request and before each fragment of a response.
 	delay time.Duration
-	// If drop is true, the gateway drops all packets to and from the proxy.
+	// drop makes the gateway drop all packets to and from the proxy.
 	drop bool
 }
 
-// newFaultProxy starts a proxy at the gateway.
 func newFaultProxy(l *lab) *faultProxy {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Edgeway)
-	config.BearerToken = "" // the proxy passes on the daemon's token
+	config.BearerToken = "" // the proxy forwards the daemon's token instead
 	transport, err := rest.TransportFor(config)
 	l.must(err)
 	target, err := url.Parse(shared.cluster.Server())
@@ -75,26 +74,26 @@ func newFaultProxy(l *lab) *faultProxy {
 	p.server.StartTLS()
 	l.t.Cleanup(func() {
 		p.begin(nil)
-		_ = p.server.Config.Close() // httptest's Close would wait for hanging responses
+		_ = p.server.Config.Close() // httptest's Close would wait for hung responses
 	})
 	return p
 }
 
-// kubeconfig changes the kubeconfig at path to use the proxy.
+// kubeconfig rewrites the kubeconfig at path, so that clients connect to the proxy.
 func (p *faultProxy) kubeconfig(path string) {
 	p.t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
 	p.must(err)
 	for _, c := range config.Clusters {
 		c.Server = p.server.URL
-		c.TLSServerName = "example.com" // the name in httptest's certificate
+		c.TLSServerName = "example.com" // httptest's certificate has this name
 		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	}
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// begin replaces the previous fault with f, or ends the fault if f is nil. begin cuts off responses in progress,
-// except if the fault is mute, delay or drop.
+// begin replaces the previous fault with f, or ends the fault if f is nil. If f has an answer, begin cuts off responses
+// in progress.
 func (p *faultProxy) begin(f *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +128,6 @@ func (p *faultProxy) now() (f fault, turn chan struct{}) {
 	return f, p.turn
 }
 
-// ServeHTTP implements http.Handler.
 func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.requests.Add(1)
 	f, turn := p.now()
@@ -140,7 +138,7 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.answer != nil:
 		f.answer(w, r, p.pass)
 		return
-	case f.mute: // like the beginning of an empty watch
+	case f.mute: // the same headers as for a watch
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -160,14 +158,13 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.pass.ServeHTTP(&outgoing{w, p, ctx}, r.WithContext(ctx))
 }
 
-// outgoing is a response that the proxy passes on.
 type outgoing struct {
 	http.ResponseWriter
 	proxy *faultProxy
 	ctx   context.Context //nolint:containedctx // the context of the request
 }
 
-// Unwrap returns the wrapped writer for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (o *outgoing) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 func (o *outgoing) Write(b []byte) (int, error) {

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// faultRow is one row of the table of faults. The row holds a fault, and the expected behavior of the daemon during
-// the fault and afterwards.
+// faultRow is a row in the table of faults: a fault, and the expected behavior of the daemon during the fault and after
+// the fault.
 type faultRow struct {
 	name string
 	fault
 	fresh  bool          // the daemon still receives the API server's updates
-	limit  time.Duration // the additional time until the daemon sends its next request
+	limit  time.Duration // the additional time until the daemon sends its next request after the fault
 	reason string        // the reason that the daemon logs
-	most   int64         // the maximum number of requests, or 0 for five requests a second
+	most   int64         // the maximum number of requests, or 0 for five requests per second
 
 	d        *daemon
 	proxy    *faultProxy
@@ -38,13 +38,13 @@ type faultRow struct {
 	warnings          map[string]int
 }
 
-// The time limits in the table. The daemon gives up an unanswered request after 30 s if it already doubts the API
-// server, and an unanswered list after 75 s.
+// The time limits in the table. The daemon abandons a request without a response after 30 s if the API server is
+// already suspect. The daemon abandons a list without a response after 75 s.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second
 	healLimit   = 15 * time.Second
-	// listGap is the maximum time from a failed list to the next list.
+	// listGap is the maximum time between a failed list and the next list.
 	listGap = 15 * time.Second
 )
 
@@ -93,7 +93,6 @@ func expiredWatches(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(w, r)
 }
 
-// cutOff passes on the first bytes of the API server's response and then ends the response.
 func cutOff(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(&shortened{w, 10}, r)
 }
@@ -103,7 +102,7 @@ type shortened struct {
 	left int
 }
 
-// Unwrap returns the wrapped writer for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (s *shortened) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *shortened) Write(b []byte) (int, error) {
@@ -116,8 +115,8 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// The test simulates faults of an API server, or of a proxy in front of the API server. The test checks how the
-// daemon behaves during each fault and how soon the daemon recovers. All faults happen at the same time, each on a
+// The proxies simulate faults of an API server, or of a proxy in front of the API server. The test checks the daemon's
+// behavior during each fault, and the time until the daemon recovers. All faults happen at the same time, each on a
 // different host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
@@ -188,7 +187,6 @@ func (r *faultRow) mend() {
 // told matches the health message about an unreachable source, or about a source that sends no objects.
 var told = regexp.MustCompile(`Source kube is (unreachable|rejecting requests)`)
 
-// watch observes the daemon during the fault.
 func (r *faultRow) watch() {
 	r.oldest = max(r.oldest, r.stale())
 	if _, body, err := r.d.get(healthAddr, "/healthz"); r.noticed == 0 && err == nil && told.MatchString(body) {
@@ -196,7 +194,7 @@ func (r *faultRow) watch() {
 	}
 }
 
-// heal waits until the missed change has arrived and the daemon no longer reports a fault.
+// heal waits until the missed change has arrived and the daemon no longer reports the fault.
 func (r *faultRow) heal() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
@@ -208,7 +206,7 @@ func (r *faultRow) heal() {
 	}
 }
 
-// stale returns the value of the staleness metric in seconds, or -1 if the metric is missing.
+// stale returns the value of the staleness metric in seconds, or -1 if there is none.
 func (r *faultRow) stale() float64 {
 	_, body, err := r.d.get(metricsAddr, "/metrics")
 	if err != nil {
@@ -223,7 +221,7 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// usable returns the number of log lines for each reason why the API server is not usable.
+// usable counts the log lines for each reason why the API server is not usable.
 func (r *faultRow) usable() map[string]int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())

@@ -8,10 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// found holds the fields of a finding of `edgeway doctor --json` that tests read.
 type found struct{ ID, Severity, Object, Message, Fix string }
 
-// connected runs `edgeway doctor --connect` and returns the findings of a check that are not "ok".
+// connected runs `edgeway doctor --connect` and returns the findings of a check, without findings that are "ok".
 func (d *daemon) connected(check string, args ...string) (out []found) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
@@ -27,7 +26,8 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only returns the finding if there is exactly one, and fails the test unless it is a problem with all the words.
+// only returns the only finding, and fails the test unless there is exactly one finding, which is a problem with all
+// the words.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
@@ -36,8 +36,8 @@ func (d *daemon) only(of []found, words ...string) found {
 	return of[0]
 }
 
-// The rules of a backend may be in tables that other programs also use. A backend rule that rejects or drops packets
-// is not a problem with the host.
+// Rules of a backend may be in tables that other programs also use. The doctor must not report rules of a backend that
+// reject or drop packets.
 func TestDoctorIgnoresBackendRules(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -64,8 +64,8 @@ func TestDoctorIgnoresBackendRules(t *testing.T) {
 	}
 }
 
-// edgeway doctor --connect reports whether the host or the endpoint is at fault, and --trace names the rule. A trace
-// leaves no nft table behind.
+// edgeway doctor --connect must report whether the host or the endpoint is at fault, and --trace must name the rule. A
+// trace must leave no nft table behind.
 func TestDoctorConnectsAndTraces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -96,7 +96,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 		t.Errorf("the table of the trace stays:\n%s", tables)
 	}
 
-	// The API server is at the other end of eth0.
+	// The API server is reachable through eth0.
 	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
 		"add rule inet foo answers ip saddr 192.0.2.1 accept")
 	traced := d.only(d.connected("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)

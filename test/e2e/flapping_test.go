@@ -11,9 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The daemon spends at most half of its time on a Service whose endpoints change 50 times a second. While the
-// endpoints change, the daemon still serves other tenants' changes. Afterwards, the daemon serves the Service's last
-// change.
+// The daemon must spend at most half of its time on a Service whose endpoints change 50 times a second. Meanwhile, the
+// daemon must serve other tenants' changes. Afterwards, the daemon must serve the Service's last change.
 func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -60,7 +59,7 @@ func (n *namespace) flap(service string, changes int) error {
 	return nil
 }
 
-// partialSyncs returns the number of partial syncs if part is "count", or their total duration in seconds if part is
+// partialSyncs returns the number of partial syncs if part is "count", and their total duration in seconds if part is
 // "sum".
 func (d *daemon) partialSyncs(part string) float64 {
 	d.t.Helper()

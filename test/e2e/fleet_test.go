@@ -16,9 +16,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in fleet.md create the identity of a host. The daemon can then read the objects that it needs, and the
-// API server counts the daemon's requests against the priority level of hosts instead of the level of other
-// controllers.
+// The commands in fleet.md create an identity for a host. With this identity, the daemon must be able to read the
+// objects that it needs. The API server must assign the daemon's requests to the priority level of hosts, not to the
+// level of other controllers.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -42,7 +42,7 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	}
 }
 
-// publishRootCA creates the ConfigMap with the root CA, as a controller does in a real cluster.
+// publishRootCA creates the ConfigMap with the root CA. In a real cluster, a controller creates this ConfigMap.
 func (l *lab) publishRootCA() {
 	l.t.Helper()
 	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
@@ -55,7 +55,7 @@ func (l *lab) publishRootCA() {
 	}
 }
 
-// uid returns the UID of the object "edgeway" of a resource in the group flowcontrol.apiserver.k8s.io.
+// uid returns the UID of the object "edgeway" with the given resource in the API group flowcontrol.apiserver.k8s.io.
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata
@@ -66,7 +66,7 @@ func (l *lab) uid(resource string) string {
 	return string(object.UID)
 }
 
-// answerTo lists Services as the user and returns the header of the API server's response.
+// answerTo lists Services as the user and returns the headers of the API server's response.
 func (l *lab) answerTo(user *api.AuthInfo) http.Header {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Stranger)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A firewall that reloads flushes all rules, and no event of the API server reports the loss.
+// A firewall that reloads flushes all rules, and the API server sends no event about the loss.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -21,7 +21,7 @@ func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 		t.Logf("a connection works again after %.0f ms", took.Seconds()*1000)
 	}
 	l.must(d.healthy())
-	l.within(patience, func() error { // the daemon counts a repair a moment after the repair takes effect
+	l.within(patience, func() error { // the daemon counts a repair shortly after the repair takes effect
 		s, err := d.status()
 		if err == nil && s.repairs() != 3 {
 			err = fmt.Errorf("edgeway status counts %d repairs, want 3", s.repairs())
@@ -30,7 +30,7 @@ func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	})
 }
 
-// The DHCP lease of the node's address expires, and the node gets another address.
+// The DHCP lease of the node's address expires, and the node gets a new address.
 func TestNodePortFollowsNodeAddress(t *testing.T) {
 	l, d := running(t)
 	_, clusterIP, nodePort := d.shop()

@@ -26,7 +26,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// memory returns the daemon's memory use in MiB: the peak if high is true, and the current use otherwise.
+// memory returns the daemon's memory in MiB: the peak if high is true, and the current value otherwise.
 func (d *daemon) memory(high bool) int {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -46,13 +46,12 @@ func (d *daemon) memory(high bool) int {
 	return 0
 }
 
-// sockets returns the number of established connections to a port of the node.
 func (d *daemon) sockets(port uint16) int {
 	d.t.Helper()
 	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
 }
 
-// openToAll makes the daemon listen on all addresses, from the daemon's next start on.
+// openToAll makes the daemon listen on all addresses after its next start.
 func (d *daemon) openToAll(listener string) {
 	d.t.Helper()
 	config, err := os.ReadFile(d.config)
@@ -61,8 +60,8 @@ func (d *daemon) openToAll(listener string) {
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), listener, ":"+port, 1)), 0o600))
 }
 
-// storm opens connections from a host, sends the same incomplete request on each connection, and leaves all of them
-// open.
+// storm opens n connections from a host and sends the same incomplete request over each connection. The connections
+// stay open.
 func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.Conn) {
 	l.t.Helper()
 	l.must(from.Do(func() error {
@@ -81,21 +80,21 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 	return conns
 }
 
-// A client that reaches the health port can neither exhaust the daemon's memory nor keep other clients from getting a
+// A client that reaches the health port must neither exhaust the daemon's memory nor keep other clients from getting a
 // response.
 func TestHealthPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(healthAddr, "/healthz")
 }
 
-// A client that reaches the metrics port can neither exhaust the daemon's memory nor keep other clients from getting a
+// A client that reaches the metrics port must neither exhaust the daemon's memory nor keep other clients from getting a
 // response.
 func TestMetricsPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack verifies that a listener of the daemon on all addresses survives attacks with requests for the path.
+// attack sends requests for path to a listener on all addresses, and fails the test unless the daemon survives.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -128,7 +127,7 @@ func (l *lab) attack(listener, path string) {
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
 		}
-		l.within(2*time.Minute, func() error { // the daemon's longest timeout is a minute
+		l.within(2*time.Minute, func() error { // the longest timeout in the daemon is a minute
 			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}
@@ -146,7 +145,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// Other hosts see the IDs of faults, but not the messages.
+// The daemon must send the IDs of faults to other hosts, but not the messages.
 func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -179,8 +178,7 @@ func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	}
 }
 
-// The certificate of an impostor cannot write control characters to the terminal of an operator who investigates the
-// failure.
+// The certificate of an impostor must not write control characters to an operator's terminal.
 func TestCertificateTextIsEscaped(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -217,7 +215,7 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	}
 }
 
-// Hostile manifests cost little time and memory, and Edgeway serves the Services of other manifests.
+// Hostile manifests must cost little time and memory, and Edgeway must serve the Services in other manifests.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

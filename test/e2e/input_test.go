@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The daemon does not use a damaged last-known state. The daemon renames the damaged files, logs a message, and waits
+// The daemon must not use a damaged last-known state. The daemon renames the damaged files, logs the damage, and waits
 // for the API server.
 func TestDamagedStateOnDisk(t *testing.T) {
 	l, d := running(t)
@@ -56,7 +56,7 @@ func (d *daemon) stateFiles() []string {
 	return files
 }
 
-// If the API server accepts objects that Edgeway cannot serve, every other Service still works.
+// If the API server accepts objects that Edgeway cannot serve, all other Services must still work.
 func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -68,7 +68,7 @@ func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 
 	n.service("older", external(shared198))
 	n.endpoints("older", ep1Addr)
-	time.Sleep(1100 * time.Millisecond) // creation times are whole seconds
+	time.Sleep(1100 * time.Millisecond) // creation times have a resolution of one second
 	younger := n.service("younger", external(shared198))
 	n.endpoints("younger", ep2Addr)
 	n.service("thief", external(nodeAddr))
@@ -91,7 +91,6 @@ func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
 }
 
-// names returns an error unless a problem in `edgeway status` contains all the words.
 func (d *daemon) names(words ...string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -107,7 +106,6 @@ func (d *daemon) names(words ...string) func() error {
 	}
 }
 
-// orphan creates an EndpointSlice that names no Service.
 func (n *namespace) orphan(name string) {
 	n.t.Helper()
 	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), &discoveryv1.EndpointSlice{

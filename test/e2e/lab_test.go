@@ -10,14 +10,13 @@ import (
 	"edgeway/test/netlab"
 )
 
-// lab is the network of one test.
 type lab struct {
 	t                      *testing.T
 	net                    *netlab.Lab
 	node, client, ep1, ep2 *netlab.Host
 }
 
-// The addresses of the hosts, and the port on which both endpoints respond over TCP and UDP.
+// The addresses of the hosts, and the TCP and UDP port on which both endpoints respond.
 const (
 	nodeAddr     = "192.0.2.10"
 	ep1Addr      = "10.244.1.11"
@@ -48,7 +47,6 @@ func (l *lab) must(err error) {
 	}
 }
 
-// onNode runs a program on the node and returns its output.
 func (l *lab) onNode(name string, args ...string) string {
 	l.t.Helper()
 	out, err := l.node.Command(l.t.Context(), name, args...).CombinedOutput()
@@ -58,12 +56,12 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is the time limit for changes in tests that do not measure speed. The limit is long because the machine may
-// be busy.
+// patience is the time limit for changes in tests that do not measure speed. The machine may be busy, so the limit is
+// long.
 const patience = time.Minute
 
-// promised extends a documented time limit if the machine is busy. The factor is the program's start time, divided by
-// the 25 ms that the start takes on an idle machine.
+// promised extends a documented time limit if the machine is busy. The factor is the current start time of edgeway,
+// divided by the 25 ms that a start takes on an idle machine.
 func (l *lab) promised(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond
@@ -74,8 +72,8 @@ func (l *lab) promised(limit time.Duration) time.Duration {
 	return max(limit, limit*(time.Since(start)/starts)/idle)
 }
 
-// within repeats check until it returns nil, and returns the time until then. The test fails if check does not return
-// nil within the limit.
+// within repeats check until check returns nil, and returns the time until then. The test fails if the limit expires
+// first.
 func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	l.t.Helper()
 	start := time.Now()
@@ -92,7 +90,7 @@ func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// throughout calls check repeatedly for the whole span, and fails the test if check returns an error.
+// throughout calls check repeatedly for the time span, and fails the test if check returns an error.
 func (l *lab) throughout(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {
@@ -102,7 +100,6 @@ func (l *lab) throughout(span time.Duration, check func() error) {
 	}
 }
 
-// orElse returns err, or an error with the words if err is nil.
 func orElse(err error, words string) error {
 	if err == nil {
 		return errors.New(words)

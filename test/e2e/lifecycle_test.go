@@ -21,13 +21,13 @@ func TestReload(t *testing.T) {
 
 	d.configure("[proxy]\nnodeport_adresses = []\n")
 	d.signal(syscall.SIGHUP)
-	l.within(patience, d.logged("nodeport_adresses", "nodeport_addresses")) // the key and the suggested key
+	l.within(patience, d.logged("nodeport_adresses", "nodeport_addresses")) // the misspelled key and the suggested key
 	l.throughout(time.Second, answers(l.client, nodePort, "ep1"))
 	l.must(d.healthy())
 
 	d.configure("[proxy]\nnodeport_addresses = []\n")
 	d.signal(syscall.SIGHUP)
-	// A load balancer that queries /healthz during a reload must not drain the host.
+	// A load balancer that queries /healthz must not drain the host during a reload.
 	l.throughout(time.Second, func() error {
 		if code, body, err := d.get(healthAddr, "/healthz"); err == nil && code != 200 {
 			return fmt.Errorf("/healthz is %d during a reload: %s", code, body)
@@ -43,7 +43,7 @@ func TestReload(t *testing.T) {
 	l.within(patience, d.healthy)
 }
 
-// A valid configuration may fail to start. The daemon then continues with the previous configuration.
+// If the daemon cannot start with a valid configuration, the daemon must continue with the previous configuration.
 func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l, d := running(t)
 	clusterIP, _ := l.namespace().web("shop")
@@ -58,7 +58,6 @@ func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
-// An established connection survives the daemon's exit.
 func TestEstablishedConnectionOutlivesDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -111,7 +110,7 @@ func testCleanup(t *testing.T, backend string) {
 		t.Fatal("the daemon leaves no trace: this test sees nothing")
 	}
 	d.stop()
-	for range 2 { // the second run finds nothing to remove and succeeds
+	for range 2 { // the second run must succeed although there is nothing to remove
 		if out, errs, code := d.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
@@ -122,7 +121,7 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(unanswered(l.client, nodePort)())
 }
 
-// edgeway cleanup keeps the rules of a stopped or hung daemon, because the rules still serve connections and the
+// edgeway cleanup must keep the rules of a stopped or hung daemon, because the rules still serve connections and the
 // daemon would write the rules again.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
@@ -142,7 +141,7 @@ func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l.within(patience, unanswered(l.client, nodePort))
 }
 
-// settled waits until new interfaces have all their routes, then returns the traces.
+// settled waits until new interfaces have all their routes, and then returns the result of traces.
 func (l *lab) settled() string {
 	l.t.Helper()
 	var traces string
@@ -157,11 +156,11 @@ func (l *lab) settled() string {
 	return traces
 }
 
-// traces returns, as text, all state that a proxy can leave in the kernel.
+// traces returns, as text, all kernel state that a proxy can leave behind.
 func (l *lab) traces() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
-	// The output of iptables-save, without comments and counters, shows the chains and rules of each table in use.
+	// The output of iptables-save contains the chains and rules of each table in use, without comments and counters.
 	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+l.onNode(program, "-t", "nat"), "")
 	}
@@ -199,7 +198,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 	}
 }
 
-// A second daemon with a different socket exits, because two daemons would repair each other's rules forever.
+// A second daemon with a different socket must exit, because two daemons would repair each other's rules forever.
 func TestSecondDaemonExits(t *testing.T) {
 	l, first := running(t)
 	second := l.newDaemon()

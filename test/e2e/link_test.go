@@ -15,15 +15,16 @@ import (
 	"edgeway/test/netlab"
 )
 
-// link carries the daemon's connections to the API server and can fail in the ways of a real network. A link that is
-// cut refuses connections. On a stalled link, open connections go silent forever, as when a NAT gateway loses its
-// state, but new connections work.
+// link carries the daemon's connections to the API server and can fail like a real network. A link that is cut rejects
+// connections. When a link stalls, open connections go silent forever, as when a NAT gateway loses its state, but new
+// connections work.
 type link struct {
 	listener net.Listener
 	target   string
-	// name is the host name of the link in the kubeconfig, or "" if the kubeconfig uses the link's address.
+	// name is the link's host name in the kubeconfig, or "" if the kubeconfig contains the link's address.
 	name string
-	// If proxy is true, the link begins at an HTTP proxy, which the kubeconfig names in addition to the server.
+	// proxy makes the listener of the link an HTTP proxy. The kubeconfig then contains the proxy in addition to the
+	// server.
 	proxy bool
 
 	mu    sync.Mutex
@@ -31,22 +32,19 @@ type link struct {
 	pairs map[*pair]struct{}
 }
 
-// pair is one connection through the link.
+// pair holds the two halves of a connection through the link.
 type pair struct {
 	near, far net.Conn
-	mu        sync.Mutex // stall locks mu forever
+	mu        sync.Mutex // stall locks mu and never unlocks it
 }
 
-// newLink opens a link that begins at the gateway.
 func newLink(l *lab) *link { return newLinkFrom(l, l.net.Gateway) }
 
-// newLinkFrom opens a link that begins at a host.
 func newLinkFrom(l *lab, h *netlab.Host) *link {
 	l.t.Helper()
 	return newLinkAt(l, h, 0)
 }
 
-// newLinkAt opens a link that begins at a port of a host.
 func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 	l.t.Helper()
 	k := &link{pairs: map[*pair]struct{}{}}
@@ -65,13 +63,12 @@ func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 	return k
 }
 
-// kubeconfig writes to path a kubeconfig that connects a user to the API server over the link.
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// lead writes to path a copy of a cluster's kubeconfig that uses the link.
+// lead copies a kubeconfig to path, and makes the copy use the link.
 func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -96,7 +93,7 @@ func (k *link) lead(l *lab, kubeconfig, path string) {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// cut closes all connections and refuses new connections.
+// cut closes all connections and makes the link reject new connections.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,19 +103,18 @@ func (k *link) cut() {
 	}
 }
 
-// restore makes a link that was cut accept connections again.
 func (k *link) restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.isCut = false
 }
 
-// stall makes all open connections go silent in both directions and returns the number of connections.
+// stall makes all open connections go silent in both directions, and returns their number.
 func (k *link) stall() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.pairs {
-		p.mu.Lock() // never unlocked, so the goroutine that copies data blocks
+		p.mu.Lock() // never unlocked, so the goroutine that copies data blocks forever
 	}
 	n := len(k.pairs)
 	k.pairs = map[*pair]struct{}{}
@@ -150,7 +146,7 @@ func (k *link) accept() {
 
 func (k *link) open(p *pair) {
 	if k.proxy {
-		// The only request is CONNECT, because there is only one server.
+		// CONNECT is the only request, because there is only one server.
 		request := bufio.NewReader(p.near)
 		if _, err := http.ReadRequest(request); err != nil || request.Buffered() > 0 {
 			p.close()
@@ -169,7 +165,7 @@ func (k *link) carry(p *pair, from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		p.mu.Lock() // a stalled connection blocks here
+		p.mu.Lock() // blocks if the connection is stalled
 		_, werr := to.Write(buf[:n])
 		p.mu.Unlock()
 		if err != nil || werr != nil {

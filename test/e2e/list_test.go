@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains the words.
+// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all the
+// words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {
 		out, errs, code := s.edgeway("services", "default")
@@ -33,8 +34,8 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// As soon as the daemon is ready, edgeway services lists each Service with its endpoints, or with the reason why the
-// Service has none.
+// As soon as the daemon is ready, edgeway services must list each Service with its endpoints, or with the reason why
+// the Service has no endpoint.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -63,7 +64,7 @@ func TestServicesAreListed(t *testing.T) {
 	if out, errs, code := s.edgeway("status", "--wait"); code != 0 || !strings.Contains(out, ": healthy") {
 		t.Fatalf("status --wait ended with %d after %s:\n%s%s", code, time.Since(began), out, errs)
 	}
-	// A ready daemon serves and lists the Services.
+	// A daemon that is ready must serve and list the Services.
 	s.must(s.open(0)())
 	s.must(s.lists([]string{"default/shop-0", "10.97.0.10", "80:30080/TCP", "1/1", "ok"})())
 	s.must(

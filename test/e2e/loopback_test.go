@@ -19,14 +19,13 @@ import (
 
 const onLoopback = "[proxy]\nnodeport_addresses = [\"primary\", \"localhost\"]\n"
 
-// fromLoopback returns a flow from the node to itself.
 func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// loopback returns an error unless the endpoint responds to TCP connections of the node to itself. If endpoint is "",
-// a reset is required instead.
+// loopback returns an error unless the endpoint responds to a TCP connection from the node to its own address. If
+// endpoint is "", the connection must be reset instead.
 func (l *lab) loopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {
@@ -57,8 +56,8 @@ func (d *daemon) metric(line string, least float64) func() error {
 	}
 }
 
-// A NodePort on loopback follows changes of its Service, its endpoints and the configuration, and works again after a
-// restart of the daemon. An established connection survives while the daemon runs.
+// A NodePort on loopback must follow changes to its Service, its endpoints and the configuration, and must work after a
+// restart of the daemon. An established connection must survive while the daemon runs.
 func TestNodePortOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -115,15 +114,15 @@ func TestNodePortOnLoopback(t *testing.T) {
 	goesOn("after loopback was turned on again")
 
 	d.stop()
-	l.must(l.loopback(tcp, "")()) // while the daemon is stopped, no process keeps the socket open
+	l.must(l.loopback(tcp, "")()) // no other process keeps the socket open while the daemon is stopped
 	d.startReady()
 	l.within(patience, l.loopback(tcp, "ep2"))
 	n.remove("shop")
 	l.within(patience, l.loopback(tcp, ""))
 }
 
-// Edgeway reports a NodePort on loopback whose port another program uses, and serves the NodePort once the port is
-// free.
+// If another program uses the port of a NodePort on loopback, Edgeway must report the NodePort, and must serve it once
+// the port is free.
 func TestNodePortInUseOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -174,8 +173,8 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 	}
 }
 
-// If the service manager keeps the sockets, no client is refused while the daemon restarts, and connections in
-// progress can finish.
+// If the service manager keeps the sockets, no client may be refused while the daemon restarts, and connections in
+// progress must be able to finish.
 func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

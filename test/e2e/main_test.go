@@ -13,11 +13,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shared holds the state that all tests use. Only TestMain writes shared.
+// shared holds the state that all tests share. Only TestMain writes to shared.
 var shared struct {
 	cluster *cluster.Cluster
 	admin   *cluster.Client
-	binary  string // the program under test
+	binary  string // the path of the edgeway program
 }
 
 func TestMain(m *testing.M) {

@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// manager implements the fd store of a service manager: manager passes the sockets that one daemon stored to the next
-// daemon. The tests in test/vm use systemd itself.
+// manager implements the file descriptor store of a service manager. The manager passes the sockets that one daemon
+// stored to the next daemon. The tests in test/vm use systemd itself.
 type manager struct {
 	conn *net.UnixConn
 	path string
@@ -54,7 +54,7 @@ func (m *manager) receive() {
 	}
 }
 
-// take stores or closes the sockets that a message names.
+// take stores or closes the sockets that the message of a daemon specifies.
 func (m *manager) take(assignments []string, control []byte) {
 	var fds []int
 	if messages, err := unix.ParseSocketControlMessage(control); err == nil && len(messages) > 0 {
@@ -77,8 +77,8 @@ func (m *manager) take(assignments []string, control []byte) {
 	}
 }
 
-// command is like netlab.Host.Command, but passes the sockets to the program. The shell sets LISTEN_PID to the ID of
-// its own process.
+// command is like netlab.Host.Command, but passes the stored sockets to the program. The shell sets LISTEN_PID to its
+// own process ID.
 func (m *manager) command(on *netlab.Host) func(context.Context, string, ...string) *exec.Cmd {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		m.mu.Lock()
@@ -94,7 +94,7 @@ func (m *manager) command(on *netlab.Host) func(context.Context, string, ...stri
 	}
 }
 
-// keeps verifies that the store contains the given number of sockets.
+// keeps returns an error unless the store contains exactly want sockets.
 func (m *manager) keeps(want int) func() error {
 	return func() error {
 		m.mu.Lock()

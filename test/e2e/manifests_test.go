@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon whose only source is a directory of manifests. Each of shopFiles contains one Service.
+// shop is a daemon whose only source is a directory of manifests. Each of shopFiles defines one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -48,7 +48,6 @@ address = ""
 
 func (s *shop) path(i int) string { return filepath.Join(s.folder, shopFiles[i]) }
 
-// write writes the valid manifest of Service i.
 func (s *shop) write(i int) {
 	s.t.Helper()
 	s.must(os.WriteFile(s.path(i), fmt.Appendf(nil, `apiVersion: v1
@@ -65,7 +64,6 @@ endpoints: [{addresses: [%[5]s]}]
 `, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
 }
 
-// open returns an error unless the Services respond.
 func (s *shop) open(services ...int) func() error {
 	return func() error {
 		for _, i := range services {
@@ -83,7 +81,6 @@ func (s *shop) closed(service int) func() error {
 	return unanswered(s.client, at(nodeAddr, 30080+service))
 }
 
-// stored returns an error unless the state on disk contains all Services.
 func (s *shop) stored() error {
 	for i := range shopFiles {
 		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
@@ -93,7 +90,8 @@ func (s *shop) stored() error {
 	return nil
 }
 
-// readyIs verifies that /readyz returns the code, and that edgeway status exits with 4 unless the code is 200.
+// readyIs returns an error unless /readyz returns the status code want, and edgeway status exits with 4 if want is not
+// 200.
 func (s *shop) readyIs(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")
@@ -107,7 +105,7 @@ func (s *shop) readyIs(want int) func() error {
 	}
 }
 
-// tells verifies that the status as text, the status as JSON and the log contain the words.
+// tells returns an error unless the status (as text and as JSON) and the log contain the words.
 func (s *shop) tells(synced bool, words ...string) func() error {
 	return func() error {
 		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"keeping their last version"}, words...)...)()); err != nil {
@@ -139,7 +137,6 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 	}
 }
 
-// content returns an error if the daemon reports a problem with the manifests.
 func (s *shop) content() error {
 	st, err := s.status()
 	for _, c := range st.Faults {
@@ -150,7 +147,7 @@ func (s *shop) content() error {
 	return err
 }
 
-// damage is an unintended change to the directory of manifests.
+// damage is an accidental change to the directory of manifests.
 type damage struct {
 	name     string
 	do, mend func(*shop)
@@ -209,8 +206,8 @@ func damages() []damage {
 	}
 }
 
-// A host keeps all Services if its manifests were damaged before the start, whether the kernel still has the rules or
-// the host rebooted. The status and the log name the damaged path and a fix.
+// If manifests were damaged before the start, the host must keep all Services, whether the kernel still has the rules
+// or the host rebooted. The status and the log must name the damaged path and a fix.
 func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -244,15 +241,15 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// When the daemon starts, it removes a Service whose manifest was removed while the daemon was down.
+	// When the daemon starts, it must remove a Service whose manifest was deleted while the daemon was down.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()
 	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
 }
 
-// Without a last-known state, as after an upgrade from a version that stored none, the daemon does not treat an
-// unreadable directory as an empty cluster. The rules in the kernel stay.
+// Without a last-known state, as after an upgrade from a version that stored none, the daemon must not treat an
+// unreadable directory as an empty cluster. The rules in the kernel must stay.
 func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -280,8 +277,8 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	}
 }
 
-// The daemon keeps all Services if the manifests are damaged while the daemon runs. The daemon removes a Service
-// whose manifest an operator removes.
+// If the manifests are damaged while the daemon runs, the daemon must keep all Services. If an operator removes a
+// manifest, the daemon must remove its Service.
 func TestManifestsDamagedAtRunTime(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

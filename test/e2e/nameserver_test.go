@@ -17,19 +17,19 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The addresses of a name server, of a stub resolver on the node that queries this name server, and of a tenant's
-// endpoint.
+// dnsAddr is the address of a name server, stubAddr is the address of a stub resolver on the node that queries this
+// name server, and attackerAddr is the address of a tenant's endpoint.
 const (
 	dnsAddr      = "198.51.100.53"
 	stubAddr     = "127.0.0.53"
 	attackerAddr = "10.244.3.13"
 )
 
-// cutOffLimit is the maximum time for which a host may be cut off from its API server.
+// cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that resolves the API server's name with the resolver. The stub resolver, if the daemon uses
-// the stub, queries the name server.
+// byDNS returns a daemon that resolves the API server's name with the resolver. If the resolver is the stub resolver,
+// it queries the name server.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -51,7 +51,6 @@ func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	return d, names
 }
 
-// The method names starts a name server on the host h.
 func (l *lab) names(h *netlab.Host, addr string, port int) *nameserver.Server {
 	l.t.Helper()
 	udp, tcp := l.listen(h, addr, port)
@@ -73,8 +72,8 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 	return udp, tcp
 }
 
-// attacker creates a tenant's endpoint with a name server. The name server resolves the API server's name to the
-// endpoint's address, whose port accepts connections but never responds.
+// attacker starts a name server at a tenant's endpoint. This name server resolves the API server's name to the
+// endpoint's address, at which the port accepts connections but never responds.
 func (l *lab) attacker(port int) *nameserver.Server {
 	l.t.Helper()
 	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))
@@ -93,7 +92,7 @@ func (l *lab) attacker(port int) *nameserver.Server {
 	return lies
 }
 
-// takesNameServer creates a Service with the attacker's endpoint and the name server's address.
+// takesNameServer creates a Service that has the name server's address and the attacker's endpoint.
 func (n *namespace) takesNameServer() {
 	n.t.Helper()
 	n.service("thief", func(s *corev1.ServiceSpec) {
@@ -102,7 +101,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks queries a name server from the node, and returns an error unless the response is the address want.
+// asks returns an error unless a name server resolves the API server's name to the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -120,7 +119,7 @@ func (l *lab) asks(server, want string) func() error {
 	}
 }
 
-// cutOff breaks the daemon's connections to the API server, and verifies that a change still arrives in time.
+// cutOff breaks the daemon's connections to the API server, and fails the test unless a change still arrives in time.
 func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -131,7 +130,7 @@ func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
 }
 
-// restart restarts the daemon from its last-known state, and verifies that a change arrives in time.
+// restart restarts the daemon from its last-known state, and fails the test unless a change arrives in time.
 func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -143,9 +142,9 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 }
 
 // A tenant's Service takes the address of the name server that a stub resolver on the host queries. The Service's
-// endpoint returns a false address for the API server's name. The host still reaches the API server, even after a
-// restart from a last-known state with the tenant's Service. After the Service is removed, the host uses the name
-// server again.
+// endpoint returns a false address for the API server's name. The host must still reach the API server, even after a
+// restart from a last-known state that contains the tenant's Service. After the Service is deleted, the host must use
+// the name server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -175,7 +174,6 @@ func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	l.within(patience, d.logged("name resolves to the API server again"))
 }
 
-// A tenant's Service cannot take the address of a name server in resolv.conf.
 func TestServiceCannotTakeNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -195,8 +193,8 @@ func TestServiceCannotTakeNameServer(t *testing.T) {
 	}
 }
 
-// A name server that returns false addresses neither removes a ClusterIP from the host nor cuts the host off from its
-// API server.
+// A name server that returns false addresses must neither remove a ClusterIP from the host nor cut the host off from
+// its API server.
 func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

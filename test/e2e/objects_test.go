@@ -13,17 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces counts the namespaces. The name of each namespace contains its number.
+// namespaces is the number of created namespaces, and makes their names unique.
 var namespaces atomic.Int32
 
-// namespace is a namespace in which one test creates objects as the cluster's administrator.
 type namespace struct {
 	*lab
 	name string
 }
 
-// namespace creates a namespace. The namespace's Services are deleted at the end of the test, but the namespace stays,
-// because no controller runs.
+// namespace creates a namespace. At the end of the test, its Services are deleted, but the namespace remains, because
+// no controller runs that would delete it.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
@@ -32,7 +31,7 @@ func (l *lab) namespace() *namespace {
 	return n
 }
 
-// service creates a Service with port 80 over TCP and 53 over UDP, both served by endpointPort.
+// service creates a Service with the TCP port 80 and the UDP port 53. Both ports lead to endpointPort.
 func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	n.t.Helper()
 	made, err := n.tryService(name, change)
@@ -40,7 +39,7 @@ func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *core
 	return made
 }
 
-// tryService is like service, but returns the API server's error if the server is not ready for the Service.
+// tryService is like service, but returns an error if the API server rejects the Service.
 func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*corev1.Service, error) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -59,7 +58,7 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 	return made, err
 }
 
-// remove deletes a Service and its slice if they exist.
+// remove deletes a Service and its EndpointSlice, if they exist.
 func (n *namespace) remove(name string) {
 	n.t.Helper()
 	ctx := contextOfCleanup()
@@ -71,13 +70,12 @@ func (n *namespace) remove(name string) {
 	}
 }
 
-// endpoints writes the EndpointSlice of a Service. All endpoints in the slice are ready and belong to no node.
+// endpoints writes the EndpointSlice of a Service. All endpoints are ready and run on no node.
 func (n *namespace) endpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)
 }
 
-// endpointsOn writes the EndpointSlice of a Service with endpoints that run on a node.
 func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -103,7 +101,7 @@ func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.must(err)
 }
 
-// web creates a Service of type NodePort that ep1 serves, and returns its TCP addresses.
+// web creates a NodePort Service with the endpoint ep1, and returns the TCP addresses of the Service.
 func (n *namespace) web(name string) (clusterIP, nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
@@ -113,7 +111,7 @@ func (n *namespace) web(name string) (clusterIP, nodePort string) {
 
 func at(addr string, port int) string { return net.JoinHostPort(addr, strconv.Itoa(port)) }
 
-// loadBalancer sets the addresses that a load balancer would assign to the Service.
+// loadBalancer assigns load-balancer addresses to the Service, as a cloud controller does.
 func (n *namespace) loadBalancer(svc *corev1.Service, addrs ...string) {
 	n.t.Helper()
 	svc = svc.DeepCopy()

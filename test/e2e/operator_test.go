@@ -13,7 +13,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault returns the fault with the ID, severity and words, and fails the test unless the status reports this fault.
+// fault returns the fault with the given ID, severity and words, and fails the test unless the status reports the
+// fault.
 func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -32,7 +33,6 @@ func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	return f
 }
 
-// without fails the test if the status reports a fault with the ID.
 func (d *daemon) without(id string) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -43,7 +43,7 @@ func (d *daemon) without(id string) {
 	})
 }
 
-// set writes a setting from a fix into a drop-in of the configuration, and reloads.
+// set writes the setting that a fix suggests into a drop-in of the configuration, and reloads the daemon.
 func (d *daemon) set(setting string) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "conf.d", "fix.toml")
@@ -54,7 +54,6 @@ func (d *daemon) set(setting string) {
 	}
 }
 
-// on runs a program on a host.
 func (l *lab) on(h *netlab.Host, name string, args ...string) {
 	l.t.Helper()
 	if out, err := h.Command(l.t.Context(), name, args...).CombinedOutput(); err != nil {
@@ -72,8 +71,8 @@ func (l *lab) neighbor() string {
 	return to.String()
 }
 
-// answersHost verifies that the server responds to connections of the node itself, whose source address the kernel
-// chooses.
+// answersHost returns an error unless the server responds to a connection from the node. The kernel chooses the source
+// address.
 func (l *lab) answersHost(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -84,8 +83,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// The trace names a rule of this host that rejects connections or drops the responses, instead of blaming the
-// endpoint. After the operator applies the trace's fix, the doctor reports no problem.
+// The trace must name a rule of the host that rejects connections or drops the responses, instead of blaming the
+// endpoint. After the operator applies the trace's fix, the doctor must report no problem.
 func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -124,7 +123,7 @@ func TestTraceNamesHostRules(t *testing.T) {
 	}
 }
 
-// A configured range of ClusterIPs that covers a network of the host does not cut the host off from its neighbors.
+// If a configured range of ClusterIPs covers a network of the host, the host must still reach its neighbors.
 func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -23,7 +23,6 @@ import (
 // workerAddr is the address of ep1 on the network that ep1 and the host share.
 const workerAddr = "198.51.100.21"
 
-// onHost returns a function that runs commands on the host.
 func onHost(commands ...string) func(*operatorRow) {
 	return func(r *operatorRow) {
 		r.t.Helper()
@@ -33,20 +32,18 @@ func onHost(commands ...string) func(*operatorRow) {
 	}
 }
 
-// extra adds settings to the configuration before the daemon starts.
 func (r *operatorRow) extra(settings string) {
 	r.t.Helper()
 	r.must(os.WriteFile(filepath.Join(r.dir, "conf.d", "extra.toml"), []byte(settings+"\n"), 0o600))
 }
 
-// setting applies a fix that is a key of the configuration.
 func setting(r *operatorRow, f found) {
 	r.t.Helper()
 	r.set(f.Fix)
 }
 
-// shows returns a function that runs a fix and calls do. The fix's output must show the fault of another host, which
-// do corrects.
+// shows returns a function that runs a fix and calls do. The output of the fix must show that another host is at fault,
+// and do corrects the fault.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()
@@ -57,7 +54,7 @@ func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	}
 }
 
-// A network namespace cannot reproduce every fault. The tests in test/vm/host cover ufw and firewalld.
+// A network namespace cannot reproduce every fault. The tests in test/vm/host test ufw and firewalld.
 func operatorRows() []*operatorRow {
 	rows := append(routeRows(), ruleRows()...)
 	rows = append(rows, endpointRows()...)
@@ -112,14 +109,14 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes ep1's responses arrive on a different link than the host uses to reach ep1.
+// answersElsewhere makes ep1's responses arrive on another link than the link to which the host sends its requests.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
 	stays := r.ep1.Command(r.t.Context(), "sleep", "1000")
 	r.must(stays.Start())
 	r.t.Cleanup(func() { _ = stays.Wait() })
-	time.Sleep(200 * time.Millisecond) // until nsenter is in the namespace
+	time.Sleep(200 * time.Millisecond) // wait until nsenter has entered the namespace
 	r.onNode("sh", "-ec",
 		fmt.Sprintf("ip link add second address %s type veth peer name eth1 netns %d", mac, stays.Process.Pid))
 	r.onNode("sh", "-ec", "ip addr add 169.254.1.1/32 dev second; ip link set second up")
@@ -130,7 +127,7 @@ func (r *operatorRow) answersElsewhere() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// The API server has an address of the host itself, so the rules do not affect connections to the server.
+	// The API server has an address of the host itself, so the rules do not affect connections to the API server.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)
 		r.configure("")
@@ -268,7 +265,7 @@ func apiServerRows() []*operatorRow {
 				d, _ := r.byDNS(dnsAddr)
 				*r.daemon = *d
 			},
-			breaks: func(r *operatorRow) { // on a host that has never reached the API server
+			breaks: func(r *operatorRow) { // the host has never reached the API server
 				r.stop()
 				r.edgeway("cleanup")
 				r.must(os.RemoveAll(r.stateDir()))
@@ -294,7 +291,7 @@ func apiServerRows() []*operatorRow {
 				r.proxy.kubeconfig(r.kubeconfigFile())
 			},
 			breaks: func(r *operatorRow) { r.proxy.begin(&fault{answer: hourAgo}) },
-			heals: func(r *operatorRow, f found) { // network namespaces share the clock
+			heals: func(r *operatorRow, f found) { // network namespaces share one clock
 				if f.Fix != "timedatectl set-ntp true" {
 					r.wrongly("the fix is %q", f.Fix)
 				}
@@ -319,12 +316,12 @@ func apiServerRows() []*operatorRow {
 	}
 }
 
-// hourAgo passes on the API server's response, but with a date one hour in the past.
+// hourAgo forwards the API server's response with a date that is one hour in the past.
 func hourAgo(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(dated{w}, r) }
 
 type dated struct{ http.ResponseWriter }
 
-// Unwrap returns the wrapped writer for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (d dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 func (d dated) WriteHeader(code int) {
@@ -332,7 +329,6 @@ func (d dated) WriteHeader(code int) {
 	d.ResponseWriter.WriteHeader(code)
 }
 
-// replaceCluster changes the cluster in the kubeconfig.
 func (d *daemon) replaceCluster(change func(*api.Cluster)) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -341,13 +337,12 @@ func (d *daemon) replaceCluster(change func(*api.Cluster)) {
 	d.must(clientcmd.WriteToFile(*config, d.kubeconfigFile()))
 }
 
-// access grants the service account edgeway its rights.
 func (r *operatorRow) access() {
 	r.t.Helper()
 	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// rootCA creates the ConfigMap that a controller creates in every other cluster.
+// rootCA creates the ConfigMap with the root CA. In every other cluster, a controller creates this ConfigMap.
 func (r *operatorRow) rootCA() {
 	r.t.Helper()
 	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{

@@ -14,7 +14,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// operatorRow is a fault as an operator sees it, on a host with no other fault.
+// operatorRow is a fault that an operator encounters on a host without any other fault.
 type operatorRow struct {
 	name string
 	// prepare runs before the daemon starts, and breaks causes the fault.
@@ -23,15 +23,15 @@ type operatorRow struct {
 	id, severity string
 	words        []string
 	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault in the
-	// doctor's output, or "" if the ID is the same as in the status.
+	// doctor's output, or "" if the doctor uses the ID in the status.
 	doctor   []string
 	doctorID string
-	// If host is true, the host itself connects to the ClusterIP. Otherwise, a client connects to the NodePort.
+	// host means that the host itself connects to the ClusterIP. Otherwise, a client connects to the NodePort.
 	host bool
-	// If keeps is true, the connection works in spite of the fault, because the fault is in the path to the API server
-	// or in the disk.
+	// keeps means that the connection works in spite of the fault, because the fault only affects the API server or the
+	// disk, or because Edgeway repairs the rules.
 	keeps bool
-	// heals applies the fix of a fault. If heals is nil, the fix is a command for this host.
+	// heals applies the fix. If heals is nil, the fix is a command to run on this host.
 	heals func(*operatorRow, found)
 
 	*daemon
@@ -41,17 +41,17 @@ type operatorRow struct {
 	began               time.Time
 	wrong               []string
 	fix                 found
-	named, healed       time.Duration // 0 until the event happens
+	named, healed       time.Duration // 0 if the event has not happened
 	inDoctor, explained string
 	proxy               *faultProxy
 }
 
-// operatorLimit is the time within which the status must report a fault, and be healthy again after the fix.
+// operatorLimit is the time limit for the status to report a fault, and to become healthy again after the fix.
 const operatorLimit = time.Minute
 
-// The status reports each fault of a host within a minute, and the doctor reports each fault immediately. explain
-// never claims that a failing connection is forwarded. The printed fix removes the fault within a minute, or shows
-// that another host is at fault.
+// The status must report each fault of a host within a minute, and the doctor must report each fault immediately.
+// explain must not claim that a failing connection is forwarded. The printed fix must remove the fault within a minute,
+// or show that another host is at fault.
 func TestOperatorsTable(t *testing.T) {
 	rows := operatorRows()
 	for _, r := range rows {
@@ -87,7 +87,7 @@ func TestOperatorsTable(t *testing.T) {
 	}
 }
 
-// poll calls check for all rows in turn until check returns true for each row or the time is up.
+// poll calls check for all rows in turn until check returns true for every row or operatorLimit expires.
 func poll(rows []*operatorRow, check func(*operatorRow) bool) {
 	for deadline := time.Now().Add(operatorLimit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		all := true
@@ -116,7 +116,6 @@ func (r *operatorRow) start(t *testing.T) {
 	r.within(patience, func() error { return r.forwards(0, "forward: ") })
 }
 
-// flow returns the source and the destination of the connection under test.
 func (r *operatorRow) flow() (src, dst string) {
 	if r.host {
 		return "host", r.clusterIP
@@ -171,7 +170,6 @@ func (r *operatorRow) faultsIn(out, errs string) []found {
 	return report.Faults
 }
 
-// isNamed reports whether the status names the fault.
 func (r *operatorRow) isNamed() bool {
 	if r.named > 0 || r.id == "" {
 		return true
@@ -205,8 +203,8 @@ func (r *operatorRow) heal() {
 	r.run(r.fix)
 }
 
-// run runs a fix on the host exactly as printed, and returns the output. A shell function adds the configuration file
-// of this test to the fix's edgeway commands.
+// run runs a fix on the host exactly as printed, and returns the output. A shell function passes this test's
+// configuration file to the edgeway commands in the fix.
 func (r *operatorRow) run(f found) string {
 	r.t.Helper()
 	const edgeway = `edgeway() { "$0" "$@" --config "$CONFIG"; };`
@@ -214,7 +212,7 @@ func (r *operatorRow) run(f found) string {
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-// kubectl runs a fix with the rights of a cluster administrator, and returns the output.
+// kubectl runs a fix as a cluster administrator and returns the output.
 func (r *operatorRow) kubectl(f found) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()

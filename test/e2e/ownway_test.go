@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server's address in these tests, and a ServiceCIDR that contains this address. The range contains no other
+// apiAddr is the API server's address in these tests. apiRange is a ServiceCIDR that contains apiAddr, but no other
 // address of the lab.
 const (
 	apiAddr  = "198.51.100.60"
@@ -22,7 +22,7 @@ const (
 	apiRange = "198.51.100.56/29"
 )
 
-// remote returns a daemon that connects to the API server, or to a proxy in front of the server, by host name.
+// remote returns a daemon that connects by host name to the API server, or to a proxy in front of the API server.
 func (l *lab) remote(proxy bool) *daemon {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -34,7 +34,7 @@ func (l *lab) remote(proxy bool) *daemon {
 	return d
 }
 
-// resolves sets the addresses of the API server's name. Without addresses, the name cannot be resolved.
+// resolves sets the addresses of the API server's name. Without addresses, the name does not resolve.
 func (d *daemon) resolves(addrs ...string) {
 	d.t.Helper()
 	var text strings.Builder
@@ -44,8 +44,8 @@ func (d *daemon) resolves(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// thieves creates Services that take the API server's address and port in every way that the API allows. remove
-// deletes the Services.
+// thieves creates Services that take the API server's address and port in every way that the API allows. The function
+// remove deletes the Services and the ServiceCIDR.
 func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := shared.admin.Networking.ServiceCIDRs()
@@ -56,7 +56,7 @@ func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Cleanup(func() { _ = cidrs.Delete(contextOfCleanup(), "around", metav1.DeleteOptions{}) })
 	names := []string{"by-external-ip", "by-load-balancer", "by-cluster-ip"}
 	for _, name := range names {
-		n.within(patience, func() error { // the API server has to notice its new range
+		n.within(patience, func() error { // the API server must first process its new range
 			svc, err := n.tryService(name, func(s *corev1.ServiceSpec) {
 				s.Ports[0].Port = int32(port)
 				switch name {
@@ -86,7 +86,6 @@ func (n *namespace) thieves(port int) (remove func()) {
 	}
 }
 
-// follows verifies that changes in the cluster arrive at the host.
 func (n *namespace) follows(nodePort string) {
 	n.t.Helper()
 	for name, addr := range map[string]string{"ep1": ep1Addr, "ep2": ep2Addr} {
@@ -95,9 +94,9 @@ func (n *namespace) follows(nodePort string) {
 	}
 }
 
-// A tenant's Services take the API server's address, and a ServiceCIDR contains this address. The host still reaches
-// the API server: after a reload, when every connection is new, and after a restart from the last-known state, when
-// no name server can resolve the name. The faults disappear when the Services are removed.
+// A tenant's Services take the API server's address, and a ServiceCIDR contains this address. The host must still reach
+// the API server: after a reload, when every connection is new, and after a restart from the last-known state, when no
+// name server can resolve the API server's name. After the Services are removed, the status must report no fault.
 func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {
@@ -147,8 +146,8 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	}
 }
 
-// The API server's name starts to resolve to an address that a tenant's Service has. The daemon's connections go to
-// the new API server, and the tenant loses the address when the API server has proved its identity.
+// The API server's name starts to resolve to an address that a tenant's Service has. The daemon must connect to the new
+// API server, and the tenant must lose the address after the API server has proved its identity.
 func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -177,7 +176,7 @@ func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	l.within(patience, d.says("thief: spec.externalIPs: "+moved+" "))
 }
 
-// marked returns an error unless all connections of the daemon to the API server have the mark.
+// marked returns an error unless all of the daemon's connections to the API server have the mark.
 func (d *daemon) marked() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A tenant's Service loses an address when the address is allocated as the ClusterIP of another Service. The tenant's
-// Service also loses the address if the daemon starts without the API server.
+// A tenant's Service must lose an address when the API server allocates the address as the ClusterIP of another
+// Service. The tenant's Service must also lose the address if the daemon starts without the API server.
 func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -31,14 +31,14 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	n.endpoints("owner", ep2Addr)
 	l.within(patience, answers(l.client, addr+":80", "ep2"))
 	l.within(patience, d.says("tenant: status.loadBalancer.ingress: "+addr+":80/TCP belongs to Service "+n.name+"/owner"))
-	time.Sleep(time.Second) // the daemon writes the last-known state a moment later
+	time.Sleep(time.Second) // the daemon writes the last-known state later than the rules
 	d.stop()
 	d.startReady()
 	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// A load-balancer address that is an address of the host takes no port from a program of the host, unless the operator
-// allows the address. A load-balancer address never takes the daemon's own ports.
+// A load-balancer address that is an address of the host must not take a port from a program on the host, unless the
+// operator allows the address. A load-balancer address must never take the daemon's own ports.
 func TestLoadBalancerAddressOfHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,7 +64,7 @@ func TestLoadBalancerAddressOfHost(t *testing.T) {
 	l.must(d.healthy())
 }
 
-// A ServiceCIDR object that covers a network of the host does not cut the host off from its neighbors.
+// If a ServiceCIDR object covers a network of the host, the host must still reach its neighbors.
 func TestServiceCIDRCoveringHostNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wrapNFT makes the daemon run a shell script instead of nft after its next start. The script can run nft.
+// wrapNFT makes the daemon run a shell script instead of nft after its next start. The script can run nft itself.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
 	const path = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -20,7 +20,7 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode returns a function that makes nft do nothing, hang, or work.
+// nftMode returns a function that makes nft succeed without doing anything ("idle"), hang ("hang"), or work ("work").
 func (d *daemon) nftMode() (set func(mode string)) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "nft-mode")
@@ -34,7 +34,8 @@ func (d *daemon) nftMode() (set func(mode string)) {
 	return set
 }
 
-// sticky creates a Service with session affinity. Only nft can program the chains and maps for session affinity.
+// sticky creates a Service with session affinity. Edgeway can program the chains and maps for session affinity only
+// with nft.
 func (n *namespace) sticky(name string) (nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) {
@@ -44,8 +45,8 @@ func (n *namespace) sticky(name string) (nodePort string) {
 	return at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
-// If nft reports success without doing anything, the daemon notices that the kernel saw no change. The daemon
-// programs the missing rules as soon as nft works again.
+// If nft reports success without doing anything, the daemon must notice that the kernel's rules have not changed. When
+// nft works again, the daemon must program the missing rules.
 func TestNFTWithoutEffect(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,7 +65,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	l.within(patience, answers(l.client, late, "ep1"))
 }
 
-// If nft hangs in a sync and in a reload, the daemon still serves requests and still exits in time.
+// If nft hangs in a sync and in a reload, the daemon must still serve requests and must exit in time.
 func TestHungNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -83,7 +84,7 @@ func TestHungNFT(t *testing.T) {
 		}
 		return answers(l.client, early, "ep1")()
 	})
-	limit := l.promised(15 * time.Second) // TimeoutStopSec= of the unit
+	limit := l.promised(15 * time.Second) // TimeoutStopSec= in the unit
 	began := time.Now()
 	d.stop()
 	if took := time.Since(began); took > limit {
@@ -95,7 +96,7 @@ func TestHungNFT(t *testing.T) {
 	l.within(patience, answers(l.client, late, "ep1"))
 }
 
-// A state file that is a pipe or an endless device delays the start no more than a damaged file.
+// A state file that is a pipe or an endless device must not delay the start more than a damaged file does.
 func TestStateIsNotRegularFile(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -121,8 +122,8 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// A host whose nft is too old uses iptables, reports the fallback, and switches back at a reload. Configuration keys
-// that a new version removed do not prevent the start, and a warning names them.
+// A host whose nft is too old must use iptables, report the fallback, and switch back at a reload. Configuration keys
+// that a new version removed must not prevent the start, and a warning must name these keys.
 func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -12,21 +12,21 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. The endpoint on each link has a route to this link only, so
-// the endpoint can respond only to the host's address on this link.
+// island is a host with two links and no default route. The endpoint on each link has only a route to this link, so it
+// can respond only to the host's address on this link.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
 }
 
-// The host's addresses on the links to far1 and far2, which the Services of islandManifest use.
+// The host's addresses on the links to far1 and far2.
 const (
 	island1, island16 = "10.50.1.1", "fd00:50:1::1"
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest contains a dual-stack Service that far1 or far2 serves. The arguments of the format are the name of
-// the Service and the number of its endpoint's host.
+// islandManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the name of
+// the Service and the number of the endpoint.
 const islandManifest = `---
 apiVersion: v1
 kind: Service
@@ -66,7 +66,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host whose only route leads to the node's address on the link between the host and the node.
+// beyond adds a host whose only route leads to the node.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -85,7 +85,7 @@ func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	return h
 }
 
-// configureIsland writes a configuration with manifests as the only source.
+// configureIsland writes a configuration whose only source is a directory of manifests.
 func (i *island) configureIsland(backend, node, extra string) {
 	i.t.Helper()
 	text := fmt.Sprintf(`version = 1
@@ -109,8 +109,8 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// fromNode verifies that the server responds to a connection of the host itself, whose source address the kernel
-// chooses.
+// fromNode returns an error unless the server responds to a connection from the host. The kernel chooses the source
+// address.
 func (i *island) fromNode(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -121,13 +121,12 @@ func (i *island) fromNode(addr, server string) func() error {
 	}
 }
 
-// tables returns the routing tables of both families.
 func (i *island) tables() string {
 	i.t.Helper()
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own returns an error unless the destinations of the daemon's routes are want, in the order of ip-route(8).
+// own returns an error unless the daemon's routes have exactly the destinations want, in the order of ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -143,8 +142,8 @@ func (i *island) own(want ...string) func() error {
 
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
-// On a host without a default route, every kind of Service address works in both families, on both links and with each
-// backend, for the host itself and for clients outside. edgeway cleanup restores the routes of the host.
+// On a host without a default route, every kind of Service address must work in both families, on both links and with
+// each backend, for the host itself and for other hosts. edgeway cleanup must restore the routes of the host.
 func TestHostWithoutDefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -188,7 +187,7 @@ func testIsland(t *testing.T, backend string) {
 	i.stop()
 	i.must(i.own(islandRoutes...)())
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
-	for range 2 { // the second run finds nothing to remove and succeeds
+	for range 2 { // the second run must succeed although there is nothing to remove
 		if out, errs, code := i.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
@@ -198,8 +197,8 @@ func testIsland(t *testing.T, backend string) {
 	}
 }
 
-// The daemon restores routes that another program removed, removes its routes when a default route appears, and
-// follows the configuration.
+// The daemon must restore routes that another program removed, remove its routes when a default route appears, and
+// follow the configuration.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newIsland(t)
@@ -220,7 +219,7 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	}
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
 
-	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // as from DHCP
+	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // as a DHCP client does
 	i.within(patience, i.own(islandRoutes[3:]...))
 	i.onNode("ip", "route", "del", "default")
 	i.within(patience, i.own(islandRoutes...))
@@ -235,7 +234,6 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-// reload reloads the daemon, which must accept its configuration.
 func (i *island) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {

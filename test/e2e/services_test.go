@@ -53,7 +53,7 @@ func TestServicesFollowAPI(t *testing.T) {
 	}
 }
 
-// The datagrams of a UDP client that keeps its socket move to an existing endpoint.
+// If a UDP client keeps its socket when its endpoint disappears, its next datagrams must reach another endpoint.
 func TestUDPClientFollowsEndpoints(t *testing.T) {
 	l, _ := running(t)
 	n := l.namespace()
@@ -120,8 +120,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 	l.within(patience, reset(l.client, check))
 }
 
-// If a program on the host already uses a health check port, only that Service has a fault, and the status names the
-// port.
+// If a program on the host uses a health check port, only the Service with this port must have a fault, and the status
+// must name the port.
 func TestHealthCheckPortInUse(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

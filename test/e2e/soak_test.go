@@ -14,13 +14,13 @@ import (
 const (
 	soakChanges = 5 // changes per second
 	soakFault   = time.Minute
-	// soakWarm is the time before the first measurement.
+	// soakWarm is the time until the first measurement.
 	soakWarm = 2 * time.Minute
 )
 
-// Endpoints change five times a second, and for half of each minute the API server has a fault, which differs from
-// minute to minute. No connection to an unchanged Service may fail, and the daemon's memory, goroutines and open files
-// must not grow over time. scripts/soak sets SOAK_DURATION, the length of the test.
+// Endpoints change five times a second. For half of each minute, the API server has a fault, which differs from minute
+// to minute. No connection to an unchanged Service may fail. The daemon's memory, goroutines and open files must not
+// grow over time. scripts/soak sets SOAK_DURATION, the duration of the test.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -43,7 +43,7 @@ func TestNightlySoak(t *testing.T) {
 	s.judge()
 }
 
-// soak is a daemon under constant load.
+// soak is a daemon under constant load, with its measurements.
 type soak struct {
 	*daemon
 	proxy    *faultProxy
@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures holds the daemon's memory in bytes, its number of goroutines and its number of open files.
+// figures is a measurement of the daemon's memory in bytes, its goroutines and its open files.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {
@@ -73,7 +73,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// connect connects to two addresses of an unchanged Service until stop is closed, and then sends the failures.
+// connect connects to two addresses of an unchanged Service until stop is closed, and then sends the errors.
 func (s *soak) connect() <-chan []error {
 	clusterIP, nodePort := s.n.web("constant")
 	s.within(patience, answers(s.node, clusterIP, "ep1"))
@@ -100,7 +100,7 @@ func (s *soak) connect() <-chan []error {
 	return result
 }
 
-// minute changes endpoints for a minute. The API server has a fault during the second half of the minute.
+// minute changes endpoints for a minute. In the second half of the minute, the API server has a fault.
 func (s *soak) minute(since time.Duration) {
 	s.t.Helper()
 	row := s.faults[int(since/soakFault)%len(s.faults)]
@@ -137,7 +137,6 @@ func (s *soak) figuresNow() (f figures) {
 	return f
 }
 
-// judge compares the second half of the measurements with the first half.
 func (s *soak) judge() {
 	s.t.Helper()
 	half := len(s.figures) / 2

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Choices holds bytes that select entries of lists. When no byte is left, Number returns 0, so every prefix of the
-// bytes is valid input.
+// Choices selects entries of lists by the bytes of a fuzzer. When no byte is left, Number returns 0, so every prefix of
+// the bytes is also valid input.
 type Choices struct{ rest []byte }
 
 // NewChoices returns choices that use the bytes b.
@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// some returns a random number of values, at most most.
+// some returns a random number of random values. The parameter most is the maximum number.
 func some[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))
@@ -141,7 +141,7 @@ func number(c *Choices) int32 {
 	return pick[int32](c, 0, 1, 22, 80, 6443, 10249, 30080, 32767, 65535, 65536, -1, -2147483648, 2147483647, int32(c.Number(256))<<8|int32(c.Number(256)))
 }
 
-// bad returns a text that may break out of rules, lines and terminals.
+// bad returns a text that may break out of a rule, a line or a terminal.
 func bad(c *Choices) string {
 	return pick(c, "", "-", "a.b", "A", "ü", "a b", "a;b", "a\"b", "a\nb", "\x1b[2J", "\x00", "a}b", "$(a)", "\u202ea", "\xff", "-A INPUT -j DROP",
 		"s234567890123456789012345678901234567890123456789012345678901234")

@@ -19,7 +19,7 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Manifests returns the corpus: files with several documents each, in the order of their names.
+// Manifests returns the files of the corpus in the order of their names. A file has several documents.
 func Manifests(t testing.TB) (out [][]byte) {
 	t.Helper()
 	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
@@ -36,8 +36,8 @@ func Manifests(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Streams returns the corpus and the manifest from Many as JSON, one stream for each manifest and one object on each
-// line. Streams omits documents that JSON cannot represent.
+// Streams returns a JSON stream, with one object per line, for each file of the corpus and for a manifest from Many.
+// Streams omits documents that JSON cannot represent.
 func Streams(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, text := range append(Manifests(t), Many(1000, 3)) {
@@ -52,7 +52,7 @@ func Streams(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Objects returns the lines of all streams.
+// Objects returns the lines of all streams, one object each.
 func Objects(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, stream := range Streams(t) {

@@ -20,11 +20,11 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs executes commands in a network namespace that lasts as long as the fuzz target.
+// programs runs programs in a network namespace that exists as long as the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the accepted texts, because starting a process for every text would be slow, and most texts are not
-	// new.
+	// seen holds the hashes of checked texts. Most inputs produce a known text, and starting a process for each input
+	// would be slow.
 	seen map[[sha256.Size]byte]bool
 }
 
@@ -47,7 +47,6 @@ func newPrograms(f *testing.F) *programs {
 	return p
 }
 
-// do calls f in the namespace.
 func (p *programs) do(f func(context.Context)) {
 	done := make(chan struct{})
 	p.calls <- func() {
@@ -59,7 +58,6 @@ func (p *programs) do(f func(context.Context)) {
 	<-done
 }
 
-// run runs a program with text as its input.
 func (p *programs) run(text, name string, args ...string) (out string, err error) {
 	p.do(func(ctx context.Context) {
 		cmd := exec.CommandContext(ctx, name, args...)
@@ -72,7 +70,7 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// isNew reports whether a text was not accepted before. After 65,536 texts, isNew forgets all texts.
+// isNew reports whether the text was not checked before. After 65,536 texts, isNew forgets all texts.
 func (p *programs) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.seen[sum] {
@@ -85,14 +83,13 @@ func (p *programs) isNew(text string) bool {
 	return true
 }
 
-// objectsOf returns the objects that a fuzzer's input describes.
 func objectsOf(stream, choices []byte) []any {
 	return append(decode(stream), hostile.NewChoices(choices).Objects()...)
 }
 
-// FuzzNFTables turns objects into nft commands. The plans must be valid, and the commands of the first sync and of a
-// change must be plain text of bounded size. Both nft and the kernel must accept the commands: nft -c sends them to
-// the kernel, which rolls the transaction back.
+// FuzzNFTables turns objects into nft commands. The commands of the first sync and of a change must be plain text of
+// bounded size. Both nft and the kernel must accept the commands: nft -c sends the commands to the kernel, which rolls
+// the transaction back.
 func FuzzNFTables(f *testing.F) {
 	p := newPrograms(f)
 	check := func(script string) error {
@@ -118,7 +115,7 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is like FuzzNFTables, for both variants of iptables. The target writes to the kernel, because with
+// FuzzIPTables is like FuzzNFTables, for both variants of iptables. The fuzz target writes to the kernel, because with
 // --test the programs do not consult the kernel. Each input is a full sync over the previous rules, then a change.
 // Afterwards, the contents of the tables must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
@@ -135,7 +132,7 @@ func FuzzIPTables(f *testing.F) {
 			}
 			backends[c.Name] = backend
 		})
-		f.Cleanup(func() { _ = backends[c.Name].Close() }) // the namespace disappears anyway
+		f.Cleanup(func() { _ = backends[c.Name].Close() }) // the test deletes the namespace anyway
 	}
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, stream, choices []byte, flags byte) {
@@ -162,7 +159,7 @@ func FuzzIPTables(f *testing.F) {
 	})
 }
 
-// digests returns a text that differs for different plans.
+// digests returns a text that identifies a plan.
 func digests(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%+v", *p.Node)

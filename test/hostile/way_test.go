@@ -65,7 +65,7 @@ func testHost() *nodeinfo.Host {
 	}
 }
 
-// options returns the options of a host: each bit of flags turns on one setting.
+// options returns the options of a host. Each bit of flags turns on one setting.
 func options(flags byte) planner.Options {
 	on := func(bit int) bool { return flags&(1<<bit) != 0 }
 	o := planner.Options{NodeName: "here", AllowExternalIPs: anywhere, MasqueradeAll: on(0), LocalAsCluster: on(1)}
@@ -86,7 +86,7 @@ func options(flags byte) planner.Options {
 	return o
 }
 
-// decode decodes up to 100 objects from a stream of JSON, until the first syntax error.
+// decode decodes JSON objects until the first syntax error, but at most 100.
 func decode(stream []byte) (objects []any) {
 	for d := json.NewDecoder(bytes.NewReader(stream)); len(objects) < 100; {
 		var raw json.RawMessage
@@ -117,7 +117,6 @@ func decode(stream []byte) (objects []any) {
 	return objects
 }
 
-// put converts an object as if it came from the API server, and passes the object to the tracker.
 func put(c *convert.Converter, sink source.Sink, object any) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -135,7 +134,7 @@ func put(c *convert.Converter, sink source.Sink, object any) {
 	}
 }
 
-// plans turns objects into two plans: the first from the first half of the objects, the second from all objects.
+// plans returns a plan of the first half of the objects, and a plan of all objects.
 func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	t.Helper()
 	tr := tracker.New(tracker.Layer{Name: "kube"})
@@ -151,7 +150,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		next, problems := p.Plan(snap, host, prev)
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
-			// Validating an object's name is the job of the API server, so the problem prints the name unchanged.
+			// The API server validates the names of objects, so problems print the names unchanged.
 			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
@@ -164,7 +163,6 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	return first, step(objects[half:], first)
 }
 
-// check verifies that the plan uses only frontend addresses and endpoints that are allowed.
 func check(t *testing.T, p *plan.Plan) {
 	t.Helper()
 	if err := p.Validate(); err != nil {
@@ -191,7 +189,6 @@ func check(t *testing.T, p *plan.Plan) {
 	}
 }
 
-// forbidden reports whether the address is forbidden for frontends and endpoints.
 func forbidden(a netip.Addr) bool {
 	return !a.IsValid() || a.Is4In6() || a.Zone() != "" || slices.Contains(testHost().Broadcasts, a) ||
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
@@ -208,7 +205,6 @@ func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 
-// elements counts the elements of a plan that determine the size of its rules or commands.
 func elements(p *plan.Plan) int {
 	n := len(p.HealthChecks) + len(p.Node.HostAddrs) + len(p.Node.PodSources) + len(p.Node.ServiceCIDRs)
 	for _, svc := range p.Services {
@@ -220,7 +216,7 @@ func elements(p *plan.Plan) int {
 	return n
 }
 
-// checkText checks that the input of a program is plain text whose size is in proportion to the plan.
+// checkText fails the test unless the text is plain and its size is in proportion to the plan.
 func checkText(t *testing.T, text string, limit int) {
 	t.Helper()
 	plain := func(r rune) bool { return r == '\n' || r >= ' ' && r <= '~' }
@@ -232,7 +228,7 @@ func checkText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds the corpus, and choices that either walk through the lists in order or mix their entries.
+// addSeeds adds the corpus, and choices that walk through the lists in order or mix their entries.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

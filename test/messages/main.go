@@ -1,5 +1,5 @@
-// Command messages prints the texts of the product as one page, so that a reviewer can read all texts together: log
-// messages, faults, errors, help. Every string literal of at least two words counts as a text.
+// Command messages prints the texts of Edgeway (log messages, faults, errors and help) on one page for a reviewer.
+// Every string literal of at least two words counts as a text.
 package main
 
 import (
@@ -37,7 +37,6 @@ func run(folders ...string) error {
 	return nil
 }
 
-// printTexts prints one line for each text of a file: the line number, a tab and the text.
 func printTexts(path string) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)

@@ -1,4 +1,4 @@
-// Package nameserver provides a DNS server with answers that a test sets, and a forwarder.
+// Package nameserver provides a DNS server with responses that a test sets, and a DNS forwarder.
 package nameserver
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server answers DNS queries for the addresses of names, over UDP and TCP. A UDP response of more than 512 bytes is
+// Server responds to DNS queries for the addresses of names, over UDP and TCP. UDP responses of more than 512 bytes are
 // truncated.
 type Server struct {
 	// Questions is the number of queries received.
@@ -35,7 +35,7 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.names[strings.TrimSuffix(name, ".")+"."] = addrs
 }
 
-// Serve answers queries until both sockets are closed.
+// Serve responds to queries until both sockets are closed.
 func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		reply, err := s.answer(query)

@@ -12,13 +12,13 @@ import (
 // Flow describes a connection that a host opens.
 type Flow struct {
 	Protocol plan.Protocol
-	// From must be an address of the host that connects. If From is not set, the socket is not bound, and the kernel
+	// From must be an address of the connecting host. If From is the zero Addr, the socket is not bound, and the kernel
 	// chooses the address and port.
 	From netip.Addr
 	To   netip.AddrPort
 	// Mark is the packet mark of the host's packets, or 0 for no mark.
 	Mark uint32
-	// Wait is the time after which the outcome is Silent if there is no response.
+	// Wait is the time to wait for a response. After Wait, the outcome is Silent.
 	Wait time.Duration
 }
 
@@ -27,22 +27,22 @@ type Answer uint8
 
 // These are the possible answers.
 const (
-	// Silent means that no packet came back.
+	// Silent means that no packet arrived.
 	Silent Answer = iota
 	// Served means that a server of the lab responded.
 	Served
-	// Refused means that an ICMP "port unreachable" came back.
+	// Refused means that an ICMP "port unreachable" arrived.
 	Refused
-	// Reset means that a TCP reset came back: the packet reached a host without a listener on the port.
+	// Reset means that a TCP reset arrived: the packet reached a host that does not listen on the port.
 	Reset
-	// Unreachable means that an ICMP "unreachable" came back from the gateway: no host has the address, and no rule of
+	// Unreachable means that an ICMP "unreachable" from the gateway arrived: no host has the address, and no rule of
 	// the node redirected the packet.
 	Unreachable
 	// Failed means any other error, which Outcome.Problem describes.
 	Failed
 )
 
-// String returns the answer in lower case.
+// String returns the name of the answer in lower case.
 func (a Answer) String() string {
 	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
@@ -50,14 +50,14 @@ func (a Answer) String() string {
 // Outcome is the result of a connection, as the client observed it.
 type Outcome struct {
 	Answer Answer
-	// Server is the name of the server that responded. Seen is the client's address that the server saw.
+	// Server is the name of the server that responded. Seen is the client's address as the server saw it.
 	Server string
 	Seen   netip.AddrPort
 	// Problem describes the error if Answer is Failed.
 	Problem string
 }
 
-// String formats the outcome as a readable line.
+// String describes the outcome for test logs.
 func (o Outcome) String() string {
 	switch o.Answer {
 	case Served:
@@ -74,7 +74,8 @@ func (h *Host) Connect(f Flow) Outcome {
 	return h.fromFreePort("Connect", f).Outcome
 }
 
-// fromFreePort makes the host's process open a connection. All hosts share one counter of source ports.
+// fromFreePort makes the host's process open a connection from an unused source port. All hosts share one counter of
+// source ports.
 func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	for range 100 {
 		r = Reply{}
@@ -88,14 +89,15 @@ func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	return r
 }
 
-// Session is an open connection. A TCP or UDP session can send many questions. An SCTP session repeats its INIT.
+// Session is an open connection. Over TCP and UDP, a session can send many questions. Over SCTP, a session repeats its
+// INIT.
 type Session struct {
 	host *Host
 	id   int
 }
 
-// Open opens a connection and keeps it open. If Open fails, the session is nil and the outcome holds the reason. UDP
-// and SCTP connections fail only in Ask.
+// Open opens a connection and keeps it open. If Open fails, the session is nil and the outcome describes the reason.
+// UDP and SCTP connections can fail only in Ask.
 func (h *Host) Open(f Flow) (*Session, Outcome) {
 	r := h.fromFreePort("Open", f)
 	if r.ID == 0 {
@@ -104,7 +106,7 @@ func (h *Host) Open(f Flow) (*Session, Outcome) {
 	return &Session{h, r.ID}, Outcome{}
 }
 
-// Ask sends a question and waits for the server's response.
+// Ask sends a question over the connection and waits for the server's response.
 func (s *Session) Ask(wait time.Duration) Outcome {
 	var r Reply
 	if err := s.host.call("Ask", Question{ID: s.id, Flow: Flow{Wait: wait}}, &r); err != nil {
@@ -113,15 +115,14 @@ func (s *Session) Ask(wait time.Duration) Outcome {
 	return r.Outcome
 }
 
-// Close closes the connection, with a reset in the case of TCP.
+// Close closes the connection. A TCP connection is reset.
 func (s *Session) Close() { _ = s.host.call("Close", s.id, &struct{}{}) }
 
 func failed(err error) Outcome { return Outcome{Answer: Failed, Problem: err.Error()} }
 
-// parseGreeting parses the output of greeting.
 func parseGreeting(line string) Outcome {
 	line = strings.TrimSpace(line)
-	end := max(0, strings.LastIndexByte(line, ' ')) // the name may have spaces
+	end := max(0, strings.LastIndexByte(line, ' ')) // the name may contain spaces
 	name, peer := line[:end], strings.TrimSpace(line[end:])
 	seen, err := netip.ParseAddrPort(peer)
 	if err != nil {

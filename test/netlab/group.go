@@ -16,15 +16,15 @@ import (
 	"edgeway/test/bench/cgroup"
 )
 
-// group is the control group (version 2) of a host's process and of the programs that run on the host. Their sockets
-// belong to this group. The kernel's socket hooks are attached to control groups.
+// group is the control group (version 2) of a host's process and of the programs on the host. The sockets of the host
+// belong to this group, because the kernel attaches socket hooks to control groups.
 type group struct {
 	*cgroup.Group
 	dir *os.File
 }
 
-// makeGroup creates the host's control group. If the creation fails, for example in a container with a read-only
-// /sys/fs/cgroup, makeGroup logs the reason, and the host shares the control group of the tests. In continuous
+// makeGroup creates the host's control group. If this fails, for example in a container with a read-only
+// /sys/fs/cgroup, the host shares the control group of the tests, and makeGroup logs the reason. In continuous
 // integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
 	g, err := cgroup.New(h.lab.prefix + h.Name)
@@ -47,8 +47,8 @@ func (h *Host) Cgroup() string {
 	return h.group.Path()
 }
 
-// Sockets counts the TCP and UDP sockets in the host's namespace that belong to the host's control group, and lists the
-// other sockets. The kernel does not report the control group of raw sockets.
+// Sockets returns the number of TCP and UDP sockets in the host's namespace that belong to the host's control group,
+// and a list of the other sockets. The kernel does not report the control groups of raw sockets.
 func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error) {
 	out, err := h.Command(ctx, "ss", "-H", "-t", "-u", "-a", "-n", "--cgroup").Output()
 	if err != nil {
@@ -66,7 +66,6 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 	return own, others, nil
 }
 
-// inGroup returns attributes that start a process in the host's control group.
 func (h *Host) inGroup() *syscall.SysProcAttr {
 	if h.group == nil {
 		return nil
@@ -74,7 +73,7 @@ func (h *Host) inGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(h.group.dir.Fd())}
 }
 
-// enterGroup moves this process into the host's control group, until the host is removed.
+// enterGroup moves this process into the host's control group until the host is removed.
 func (h *Host) enterGroup() error {
 	if h.group == nil {
 		return nil
@@ -113,14 +112,12 @@ func (h *Host) removeGroup() error {
 	return err
 }
 
-// isStale reports whether a name belongs to a lab whose process has exited.
 func isStale(name string) bool {
 	rest, ours := strings.CutPrefix(name, namePrefix)
 	pid, err := strconv.Atoi(strings.SplitN(rest, "-", 2)[0])
 	return ours && err == nil && unix.Kill(pid, 0) == unix.ESRCH
 }
 
-// removeStaleGroups removes the control groups of labs whose process has exited.
 func removeStaleGroups(t testing.TB, beside string) {
 	if beside == "" {
 		return
@@ -133,7 +130,7 @@ func removeStaleGroups(t testing.TB, beside string) {
 		if !isStale(e.Name()) {
 			continue
 		}
-		// Another process may remove the same control group concurrently.
+		// Another process may remove the control group at the same time.
 		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: removal of the stale control group %s: %v", e.Name(), err)
 		}

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// groupOf returns the host's control group. If the lab cannot create control groups, groupOf skips the test.
+// groupOf returns the host's control group, or skips the test if the lab cannot create control groups.
 func groupOf(t *testing.T, h *Host) string {
 	t.Helper()
 	if h.Cgroup() == "" {
@@ -21,8 +21,8 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestSocketsAreInControlGroupOfHost asks the kernel for the control groups of the sockets of servers, clients
-// and programs that run on the host.
+// TestSocketsAreInControlGroupOfHost checks the control groups of sockets that servers, clients and programs on the
+// host opened.
 func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	}
 }
 
-// TestSocketsOfOtherGroupsAreListed creates a socket in a host's namespace from a process outside the host's control
+// TestSocketsOfOtherGroupsAreListed opens a socket in a host's namespace from a process outside the host's control
 // group.
 func TestSocketsOfOtherGroupsAreListed(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
@@ -89,8 +89,8 @@ func TestMissingControlGroupIsLogged(t *testing.T) {
 	}
 }
 
-// TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. The
-// expected source is the destination itself if the node owns the destination, otherwise the address of the link.
+// TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. If the node owns
+// the destination, the source must be the destination address. Otherwise, the source must be the link's address.
 func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")
@@ -112,7 +112,7 @@ func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	}
 }
 
-// TestKilledProcessIsReported kills a host's process. The error of the next connection must name the process.
+// TestKilledProcessIsReported kills a host's process. The error of the next connection must name this process.
 func TestKilledProcessIsReported(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))
@@ -129,5 +129,5 @@ func TestKilledProcessIsReported(t *testing.T) {
 	if got := client.Connect(f); got.Answer != Failed || !strings.Contains(got.Problem, "process of client") {
 		t.Errorf("after its end: %s", got)
 	}
-	client.stop = nil // stop would return an error after the kill
+	client.stop = nil // stop would report the kill
 }

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // followed by the process ID and a random number for each lab
+	namePrefix = "netlab-" // before the process ID and a random number that identify a lab
 	netnsDir   = "/run/netns"
 )
 
-// Host is a machine of a Lab. A host has a network namespace, a control group, and a process that owns the host's
-// sockets. The process starts when the first socket is needed.
+// Host is a host in a Lab. A host has a network namespace, a control group, and a process that owns the host's sockets.
+// The process starts when the host needs its first socket.
 type Host struct {
 	Name string
-	// Addrs holds the addresses of both families at which other hosts reach the host.
+	// Addrs holds the IPv4 and IPv6 addresses at which other hosts reach the host.
 	Addrs []netip.Addr
-	// Netns is the name of the namespace for `ip netns exec`, or "" for the namespace of this process.
+	// Netns is the name of the network namespace for `ip netns exec`, or "" for the namespace of this process.
 	Netns string
 
 	lab   *Lab
@@ -39,12 +39,12 @@ type Host struct {
 
 	group *group // nil if the host shares the control group of the tests
 	peer  func() (*rpc.Client, error)
-	// stop ends the host's process, and leave moves the process of the tests out of the control group. Both functions
-	// may be nil.
+	// stop stops the host's process, and leave moves the process of the tests out of the host's control group. Both may
+	// be nil.
 	stop, leave func() error
 }
 
-// Addr returns the host's first address of the same family as like.
+// Addr returns the host's first address of like's address family.
 func (h *Host) Addr(like netip.Addr) netip.Addr {
 	for _, a := range h.Addrs {
 		if a.Is4() == like.Is4() {
@@ -54,7 +54,7 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// Has reports whether a is one of the host's addresses.
+// Has reports whether the host has the address a.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
 // Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in this namespace, but not
@@ -74,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// A thread that cannot return to its original namespace stays locked and ends with its goroutine.
+	// If the thread cannot return to its original namespace, it stays locked and exits with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
@@ -83,7 +83,7 @@ func (h *Host) Do(fn func() error) error {
 	return fn()
 }
 
-// Command returns a command that runs in the host's namespace and control group. The command is killed when ctx ends.
+// Command returns a command that runs in the host's namespace and control group. If ctx is done, the command is killed.
 // nsenter executes the program in its own process, so killing the command kills the program.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
@@ -102,10 +102,9 @@ func (h *Host) Sysctl(name, value string) error {
 	})
 }
 
-// FlushConntrack removes all tracked connections of the host.
+// FlushConntrack deletes all tracked connections of the host.
 func (h *Host) FlushConntrack() error { return h.link.ConntrackTableFlush(netlink.ConntrackTable) }
 
-// newHost creates a namespace with a loopback interface.
 func (l *Lab) newHost(name string) (*Host, error) {
 	h := &Host{Name: name, Netns: l.prefix + name, lab: l}
 	h.peer = sync.OnceValues(h.startPeer)
@@ -135,7 +134,6 @@ func (l *Lab) newHost(name string) (*Host, error) {
 	return h, errors.Join(h.makeGroup(), h.setUp())
 }
 
-// ownHost returns a host whose namespace is the namespace of this process.
 func ownHost(name string, l *Lab) (*Host, error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -158,11 +156,12 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// Accept only the addresses that the lab assigns, use them immediately, and ignore router advertisements.
+		// These settings make the host accept only the lab's addresses, use new addresses immediately, and ignore
+		// router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
-		// Without rate limits, the client always receives the ICMP error of a refused connection.
+		// Without these settings, rate limits could suppress the ICMP error of a refused connection.
 		{"ipv4/icmp_ratemask", "0"},
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},
@@ -174,12 +173,10 @@ func (h *Host) setUp() error {
 	return h.link.LinkSetUp(lo)
 }
 
-// forward makes the host a router.
 func (h *Host) forward() error {
 	return errors.Join(h.Sysctl("ipv4/ip_forward", "1"), h.Sysctl("ipv6/conf/all/forwarding", "1"))
 }
 
-// close ends the process and removes the interface, the namespace and the control group.
 func (h *Host) close() error {
 	var errs []error
 	for _, end := range []func() error{h.stop, h.leave} {
@@ -201,17 +198,17 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStale removes the namespaces of labs whose process has exited, for example after a kill.
+// removeStale removes the network namespaces of labs whose process has exited, for example after SIGKILL.
 func removeStale(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
-		return // the system has never had a named namespace
+		return // no program has created a named namespace
 	}
 	for _, e := range entries {
 		if !isStale(e.Name()) {
 			continue
 		}
-		// Another process may remove the same namespace concurrently.
+		// Another process may remove the namespace at the same time.
 		if err := netns.DeleteNamed(e.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: removal of the stale namespace %s: %v", e.Name(), err)
 		}

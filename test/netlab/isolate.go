@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// isolated is set in the environment of a test binary that runs in its own network namespace.
+// isolated is an environment variable of test binaries that run in their own network namespace.
 const isolated = "NETLAB_ISOLATED"
 
-// Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. Every
-// thread of the child is in this namespace, so that goroutines and programs of the code under test cannot reach the
+// Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. All threads
+// of the child are in this namespace, so goroutines and child processes of the code under test cannot reach the
 // machine's network. Call Isolate from TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// These addresses are the same in every lab. The gateway is the next hop of the node's default route. The router
-// addresses are the node's link addresses on every veth pair.
+// These addresses are the same in every lab. The gateway is the next hop of the node's default route. The node has the
+// router addresses on all of its veth links.
 var (
 	NodeAddr4    = netip.MustParseAddr("192.0.2.10")
 	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")
@@ -23,10 +23,10 @@ var (
 	RouterAddr6  = netip.MustParseAddr("fe80::1")
 )
 
-// Options selects the kind of Lab.
+// Options are the options of a Lab.
 type Options struct {
-	// InPlace makes the network namespace of this process the node, for code that cannot be restricted to one thread.
-	// The process must run under Isolate. Only one such Lab can exist at a time.
+	// InPlace makes the network namespace of this process the node, for code that cannot stay on one thread. The
+	// process must run under Isolate. Only one lab with InPlace can exist at a time.
 	InPlace bool
 }
 
@@ -42,8 +42,8 @@ type Lab struct {
 	lastPort atomic.Uint32
 }
 
-// New creates a lab with a node and a gateway. New first removes the labs of processes that have exited. New fails the
-// test on an error, for example without root.
+// New creates a lab with a node and a gateway, and removes the labs of processes that have exited. If New fails, for
+// example without root, the test fails.
 func New(t testing.TB, opts Options) *Lab {
 	t.Helper()
 	removeStale(t)
@@ -59,8 +59,8 @@ func New(t testing.TB, opts Options) *Lab {
 	return l
 }
 
-// Host adds a host and connects it to an interface of the node that has the host's name. All traffic of the host passes
-// through the node. A name has at most 15 bytes, the maximum length of an interface's name.
+// Host adds a host and connects it to the node. The node's interface has the host's name, which therefore has at most
+// 15 bytes. All traffic of the host passes through the node.
 func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 	l.t.Helper()
 	h, err := l.newHost(name)
@@ -147,7 +147,6 @@ func (l *Lab) makeGateway() error {
 	return gw.refuseToForward("eth0")
 }
 
-// attach connects a host to the node with a routed veth pair.
 func (l *Lab) attach(h *Host, addrs []netip.Addr) error {
 	if err := l.pair(h.Name, h); err != nil {
 		return err
@@ -182,6 +181,6 @@ func (l *Lab) close() {
 	}
 }
 
-// port returns the next source port. Servers and NodePorts use lower ports. A port is reused only after 30,000
+// port returns the next source port. Servers and NodePorts use lower ports. The lab reuses a port only after 30,000
 // connections, so that connection tracking does not mistake a new flow for an old flow.
 func (l *Lab) port() uint16 { return uint16(33000 + l.lastPort.Add(1)%30000) }

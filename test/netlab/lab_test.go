@@ -27,7 +27,6 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(Isolate(m)) }
 
-// twoHosts returns a lab with a pod that serves port 8080 and an external client.
 func twoHosts(t *testing.T, opts Options) (l *Lab, pod, client *Host) {
 	l = New(t, opts)
 	pod, client = l.Host("pod", podAddrs...), l.Host("client", clientAddrs...)

@@ -10,19 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These are the numbers of the two ends of a veth pair in hardware addresses.
+// These numbers identify the two ends of a veth pair in hardware addresses.
 const (
 	nodeSide = 1
 	hostSide = 2
 )
 
-// macOf returns the hardware address of one end of the link between the node and h. Hardware addresses are fixed, so
-// that neighbour entries can be static and packets need not wait for ARP.
+// macOf returns the hardware address of an end of the link between the node and h. With fixed hardware addresses,
+// neighbour entries can be static and packets need not wait for ARP.
 func macOf(h *Host, side byte) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
 }
 
-// pair creates a veth pair between the node's interface device and eth0 of h.
 func (l *Lab) pair(device string, h *Host) error {
 	veth := netlink.NewVeth(netlink.LinkAttrs{Name: device, HardwareAddr: macOf(h, nodeSide)})
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = "eth0", macOf(h, hostSide), netlink.NsFd(h.ns)
@@ -43,7 +42,8 @@ func (h *Host) up(device string) error {
 	return h.link.LinkSetUp(link)
 }
 
-// addAddr adds an address that is usable immediately. The kernel never chooses a hidden address as a source.
+// addAddr adds an address that is usable immediately. If hidden is true, the kernel never chooses the address as a
+// source.
 func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	link, err := h.link.LinkByName(device)
 	if err != nil {
@@ -59,8 +59,8 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	return h.awaitLocal(p.Addr())
 }
 
-// awaitLocal waits for the local route of a new address. Linux 6.18 adds the IPv6 route asynchronously. Until then, the
-// host responds to packets to an address on lo with "unreachable".
+// awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Without
+// this route, the host responds with "unreachable" to packets to an address on lo.
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())
@@ -80,7 +80,7 @@ func (h *Host) removeAddr(device string, p netip.Prefix) error {
 	return h.link.AddrDel(link, &netlink.Addr{IPNet: ipNet(p)})
 }
 
-// linkRoute adds a route to addr through device, without a gateway.
+// linkRoute adds a route to addr on device, without a gateway.
 func (h *Host) linkRoute(device string, addr netip.Addr) error {
 	return h.route(device, &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: unix.RT_SCOPE_LINK})
 }
@@ -105,7 +105,7 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// refuseToForward makes the host respond with "unreachable" to packets that arrive on device for other hosts.
+// refuseToForward makes the host send "unreachable" in response to packets that arrive on device for other hosts.
 func (h *Host) refuseToForward(device string) error {
 	const table = 100
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

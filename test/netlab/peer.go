@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// peerVariable is an environment variable that is set in a host's process.
+	// peerVariable is an environment variable of a host's process.
 	peerVariable = "NETLAB_PEER"
-	peerFD       = 3 // the first extra file of a process
+	peerFD       = 3 // the first of the process's extra files
 	peerService  = "Peer"
 )
 
-// PeerMain serves the lab and never returns if a lab started this process for a host. Otherwise, PeerMain does nothing.
-// Call PeerMain first in TestMain, unless TestMain calls Isolate.
+// PeerMain serves the lab if a lab started this process for a host, and then never returns. Otherwise, PeerMain does
+// nothing. Call PeerMain first in TestMain, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return
@@ -39,19 +39,19 @@ func PeerMain() {
 	os.Exit(0)
 }
 
-// servePeer serves concurrent requests of the lab until the lab closes the connection.
+// servePeer serves requests of the lab concurrently until the lab closes the connection.
 func servePeer(conn io.ReadWriteCloser) {
 	p := &peer{open: map[int]io.Closer{}}
 	server := rpc.NewServer()
 	if err := server.RegisterName(peerService, p); err != nil {
-		panic(err) // the methods of peer have a wrong signature
+		panic(err) // methods of peer have a wrong signature
 	}
 	server.ServeConn(conn)
 	p.closeAll()
 }
 
-// startPeer starts the host's process in the host's namespace and control group. For the node of an InPlace lab, the
-// process of the tests serves the requests.
+// startPeer starts the host's process in the host's namespace and control group. For the node of a lab with InPlace,
+// the process of the tests serves the requests itself.
 func (h *Host) startPeer() (*rpc.Client, error) {
 	if h.Netns == "" {
 		far, near := net.Pipe()
@@ -70,7 +70,8 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 		return nil, err
 	}
 	defer func() { _ = far.Close() }()
-	// One processor is enough for a host. With more processors, the hosts' threads only compete with each other.
+	// A host needs only one processor. With more processors, the threads of the hosts would only compete with each
+	// other.
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), peerVariable+"=1", "GOMAXPROCS=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{far}
@@ -86,14 +87,14 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	return client, nil
 }
 
-// connected returns the two ends of a connection. The end far is for another process.
+// connected returns the two ends of a connection. far is for another process.
 func connected() (near net.Conn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	mine := os.NewFile(uintptr(fds[0]), "lab")
-	defer func() { _ = mine.Close() }() // near uses a duplicate of the descriptor
+	defer func() { _ = mine.Close() }() // near uses a duplicate of this file descriptor
 	far = os.NewFile(uintptr(fds[1]), "host")
 	if near, err = net.FileConn(mine); err != nil {
 		return nil, nil, errors.Join(err, far.Close())
@@ -101,7 +102,6 @@ func connected() (near net.Conn, far *os.File, err error) {
 	return near, far, nil
 }
 
-// call calls a method of the peer in the host's process.
 func (h *Host) call(method string, question, answer any) error {
 	client, err := h.peer()
 	if err == nil {
@@ -113,20 +113,20 @@ func (h *Host) call(method string, question, answer any) error {
 	return nil
 }
 
-// peer holds the sockets of one host. The lab calls the exported methods by RPC.
+// peer holds the sockets of a host. The lab calls the exported methods by RPC.
 type peer struct {
 	mu   sync.Mutex
 	last int
 	open map[int]io.Closer
 }
 
-// Question is a request of the lab to a host: to open a connection, to send another question on a connection, or to
-// start a server.
+// Question is a request of the lab to a host: to open a connection, to ask again over a connection, or to start a
+// server.
 type Question struct {
 	Flow
 	// Port is the source port of a bound socket.
 	Port uint16
-	// ID is the ID from an earlier Reply.
+	// ID identifies the connection or server in an earlier Reply.
 	ID     int
 	Server string
 	At     netip.AddrPort
@@ -135,13 +135,12 @@ type Question struct {
 // Reply is a host's response to a Question.
 type Reply struct {
 	Outcome Outcome
-	// ID identifies the open connection or server. ID is 0 if the connection or server is not open.
+	// ID identifies the open connection or server. If ID is 0, the connection or server is not open.
 	ID int
-	// InUse reports whether the source port was in use.
+	// InUse means that the source port was in use.
 	InUse bool
 }
 
-// Connect opens a connection, sends one question, and closes the connection.
 func (p *peer) Connect(q Question, r *Reply) error {
 	s := openSocket(q, r)
 	if s == nil {
@@ -152,7 +151,6 @@ func (p *peer) Connect(q Question, r *Reply) error {
 	return nil
 }
 
-// Open opens a connection and keeps the connection open.
 func (p *peer) Open(q Question, r *Reply) error {
 	if s := openSocket(q, r); s != nil {
 		r.ID = p.keep(s)
@@ -160,7 +158,6 @@ func (p *peer) Open(q Question, r *Reply) error {
 	return nil
 }
 
-// Ask sends a question on an open connection.
 func (p *peer) Ask(q Question, r *Reply) error {
 	p.mu.Lock()
 	s, ok := p.open[q.ID].(*socket)
@@ -172,7 +169,6 @@ func (p *peer) Ask(q Question, r *Reply) error {
 	return nil
 }
 
-// Serve starts a server.
 func (p *peer) Serve(q Question, r *Reply) error {
 	server, err := serve(q.Server, q.At, q.Protocol)
 	if err == nil {
@@ -181,7 +177,6 @@ func (p *peer) Serve(q Question, r *Reply) error {
 	return err
 }
 
-// Close closes a connection or stops a server.
 func (p *peer) Close(id int, _ *struct{}) error {
 	p.mu.Lock()
 	c := p.open[id]
@@ -210,7 +205,7 @@ func (p *peer) closeAll() {
 	clear(p.open)
 }
 
-// openSocket opens a socket for a question. If the connection fails, openSocket returns nil and stores the reason in r.
+// openSocket opens a socket for a question. If this fails, openSocket returns nil and stores the reason in r.
 func openSocket(q Question, r *Reply) *socket {
 	s, err := newSocket(q.Flow, q.Port)
 	if err != nil {
@@ -227,8 +222,8 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain sends a question and waits for the server's response. Like a resolver, askAgain repeats the question every
-// second, so that a single lost packet does not look like an unresponsive server.
+// askAgain asks and waits for the server's response. Like a DNS resolver, askAgain repeats the question every second,
+// so that a single lost packet does not count as a failure.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

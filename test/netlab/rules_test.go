@@ -12,7 +12,6 @@ const foreignRules = `table inet foreign {
 }
 `
 
-// TestEmptyIptablesTablesAreIgnored verifies that WithoutEmptyTables removes only empty tables of iptables.
 func TestEmptyIptablesTablesAreIgnored(t *testing.T) {
 	const empty = `table ip nat {
 	chain PREROUTING {

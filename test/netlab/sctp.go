@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// The lab uses two SCTP chunks (RFC 9260): the client's INIT, and the server's INIT-ACK. The state cookie of the
-// INIT-ACK carries the greeting.
+// The lab uses two SCTP chunks (RFC 9260): INIT from the client, and INIT-ACK from the server. The state cookie in the
+// INIT-ACK contains the greeting.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2
@@ -16,19 +16,19 @@ const (
 	sctpCookie    = 7  // parameter type
 )
 
-// sctpPacket is a packet that holds one INIT or INIT-ACK.
+// sctpPacket is a packet with one INIT or INIT-ACK.
 type sctpPacket struct {
 	from, to uint16
-	// tag is the verification tag. The tag is 0 in an INIT, and the peer's initiate tag in an INIT-ACK.
+	// tag is the verification tag: 0 in an INIT, and the peer's initiate tag in an INIT-ACK.
 	tag     uint32
 	chunk   byte
 	initTag uint32
-	cookie  []byte // set in an INIT-ACK
+	cookie  []byte // only in an INIT-ACK
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// marshal encodes the packet with its CRC32c. NAT must update the CRC32c, and connection tracking verifies it.
+// marshal encodes the packet with its CRC32c. NAT must update the CRC32c, and connection tracking verifies the CRC32c.
 func (p *sctpPacket) marshal() []byte {
 	chunkLen := sctpInitChunk
 	if p.chunk == sctpInitAck {
@@ -55,8 +55,8 @@ func (p *sctpPacket) marshal() []byte {
 	return b
 }
 
-// parseSCTP parses a packet that has a valid checksum and starts with an INIT or INIT-ACK chunk. For all other
-// packets, ok is false.
+// parseSCTP parses a packet with a valid checksum whose first chunk is INIT or INIT-ACK. ok is false for all other
+// packets.
 func parseSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeader+sctpInitChunk || !sctpChecksumOK(b) {
 		return p, false

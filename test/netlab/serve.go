@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Serve starts servers on one address of the host, one for each protocol. Until the lab ends, the servers respond to
-// every line of a TCP connection, every UDP datagram and every SCTP INIT with name and the peer's address.
+// Serve starts servers on one address of the host, one for each protocol. Until the test ends, the servers respond with
+// name and the peer's address to every line on a TCP connection, every UDP datagram and every SCTP INIT.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
 		if _, err := h.Start(name, at, p); err != nil {
@@ -23,7 +23,7 @@ func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol)
 	return nil
 }
 
-// Start starts a server for one protocol that runs until stop is called.
+// Start starts a server for one protocol. The server runs until the caller calls stop.
 func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func() error, err error) {
 	var r Reply
 	if err := h.call("Serve", Question{Server: name, At: at, Flow: Flow{Protocol: p}}, &r); err != nil {
@@ -32,7 +32,6 @@ func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func
 	return func() error { return h.call("Close", r.ID, &struct{}{}) }, nil
 }
 
-// serve starts a server in this process.
 func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	switch p {
 	case plan.TCP:
@@ -45,7 +44,6 @@ func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	return nil, errors.New("no server for this protocol")
 }
 
-// greeting returns the response of a server.
 func greeting(name string, peer any) []byte { return fmt.Appendf(nil, "%s %s\n", name, peer) }
 
 func serveTCP(name string, at netip.AddrPort) (io.Closer, error) {

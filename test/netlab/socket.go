@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// socket is a connected, non-blocking socket. socket does not use package net, because the lab reads the error queue to
-// distinguish an ICMP error from a reset.
+// socket is a connected, non-blocking socket. socket does not use package net, because the lab must read the error
+// queue to distinguish an ICMP error from a reset.
 type socket struct {
 	flow Flow
 	port uint16 // the source port
@@ -53,7 +53,7 @@ func (s *socket) open() (*os.File, error) {
 		err = errors.Join(err, unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port))))
 	}
 	if s.flow.Protocol == plan.TCP {
-		// Closing with a reset frees the port immediately.
+		// With SO_LINGER, Close resets the connection, which frees the port immediately.
 		err = errors.Join(err, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	}
 	if err == nil {
@@ -66,7 +66,7 @@ func (s *socket) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "lab socket"), nil
 }
 
-// sockaddr omits the port for raw sockets, because IPv6 would interpret the port as a protocol number.
+// sockaddr omits the port for raw sockets, because for IPv6 the kernel would interpret the port as a protocol number.
 func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	port := int(a.Port())
 	if s.flow.Protocol == plan.SCTP {
@@ -78,10 +78,10 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: port}
 }
 
-// Close closes the connection, with a reset in the case of TCP.
+// Close closes the connection. A TCP connection is reset.
 func (s *socket) Close() error { return s.fd.Close() }
 
-// established waits until a TCP connection is established. The outcome's Answer is then Served.
+// established waits until a TCP connection is established, and then returns an outcome with the Answer Served.
 func (s *socket) established(wait time.Duration) Outcome {
 	_ = s.fd.SetDeadline(time.Now().Add(wait))
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -119,7 +119,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 }
 
 // askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors of other flows
-// between its two addresses. askSCTP ignores other flows.
+// between the same two addresses, which askSCTP ignores.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
 	use, buf := s.fd.Write, init.marshal()
@@ -144,17 +144,15 @@ func (s *socket) askSCTP() Outcome {
 	}
 }
 
-// isICMP reports whether an error may come from an ICMP message.
 func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
 
-// droppedHere reports whether a rule of the sender's host dropped the packet. The sender receives EPERM, but the
-// outcome is the same as for a packet that is dropped on the way. If the rule rejects the packet, an ICMP error
-// follows.
+// droppedHere reports whether a rule of the sender's host dropped the packet. The sender gets EPERM, but the outcome
+// must be the same as for a packet that another host drops. If the rule rejects the packet, an ICMP error follows.
 func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
-// withoutIPHeader removes the IP header, which raw sockets deliver for IPv4 but not for IPv6.
+// withoutIPHeader removes the IP header. Raw sockets deliver the header for IPv4 but not for IPv6.
 func (s *socket) withoutIPHeader(b []byte) []byte {
 	if s.flow.To.Addr().Is6() || len(b) == 0 {
 		return b
@@ -162,7 +160,6 @@ func (s *socket) withoutIPHeader(b []byte) []byte {
 	return b[min(len(b), int(b[0]&0xf)*4):]
 }
 
-// failure converts a socket error to an outcome.
 func (s *socket) failure(err error) Outcome {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -189,7 +186,7 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 			if err != nil {
 				return
 			}
-			// The queue of a raw socket holds the errors of all flows between the two addresses.
+			// The queue of a raw socket holds errors of all flows between the two addresses.
 			mine := s.flow.Protocol != plan.SCTP || n >= 4 &&
 				binary.BigEndian.Uint16(packet) == s.port && binary.BigEndian.Uint16(packet[2:]) == s.flow.To.Port()
 			if a, ok := answerOf(control[:oobn]); ok && mine {
@@ -200,7 +197,6 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 	return answer, told
 }
 
-// answerOf converts an entry of the error queue to an Answer.
 func answerOf(control []byte) (Answer, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -25,7 +25,7 @@ type apiServer struct {
 	objects  map[string]map[string][]byte // by resource and namespace/name
 	version  int
 	history  []event
-	oldest   int           // the oldest version from which a watch may begin
+	oldest   int           // the oldest version from which a watch may start
 	changed  chan struct{} // closed and renewed at every change
 	cut      chan struct{} // closed and renewed when all watches end
 	token    string
@@ -43,21 +43,20 @@ type event struct {
 
 // misbehaviour describes how the API server misbehaves. The zero value is a healthy server.
 type misbehaviour struct {
-	status     int           // sends this status in response to all requests
-	retryAfter int           // Retry-After in seconds, sent with status
-	body       string        // sends status 200 and this body in response to all requests
-	truncate   int           // cuts responses, including the starts of watches, after this number of bytes
+	status     int           // the status of all responses, or 0
+	retryAfter int           // seconds in the Retry-After header of responses with status
+	body       string        // the body of all responses, which have status 200
+	truncate   int           // the number of bytes after which responses, including the starts of watches, are cut off
 	delay      time.Duration // delay before each response
-	hang       bool          // never responds
-	lag        bool          // watches send no new events
+	hang       bool          // never respond
+	lag        bool          // watches deliver no new events
 	gone       bool          // all versions are too old for a watch
-	noStream   bool          // rejects streamed lists
+	noStream   bool          // streamed lists are rejected
 	noBookmark bool
-	everyOther bool   // affects only every second request
+	everyOther bool   // only every second request is affected
 	only       string // the affected resource, or "" for all resources
 }
 
-// resources holds the API version and kind of each resource. The bodies hold all relevant fields of the objects.
 var resources = map[string][2]string{
 	"services":       {"v1", "Service"},
 	"endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
@@ -76,24 +75,21 @@ func newAPIServer(n *network, cert tls.Certificate, token string) *apiServer {
 	return a
 }
 
-// start starts the server at an address.
 func (a *apiServer) start(addr string) {
 	a.listener = a.net.listen(addr)
 	a.server = &http.Server{
 		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
-		// X25519 is Go's cheapest key exchange.
+		// X25519 is the fastest key exchange in Go.
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{a.cert}, CurvePreferences: []tls.CurveID{tls.X25519}},
 	}
 	go a.server.ServeTLS(a.listener, "", "")
 }
 
-// stop stops the server and resets all connections.
 func (a *apiServer) stop() {
 	a.server.Close()
 	a.net.reset()
 }
 
-// put writes an object, with a new version, to the store.
 func (a *apiServer) put(resource, key string, body []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +126,8 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, all watches end, so that new watches encounter the fault.
+// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so that new watches
+// encounter the fault.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,7 +143,6 @@ func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	}
 }
 
-// compact clears the history.
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
 // renumber simulates a replacement server that has the same objects with lower versions.
@@ -161,7 +157,7 @@ func (a *apiServer) renumber() {
 		}
 	}
 	a.compact()
-	a.oldest = 0 // the new server cannot detect a version of the old server
+	a.oldest = 0 // a new server cannot recognize versions of the old server
 }
 
 func (a *apiServer) setToken(token string) {
@@ -170,14 +166,12 @@ func (a *apiServer) setToken(token string) {
 	a.token = token
 }
 
-// asked returns the number of requests so far.
 func (a *apiServer) asked() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.requests
 }
 
-// ServeHTTP implements http.Handler.
 func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.requests++
@@ -190,7 +184,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.truncate > 0 {
 		w = &truncated{w, f.truncate}
 	}
-	if f.hang || a.asked() > 4*maxRequests { // otherwise a client that never pauses would stop the clock
+	if f.hang || a.asked() > 4*maxRequests { // otherwise a client that retries without a pause would stop the clock
 		<-r.Context().Done()
 		return
 	}
@@ -246,7 +240,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
-			if from%2 == 0 { // kube-apiserver sends both responses
+			if from%2 == 0 { // kube-apiserver reports an expired version in both forms
 				fail(w, http.StatusGone, "Expired", "too old resource version")
 				return
 			}
@@ -257,7 +251,8 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// follow sends events and, like kube-apiserver, bookmarks: every minute, and two seconds before the watch ends.
+// follow sends events to a watch and, like kube-apiserver, bookmarks: every minute, and two seconds before the watch
+// ends.
 func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
@@ -312,7 +307,7 @@ func fail(w http.ResponseWriter, code int, reason, message string) {
 	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// truncated cuts a response off, as a faulty proxy would.
+// truncated cuts a response off, as a faulty proxy does.
 type truncated struct {
 	http.ResponseWriter
 	left int

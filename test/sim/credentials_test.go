@@ -28,7 +28,7 @@ type credentials struct {
 	server, impostor tls.Certificate
 }
 
-// newCredentials creates certificates that are valid in a bubble, whose clock starts in 2000.
+// newCredentials creates certificates that are valid in a synctest bubble, whose clock starts in 2000.
 func newCredentials(t *testing.T) *credentials {
 	t.Helper()
 	issue := func() (ca []byte, leaf tls.Certificate) {
@@ -50,7 +50,6 @@ func newCredentials(t *testing.T) *credentials {
 	return c
 }
 
-// url returns the API server's host and port for the kubeconfig.
 func (s *simulation) url() string {
 	if s.named {
 		return serverName + ":6443"

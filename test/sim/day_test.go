@@ -16,7 +16,7 @@ func TestDailyLogLines(t *testing.T) {
 	}
 	made := newCredentials(t)
 	for name, c := range map[string]struct {
-		seed      uint64 // the seed also labels the goroutines of the core
+		seed      uint64 // the goroutines of the daemon's core also have the seed as a label
 		permanent bool
 		every     time.Duration
 		most      int

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// apiFault returns a random fault of the API server.
 func (s *simulation) apiFault() episode {
 	every, only := s.rand.IntN(3) == 0, pick(s.rand, "", "", "services", "endpointslices")
 	with := func(name string, f misbehaviour) episode {
@@ -56,11 +55,11 @@ func (s *simulation) apiFault() episode {
 			func() { s.token = token; s.writeKubeconfig(false) },
 		}
 	case 15:
-		s.moved = true // the name server does not lie in this round
+		s.moved = true // the name server does not lie after a move
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
 		return episode{"API server moves to " + addr, 5 * time.Minute, func() {
 			s.api.stop()
-			if !s.named && addr != s.addr { // another URL may belong to a different server
+			if !s.named && addr != s.addr { // a different URL may lead to a different server
 				s.api.renumber()
 			}
 			s.api.start(addr)
@@ -82,10 +81,9 @@ func (s *simulation) apiFault() episode {
 	}
 }
 
-// newImpostor returns a server with another certificate and without objects.
+// newImpostor returns a server that has no objects and another certificate than the API server.
 func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
 
-// linkFault returns a random fault of the network between the daemon and the API server.
 func (s *simulation) linkFault() episode {
 	switch s.rand.IntN(3) {
 	case 0:
@@ -97,7 +95,6 @@ func (s *simulation) linkFault() episode {
 	}
 }
 
-// kernelFault returns a random fault of the kernel.
 func (s *simulation) kernelFault() episode {
 	k := pick(s.rand, s.kernel, s.kernel, s.follower)
 	with := func(name string, longest time.Duration, f kernelFault) episode {
@@ -122,7 +119,6 @@ func (s *simulation) kernelFault() episode {
 	}
 }
 
-// refusal returns a fault in which the kernel refuses some Services.
 func (s *simulation) refusal() episode {
 	names := s.rand.IntN(2) == 0
 	return s.leaveOut("backend refuses Services", func(refused map[string]bool) {
@@ -130,11 +126,12 @@ func (s *simulation) refusal() episode {
 	}, func() { s.kernel.set(kernelFault{}) })
 }
 
-// endSearch counts a search as done one second after the end of its fault, because the search may still be running.
+// endSearch decrements the number of searches a second after the end of the fault, because the pipeline may still
+// search.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// leaveOut returns a fault that excludes ServicePorts until they change, or until the next full sync, which comes
-// within 1.1 periods.
+// leaveOut returns a fault that excludes some ServicePorts until they change or until the next full sync. The time
+// between two full syncs is at most 1.1 periods.
 func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
 	return episode{name, 5 * time.Minute, func() {
@@ -162,7 +159,6 @@ func (s *simulation) excuse(name string, d time.Duration) {
 	s.refused[name] = time.Now().Add(d)
 }
 
-// fileFault returns a random fault of the manifests.
 func (s *simulation) fileFault() episode {
 	end := func(f func()) func() { return func() { s.damaged = false; f() } }
 	if s.rand.IntN(3) == 0 {
@@ -176,7 +172,7 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// processFault returns a reload, or a stop of the daemon and its start some time later.
+// processFault returns a reload, or a stop of the daemon and a later start.
 func (s *simulation) processFault() episode {
 	if s.rand.IntN(3) == 0 {
 		return episode{"reload", time.Second, func() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// goroutines returns the stacks of the goroutines with the label "process", by the value of the label.
+// goroutines maps the values of the goroutine label "process" to the stacks of the goroutines.
 func goroutines() map[string]string {
 	var out bytes.Buffer
 	must(pprof.Lookup("goroutine").WriteTo(&out, 1))

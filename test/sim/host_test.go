@@ -12,7 +12,7 @@ import (
 	"edgeway/daemon/nodeinfo"
 )
 
-// host stands in for nodeinfo and inotify, because both block in the kernel, outside the bubble.
+// host replaces nodeinfo and inotify, because both block in the kernel, outside the synctest bubble.
 type host struct {
 	mu       sync.Mutex
 	now      *nodeinfo.Host
@@ -33,7 +33,6 @@ func newHost() *host {
 	return h
 }
 
-// setAddr changes the host's address, as DHCP does.
 func (h *host) setAddr(addr string) {
 	next := &nodeinfo.Host{
 		Addrs: []nodeinfo.Addr{
@@ -67,7 +66,7 @@ func (h *host) Host() *nodeinfo.Host {
 	return h.now
 }
 
-// newWatcher returns a watcher, in place of inotify, that receives the events of wrote.
+// newWatcher returns a watcher that receives the events from wrote instead of inotify's events.
 func (h *host) newWatcher() (*files.Watcher, error) {
 	w := &watcher{events: make(chan fsnotify.Event, 256), errors: make(chan error)}
 	h.mu.Lock()
@@ -85,14 +84,14 @@ func (h *host) newWatcher() (*files.Watcher, error) {
 	}, nil
 }
 
-// wrote reports a change to all watchers; each watcher ignores the paths that it does not watch.
+// wrote sends an event to all watchers. Each watcher ignores the paths that it does not watch.
 func (h *host) wrote(path string, op fsnotify.Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.watchers {
 		select {
 		case w.events <- fsnotify.Event{Name: path, Op: op}:
-		default: // the queue is full, as inotify's can be; the poll finds the change
+		default: // inotify's queue can be full too; a poll then finds the change
 		}
 	}
 }

@@ -14,23 +14,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is a backend with a map in place of the kernel. As with a real kernel, only Changes modify the map, so a
-// wrong Change leaves wrong contents.
+// kernel is a backend that stores the rules in a map instead of the kernel. As with the real kernel, each Change
+// modifies the map, so a wrong Change leaves wrong contents.
 type kernel struct {
-	name     string // name of the stage
+	name     string
 	mu       sync.Mutex
 	services map[portKey]*plan.ServicePort
 	node     *plan.Node
 	fault    kernelFault
-	drift    func(reason string) // set by the running process, nil while none runs
+	drift    func(reason string) // set by the running process, or nil if no process runs
 	applies  int
-	good     time.Time // start of the last successful Apply, or zero if its rules were lost
-	// gone is called for each ServicePort that an Apply removes, and empty for each ServicePort that loses all of its
+	good     time.Time // start of the last successful Apply, or zero if the rules of that Apply were lost
+	// Apply calls gone for each ServicePort that it removes, and empty for each ServicePort that loses all of its
 	// endpoints.
 	gone, empty func(*kernel, portKey)
 }
 
-// portKey identifies a ServicePort in the kernel.
 type portKey struct {
 	name   plan.ServicePortName
 	family plan.Family
@@ -38,16 +37,16 @@ type portKey struct {
 
 func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.family) }
 
-// kernelFault describes how the kernel misbehaves. The zero value is a healthy kernel.
+// kernelFault describes how the kernel misbehaves. The zero value means a healthy kernel.
 type kernelFault struct {
 	fails  bool
-	half   bool                   // with fails, Apply makes half of the change
-	stalls bool                   // Apply waits until the context is done
-	slow   time.Duration          // additional time for each Apply
+	half   bool                   // if fails is set, Apply makes half of the change
+	stalls bool                   // Apply blocks until the context is done
+	slow   time.Duration          // additional duration of each Apply
 	refuse map[string]bool        // refused Services, by namespace/name
-	names  bool                   // the error names a refused Service
-	loses  bool                   // Apply loses a rule before it returns
-	panics func(name string) bool // reports whether Apply panics for a Service, or for "" without a Service
+	names  bool                   // the error contains the name of a refused Service
+	loses  bool                   // Apply loses a rule before Apply returns
+	panics func(name string) bool // reports whether Apply panics for a Service, or without a Service for ""
 }
 
 var errKernel = errors.New("simulated failure of the kernel")
@@ -58,7 +57,6 @@ func newKernel(name string) *kernel {
 
 func keyOf(s *plan.ServicePort) portKey { return portKey{s.Name, s.Family} }
 
-// Apply implements proxiers.Applier.
 func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	k.mu.Lock()
 	f := k.fault
@@ -149,14 +147,13 @@ func (k *kernel) set(f kernelFault) {
 	k.fault = f
 }
 
-// listen sets the function that is called when rules are lost.
 func (k *kernel) listen(drift func(reason string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.drift = drift
 }
 
-// lose removes every part-th ServicePort, as another program might, and reports the loss if the process listens.
+// lose removes every part-th ServicePort, as another program might do. If the process listens, lose reports the loss.
 func (k *kernel) lose(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {
@@ -172,14 +169,13 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The plan in the kernel is no newer than this time.
+// latest returns the start of the last successful Apply. The kernel holds no plan that is newer.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.good
 }
 
-// holds reports whether the kernel has a ServicePort.
 func (k *kernel) holds(key portKey) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,8 +189,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if they agree. ServicePorts for which skip
-// returns true may be missing or older.
+// differs describes how the kernel differs from a plan, or returns "" if the kernel has the plan. ServicePorts for
+// which skip returns true may be missing or older.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

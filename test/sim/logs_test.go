@@ -9,23 +9,21 @@ import (
 	"time"
 )
 
-// logs counts the daemon's log lines, and keeps the latest lines.
+// logs counts the daemon's log lines and keeps the latest lines.
 type logs struct {
 	mu    sync.Mutex
-	count map[string]int // number of lines by message
+	count map[string]int
 	lines []string
 	start time.Time
 	attrs string
 	root  *logs
 }
 
-// keptLines is the number of lines that are kept for the output of a failed run.
+// keptLines is the number of log lines that the output of a failed run contains.
 const keptLines = 400
 
-// Enabled implements slog.Handler.
 func (l *logs) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
-// Handle implements slog.Handler.
 func (l *logs) Handle(_ context.Context, r slog.Record) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s%s", r.Level, r.Message, l.attrs)
@@ -48,7 +46,6 @@ func (l *logs) base() *logs {
 	return l
 }
 
-// add adds a line of the daemon or of the simulation.
 func (l *logs) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +55,6 @@ func (l *logs) add(line string) {
 	}
 }
 
-// total returns the number of lines that the daemon logged.
 func (l *logs) total() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +64,6 @@ func (l *logs) total() (n int) {
 	return n
 }
 
-// WithAttrs implements slog.Handler.
 func (l *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := &logs{root: l.base(), attrs: l.attrs}
 	for _, a := range attrs {
@@ -77,5 +72,5 @@ func (l *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return next
 }
 
-// WithGroup implements slog.Handler; the daemon uses no groups.
+// WithGroup returns l unchanged, because the daemon uses no groups.
 func (l *logs) WithGroup(string) slog.Handler { return l }

@@ -9,21 +9,22 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// filesNamespace is the namespace of Services in manifests. No Service in the API server is in this namespace.
+// filesNamespace is the namespace of the Services in manifests. The API server has no Service in this namespace.
 const filesNamespace = "files"
 
-// manifests is a folder with two files. services holds the intended Services, even while the folder is damaged.
+// manifests is a folder with two files. services holds the intended Services, even while a file is damaged or the
+// folder is hidden.
 type manifests struct {
 	dir      string
 	host     *host
-	services [2][]*service // by file; the first file holds the permanent Services
+	services [2][]*service // indexed by file; the first file holds the permanent Services
 }
 
 func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// text returns a YAML document for each object, and the end marker. JSON is valid YAML.
+// text returns the contents of a file: a YAML document for each object, and the end marker. JSON is valid YAML.
 func (m *manifests) text(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {
@@ -40,7 +41,7 @@ func (m *manifests) text(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file, or overwrites the file in place as some editors do.
+// write replaces a file or, as some editors do, overwrites the file in place.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {
@@ -53,10 +54,9 @@ func (m *manifests) write(i int, data []byte, replace bool) {
 	m.host.wrote(path, fsnotify.Create)
 }
 
-// save writes the intended contents of a file.
 func (m *manifests) save(i int, replace bool) { m.write(i, m.text(i), replace) }
 
-// damage breaks a file in one of several ways; save repairs the file.
+// damage breaks a file. The argument way selects the kind of damage.
 func (m *manifests) damage(i, way int, r *rand.Rand) string {
 	whole := m.text(i)
 	switch way % 3 {
@@ -71,7 +71,7 @@ func (m *manifests) damage(i, way int, r *rand.Rand) string {
 	return "is cut"
 }
 
-// hide moves the folder away, as if its file system were not mounted; show restores the folder.
+// hide renames the folder, as if its file system were not mounted. show restores the folder.
 func (m *manifests) hide() {
 	must(os.Rename(m.dir, m.dir+".away"))
 	must(os.Mkdir(m.dir, 0o700))

@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// serverName is the name of the API server in the kubeconfig, for the half of the seeds that use a name.
+// serverName is the API server's host name in the kubeconfig. Half of the seeds use a host name instead of an address.
 const serverName = "api.test"
 
-// names is the name server.
 type names struct {
 	mu   sync.Mutex
-	addr netip.Addr // address of the API server
+	addr netip.Addr
 	lie  lie
 }
 
-// lie describes how the name server misbehaves. The zero value is an honest name server.
+// lie describes how the name server misbehaves. The zero value means an honest name server.
 type lie struct {
-	addrs  []netip.Addr // the addresses in the response
-	beside bool         // the response also has the true address
+	addrs  []netip.Addr // the addresses in responses
+	beside bool         // responses also contain the true address
 	hangs  bool
 	none   bool // the name does not exist
 }
@@ -57,7 +56,6 @@ func (n *names) set(l lie) {
 	n.lie = l
 }
 
-// move changes the address of the name.
 func (n *names) move(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,7 +63,7 @@ func (n *names) move(addr string) {
 }
 
 // lying makes the name server lie for a whole round, including the calm, because an address that TLS has verified
-// remains in use. After a move, the new address is not verified yet, so the name server does not lie.
+// remains in use. After a move, TLS has not verified the new address yet, so the name server does not lie.
 func (s *simulation) lying() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
 		s.names.set(lie{})
@@ -77,7 +75,7 @@ func (s *simulation) lying() {
 		l.hangs = true
 	case 1:
 		l.none = true
-	case 2: // an address without a server, or of a Service
+	case 2: // an address on which no server listens, or the address of a Service
 		l.addrs = []netip.Addr{netip.MustParseAddr(pick(s.rand, "203.0.113.7", "10.96.1.2", "10.96.1.4"))}
 	case 3: // the address of an impostor
 		l.addrs = []netip.Addr{netip.MustParseAddr(impostorAddr)}

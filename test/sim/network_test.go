@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// network carries connections in memory, because the kernel's sockets block outside a bubble. Like TCP, the network
-// delivers data that was written during a silence when the silence ends.
+// network carries connections in memory, because the kernel's sockets block outside a synctest bubble. Like TCP, the
+// network delivers data that a peer wrote during a silence when the silence ends.
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -70,7 +70,7 @@ func (a address) String() string { return string(a) }
 // dialTimeout is the timeout of the net.Dialer in the source kube.
 const dialTimeout = 10 * time.Second
 
-// dial waits while the network is silent, because then no host responds to a SYN.
+// dial blocks while the network is silent, because no host responds to a SYN.
 func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(addr), Err: err}
@@ -91,7 +91,7 @@ func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		if time.Now().After(deadline) {
 			return fail(os.ErrDeadlineExceeded)
 		}
-		select { // TCP sends a SYN again after a second
+		select { // TCP repeats a SYN after a second
 		case <-ctx.Done():
 			return fail(ctx.Err())
 		case <-time.After(time.Second):
@@ -109,7 +109,7 @@ func (n *network) pair(addr string) (near, far *conn) {
 	return near, far
 }
 
-// each calls f for both ends of each connection.
+// each calls f for both ends of all connections.
 func (n *network) each(f func(*conn)) {
 	n.mu.Lock()
 	var all []*conn
@@ -122,7 +122,7 @@ func (n *network) each(f func(*conn)) {
 	}
 }
 
-// setSilent holds back all data, or delivers the data that was held back.
+// setSilent(true) makes the network hold back all data, and setSilent(false) makes the network deliver that data.
 func (n *network) setSilent(silent bool) {
 	n.mu.Lock()
 	n.silent = silent
@@ -130,15 +130,13 @@ func (n *network) setSilent(silent bool) {
 	n.each(func(c *conn) { c.in.hold(silent) })
 }
 
-// reset resets all connections.
 func (n *network) reset() {
 	n.each(func(c *conn) { c.in.end(os.NewSyscallError("read", syscall.ECONNRESET)) })
 }
 
-// forget silences all existing connections forever, as a restarted NAT router does.
+// forget silences all existing connections forever, as a NAT router does after a restart.
 func (n *network) forget() { n.each(func(c *conn) { c.in.lose() }) }
 
-// conn is one end of a connection.
 type conn struct {
 	net     *network
 	in, out *stream
@@ -166,5 +164,5 @@ func (c *conn) Close() error {
 func (c *conn) LocalAddr() net.Addr               { return address("192.0.2.1:40000") }
 func (c *conn) RemoteAddr() net.Addr              { return c.remote }
 func (c *conn) SetReadDeadline(t time.Time) error { c.in.deadline(t); return nil }
-func (c *conn) SetWriteDeadline(time.Time) error  { return nil } // a write never waits
+func (c *conn) SetWriteDeadline(time.Time) error  { return nil } // writes never block
 func (c *conn) SetDeadline(t time.Time) error     { return c.SetReadDeadline(t) }

@@ -21,27 +21,25 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The limits that the oracle enforces.
 const (
-	// promised is the time after the end of all faults within which the kernel must have the latest state. The daemon
-	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list that follows
-	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
-	// 61 s, and the next Apply follows within 30 s.
+	// promised is the time within which the kernel must have the latest state after all faults have ended. The daemon
+	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The next list may wait
+	// for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after 61 s, and
+	// the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is the longest time for which the daemon may report that it is healthy although the kernel lacks the plan
-	// (health.Grace), plus the time of one check.
+	// grace is the longest time for which the daemon may report that it is healthy while the kernel lacks the plan:
+	// health.Grace and the duration of one check.
 	grace = health.Grace + 2*time.Second
-	// honest is the longest time for which the kernel may differ from the sources without a reported fault. In the
-	// worst case, a watch goes silent, and so does the list that follows.
+	// honest is the longest time for which the kernel may differ from the sources while the daemon reports no fault. In
+	// the worst case, both a watch and the next list go silent.
 	honest = 2 * promised
-	// maxLines and maxRequests limit an hour in which faults never pause for more than a few minutes. Each of four
-	// resources is listed at most every 10 s while listing fails. A watch that starts well and breaks off is replaced
-	// after a second. In 200 seeds there were up to 1,000 requests an hour. Each fault, the end of each fault and each
-	// full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
+	// maxLines and maxRequests limit an hour in which faults pause for at most a few minutes. The daemon lists each of
+	// four resources at most every 10 s while lists fail. The daemon replaces a watch that breaks off after a second.
+	// The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a
+	// line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
-// expected returns the plan of all objects, built from scratch.
 func (s *simulation) expected() *plan.Plan {
 	if s.wanted != nil {
 		return s.wanted
@@ -78,7 +76,6 @@ func (s *simulation) expected() *plan.Plan {
 	return s.wanted
 }
 
-// look checks conditions that must always hold. The simulation calls look once a second.
 func (s *simulation) look() {
 	now := time.Now()
 	s.mu.Lock()
@@ -101,7 +98,7 @@ func (s *simulation) look() {
 	switch at := s.kernel.latest(); {
 	case difference == "":
 		s.held = now
-	case at.After(s.held): // the kernel holds a plan, if not the newest
+	case at.After(s.held): // the kernel holds a plan that may be older than the newest plan
 		s.held = at
 	case s.process.started.After(s.held):
 		s.held = s.process.started
@@ -128,10 +125,10 @@ func (s *simulation) look() {
 	}
 }
 
-// notHeld describes how the kernel differs from the daemon's own plan, except for ServicePorts in quarantine.
+// notHeld describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be missing.
 func (s *simulation) notHeld(state *pipeline.State) string {
 	wanted := state.Plan
-	if wanted == nil { // without a plan, the kernel must hold the plan from before a reload
+	if wanted == nil { // the kernel must still hold the plan from before a reload
 		wanted = state.InForce
 	}
 	if wanted == nil {
@@ -144,19 +141,19 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel holds the
+// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel may hold the
 // previous version of a refused ServicePort, or no version.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// excusedOrBlamed reports whether excused is true or a component panicked for the Service recently. A stalled sync may
-// delay the effect of the panic.
+// excusedOrBlamed reports whether the kernel refused a ServicePort recently or a component panicked for its Service
+// recently. A stalled sync may delay the effect of the panic.
 func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until the kernel and the daemon are in the state that is required without faults.
+// calm waits for the required state of the kernel and the daemon, at most for the time promised.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string
@@ -173,7 +170,7 @@ func (s *simulation) calm() {
 	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
 }
 
-// wrong describes how the state differs from the state that is required without faults, or returns "" if they agree.
+// wrong describes how the kernel or the daemon differs from the required state, or returns "" if nothing differs.
 func (s *simulation) wrong() string {
 	for _, k := range s.stages() {
 		if d := k.differs(s.expected(), s.excused); d != "" {
@@ -192,7 +189,6 @@ func (s *simulation) wrong() string {
 	return ""
 }
 
-// checkBounds compares the log lines and the requests of a run with their bounds.
 func (s *simulation) checkBounds() {
 	hours := time.Since(s.begun).Hours()
 	if lines := s.logs.total(); float64(lines) > maxLines*hours {
@@ -203,12 +199,12 @@ func (s *simulation) checkBounds() {
 	}
 }
 
-// gone and empty handle reports of the kernel: an Apply must not remove a permanent Service or all of its endpoints.
+// The kernel calls gone and empty. Apply must neither remove a permanent Service nor remove all of its endpoints.
 func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
-// lost records a violation. While the kernel refuses ServicePorts that it had accepted, without naming them, the
-// pipeline searches for them by bisection. Other ServicePorts may be missing only during the search.
+// lost records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for the
+// refused ServicePorts by bisection. Other ServicePorts may be missing only during the search.
 func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,11 +217,11 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is the maximum duration of a search by bisection: a few dozen calls of Apply, which take up to 5 s each.
-// If the daemon started during a search, the time counts from that start.
+// searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s each.
+// After a restart of the daemon, the time counts from the restart.
 const searchTime = promised
 
-// checkSearched checks that ServicePorts that were removed during a search have come back.
+// checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.
 func (s *simulation) checkSearched() {
 	s.mu.Lock()
 	searched := maps.Clone(s.searched)

@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// panics makes components of the daemon panic: the sources when they convert an object, and the planner.
+// panics makes components of the daemon panic: the planner, and the sources when they convert an object.
 type panics struct {
 	mu            sync.Mutex
-	convert, plan map[string]bool // names of Services
+	convert, plan map[string]bool // hold the names of Services
 	seen          map[source.Key]time.Time
 }
 
-// hook returns a function that panics for the Services in the set, and for their EndpointSlices.
+// hook returns a function that panics for the Services in set and for their EndpointSlices.
 func (p *panics) hook(set *map[string]bool) func(source.Key) {
 	return func(key source.Key) {
 		p.mu.Lock()
@@ -42,7 +42,7 @@ func (p *panics) set(convert, plan map[string]bool) {
 // panicWindow is the time for which package contain reports the fault "panic" after a panic.
 const panicWindow = 10 * time.Minute
 
-// panicFault returns a random panic, with or without an object that causes the panic.
+// panicFault returns a random panic, which may occur only for certain objects.
 func (s *simulation) panicFault() episode {
 	k := pick(s.rand, s.kernel, s.follower)
 	victims := map[string]bool{}
@@ -72,7 +72,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame returns a fault in which a component panics for some objects until their next version.
+// blame returns a fault in which a component panics for some objects until a new version of each object.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()
@@ -100,14 +100,13 @@ func (s *simulation) blame(name string, victims map[string]bool, begin func()) e
 	}}
 }
 
-// touch writes a new version of both objects of a Service.
 func (s *simulation) touch(svc *service) {
 	s.wanted = nil
 	svc.port = 80 + (svc.port-80+1)%8
 	s.put(svc)
 }
 
-// checkNamed checks that the problems name each object that made a component panic. The problem may appear late,
+// checkNamed fails unless the problems name each object for which a component panicked. A problem may appear late,
 // because a stage may stall for a minute.
 func (s *simulation) checkNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
@@ -122,11 +121,10 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 	}
 }
 
-// panicCount finds the number of panics in the message of contain.Parts.Faults.
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
-// checkEnd detects that the daemon has exited without a request. The daemon must exit at a component's third panic
-// within ten minutes, and for no other reason. checkEnd then starts the daemon again, as systemd does.
+// checkEnd fails unless the daemon exits exactly after a component's third panic within ten minutes. After an exit,
+// checkEnd starts the daemon again, as systemd does.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {
@@ -161,7 +159,6 @@ func (s *simulation) checkEnd() {
 	}
 }
 
-// panicNow panics if the fault requires a panic.
 func (f *kernelFault) panicNow(names []string) {
 	if f.panics == nil {
 		return

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// process is the running daemon: its core as daemon.Run creates it, without sockets, doctor and followers.
+// process is the running daemon: the core that daemon.Run creates, without sockets, doctor and real followers.
 type process struct {
 	core       *daemon.Core
 	parts      *contain.Parts
@@ -29,7 +29,7 @@ type process struct {
 	done       chan error
 }
 
-// start starts the daemon as systemd does. A reload passes the plan that is in force.
+// start starts the daemon as systemd does. At a reload, inForce is the plan of the old core.
 func (s *simulation) start(inForce *plan.Plan) {
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
@@ -61,7 +61,6 @@ func (s *simulation) start(inForce *plan.Plan) {
 
 func stage(k *kernel) pipeline.Stage { return pipeline.Stage{Name: k.name, Applier: k} }
 
-// end stops the daemon as SIGTERM does.
 func (s *simulation) end() {
 	p := s.process
 	for _, k := range s.stages() {
@@ -76,7 +75,7 @@ func (s *simulation) end() {
 	}
 }
 
-// reload replaces the core in the same process, as SIGHUP does. The connections of the old core must close soon.
+// reload replaces the core in the same process, as SIGHUP does. The old core must close its connections soon.
 func (s *simulation) reload() {
 	old := s.process
 	inForce := old.core.Pipeline().State().InForce
@@ -85,8 +84,8 @@ func (s *simulation) reload() {
 	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
 }
 
-// kill kills the process and closes its connections. A process that crashes does not write its last-known state at the
-// end.
+// kill kills the process and closes its connections. If crash is true, the process does not write its last-known state
+// when it exits.
 func (s *simulation) kill(crash bool) {
 	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
 	if crash {
@@ -103,15 +102,14 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless the daemon must stay down or cannot start: only an operator can repair an
-// unreadable kubeconfig.
+// revive starts the daemon, unless the daemon must stay down or the kubeconfig is unreadable, which only an operator
+// can repair.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
 	}
 }
 
-// simConfig returns the configuration of a host with both sources.
 func simConfig(dir string) *config.Config {
 	cfg := config.Default()
 	cfg.Node.Name = nodeName
@@ -122,17 +120,16 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// leftover is a stopped core, and the time by which its goroutines must be gone.
+// leftover is a stopped core. Its goroutines must be gone by a deadline.
 type leftover struct {
 	generation string
 	until      time.Time
 }
 
 // idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the timeout of a
-// dial that no request needs any more.
+// dial that no request waits for.
 const idleTimeout = 115 * time.Second
 
-// checkLeft fails if goroutines of stopped cores remain.
 func (s *simulation) checkLeft() {
 	due := func(l leftover) bool { return time.Now().After(l.until) }
 	if !slices.ContainsFunc(s.left, due) {

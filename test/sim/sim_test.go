@@ -1,19 +1,19 @@
 // Package sim runs the daemon for simulated hours. The daemon's real sources, tracker, planner, pipeline and health
-// run in a bubble of testing/synctest, with an API server, a kernel, files and a host that misbehave.
+// checks run in a bubble of testing/synctest. The simulated API server, kernel, files and host misbehave.
 //
-// A seed determines everything that happens outside the daemon: objects, their changes, faults and their times. To
-// repeat a seed:
+// A seed determines all events outside the daemon: objects, their changes, faults and their times. To repeat a seed:
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
-// The daemon draws its waiting times from Go's random generator, which has no seed, and Go's scheduler orders
-// simultaneous events. Runs of the same seed therefore have the same events at slightly different times. Of four seeds
-// that failed, three failed again in 10 of 10 runs, and the fourth in 2 of 10 runs. If a seed passes, repeat the seed
-// with -count=20.
+// The daemon draws its delays from Go's random generator, which has no seed, and Go's scheduler orders simultaneous
+// events. Runs of the same seed therefore have the same events at slightly different times. Of four seeds that failed,
+// three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed that failed passes, repeat the
+// seed with -count=20.
 //
-// The simulation does not cover jumps of the wall clock, because synctest has one clock, which cannot be set. Other
-// clocks do differ: creation times of objects are up to 83 days ahead or behind. The simulation also omits the doctor,
-// the control socket, metrics and real followers, which block in the kernel.
+// The simulation does not cover jumps of the wall clock, because synctest has only one clock, which no test can set.
+// The clocks of the host and the API server do differ: objects have creation times up to 83 days in the past or in the
+// future. The simulation omits the doctor, the control socket, metrics and real followers, because they block in the
+// kernel.
 //
 // SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
 package sim
@@ -43,18 +43,18 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers, which delay all reflectors of the process by the clock of the bubble
-// that had the latest error. A panic shows the seed, which is a label of the goroutine.
+// TestMain removes apimachinery's error handlers. The handlers delay all reflectors of the process by the clock of the
+// bubble that had the latest error. Tracebacks of panics include the seed as a goroutine label.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
-	debug.SetGCPercent(800) // a run creates little garbage at a time
+	debug.SetGCPercent(800) // a run creates garbage slowly
 	debug.SetMemoryLimit(1 << 30)
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// seeds is the usual number of seeds. Runs with the race detector take ten times as long and use shortSeeds.
+// seeds is the default number of seeds. Runs with the race detector take ten times as long, so they use shortSeeds.
 const seeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
@@ -86,7 +86,8 @@ func number(name string, otherwise uint64) uint64 {
 	return n
 }
 
-// folder returns a directory, in memory if possible, because each write of the last-known state is synced to disk.
+// folder returns a directory, in memory if possible, because the daemon syncs each write of its last-known state to
+// disk.
 func folder(t *testing.T) string {
 	if dir, err := os.MkdirTemp("/dev/shm", "edgeway-sim-"); err == nil {
 		t.Cleanup(func() { os.RemoveAll(dir) })
@@ -95,14 +96,12 @@ func folder(t *testing.T) string {
 	return t.TempDir()
 }
 
-// apiNamespace is the namespace of the API server's Services.
 const apiNamespace = "default"
 
-// simulation is one run of the simulation.
 type simulation struct {
 	t     *testing.T
 	seed  uint64
-	rand  *rand.Rand // only for events outside the daemon
+	rand  *rand.Rand // source of all events outside the daemon
 	dir   string
 	creds *credentials
 
@@ -110,7 +109,7 @@ type simulation struct {
 	logs   logs
 	net    *network
 	names  names
-	named  bool // the kubeconfig holds a name instead of an address
+	named  bool // the kubeconfig holds a host name instead of an address
 	api    *apiServer
 	liar   *apiServer
 	kernel *kernel
@@ -121,38 +120,37 @@ type simulation struct {
 	panics   panics
 	config   *config.Config
 
-	services       []*service // of the API server
+	services       []*service // the API server's Services, without those in manifests
 	next           int        // index of the next Service
-	addr, token    string     // of the API server, as in the kubeconfig
+	addr, token    string     // address and token of the API server in the kubeconfig
 	plannerOptions planner.Options
-	wanted         *plan.Plan // cached result of expected
+	wanted         *plan.Plan // the cached result of expected
 	generations    int
 	left           []leftover
 
-	// The oracle's state.
 	held, honest time.Time
 	lagging      bool
-	moved        bool // the API server moves in this round
+	moved        bool // the API server has moved in this round
 	damaged      bool // the manifests are damaged
 	unusable     bool // the kubeconfig is unusable
 	down         bool // the daemon must stay down
 	impostor     *apiServer
-	refused      map[string]time.Time  // times until which Services may be left out
-	blamed       map[string]time.Time  // times until which Services may be left out after a panic
-	panicUntil   time.Time             // time until which the health may report a panic
-	third        time.Time             // time of a component's third panic
-	searching    atomic.Int32          // number of faults for which a stage refuses some Services
-	searched     map[portKey]time.Time // ServicePorts that a search left out, and since when
+	refused      map[string]time.Time  // times until which the kernel may omit Services
+	blamed       map[string]time.Time  // times until which the kernel may omit Services after a panic
+	panicUntil   time.Time             // time until which the daemon may report a panic
+	third        time.Time             // time of the third panic of a component
+	searching    atomic.Int32          // number of faults in which a stage refuses some Services
+	searched     map[portKey]time.Time // ServicePorts that are missing because of a search, and the time of removal
 	slowest      time.Duration
-	fullSync     time.Duration // the mean time between periodic full syncs
+	fullSync     time.Duration // mean time between periodic full syncs
 	failed       bool
 
 	mu         sync.Mutex
-	process    *process // nil while no daemon runs
+	process    *process // nil if no daemon runs
 	violations []string
 }
 
-// newSimulation returns a simulation with a running daemon and no events yet.
+// newSimulation returns a simulation in which the daemon runs and no event has happened.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
@@ -194,7 +192,6 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	t.Logf("slowest %s, %d requests, %d lines, %d applies", s.slowest, s.api.asked(), s.logs.total(), s.kernel.applies)
 }
 
-// finish stops the daemon and the simulated servers.
 func (s *simulation) finish() {
 	if s.process != nil {
 		s.kill(false)
@@ -206,13 +203,11 @@ func (s *simulation) finish() {
 	s.checkLeft()
 }
 
-// length is the simulated duration of a run.
+// length is the minimum simulated duration of a run.
 const length = 30 * time.Minute
 
-// stages returns the kernel and its follower.
 func (s *simulation) stages() []*kernel { return []*kernel{s.kernel, s.follower} }
 
-// populate creates the initial objects.
 func (s *simulation) populate() {
 	s.files = manifests{dir: filepath.Join(s.dir, "manifests"), host: s.host}
 	must(os.MkdirAll(s.files.dir, 0o700))
@@ -240,12 +235,10 @@ func (s *simulation) pass(d time.Duration) {
 	}
 }
 
-// notef logs an event of the simulation.
 func (s *simulation) notef(format string, args ...any) {
 	s.logs.add("*** " + fmt.Sprintf(format, args...))
 }
 
-// failf reports a failure and ends the run.
 func (s *simulation) failf(format string, args ...any) {
 	if s.failed {
 		return

@@ -6,21 +6,19 @@ import (
 	"time"
 )
 
-// step is an event with its time.
 type step struct {
-	at   time.Duration // since the start of the chaos
+	at   time.Duration // time since the start of the chaos
 	name string
 	do   func()
 }
 
-// episode is a fault with a beginning and an end.
 type episode struct {
 	name       string
 	longest    time.Duration
 	begin, end func()
 }
 
-// chaos runs faults of all kinds at the same time for some minutes. All faults have ended when chaos returns.
+// chaos runs faults of all kinds at the same time for several minutes, and returns after all faults have ended.
 func (s *simulation) chaos() {
 	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
 	s.notef("chaos for %s", length)
@@ -45,7 +43,6 @@ func (s *simulation) chaos() {
 	s.notef("all faults have ended")
 }
 
-// episodes returns random faults of one kind, one after the other.
 func (s *simulation) episodes(length time.Duration, kind func() episode) (steps []step) {
 	for at := s.between(0, 5*time.Minute); ; {
 		e := kind()
@@ -72,7 +69,6 @@ func (s *simulation) between(least, most time.Duration) time.Duration {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// changes returns random changes of the objects and of the host.
 func (s *simulation) changes(length time.Duration) (steps []step) {
 	for at := s.between(0, time.Minute); at < length; at += s.between(time.Second/100, 2*time.Minute) {
 		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "manifest", "manifest", "address")
@@ -118,7 +114,7 @@ func (s *simulation) addService(permanent bool) {
 	s.put(svc)
 }
 
-// put writes a Service and its slice, in random order.
+// put writes a Service and its EndpointSlice, in random order.
 func (s *simulation) put(svc *service) {
 	s.notef("put %s: %d endpoints", svc.name, len(svc.endpoints))
 	key := apiNamespace + "/" + svc.name
@@ -131,7 +127,7 @@ func (s *simulation) put(svc *service) {
 	s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
 }
 
-// changeManifest edits a manifest, unless the manifests are damaged.
+// changeManifest edits a manifest, unless a fault has damaged the manifests.
 func (s *simulation) changeManifest() {
 	i := s.rand.IntN(2)
 	list := s.files.services[i]

@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// stream is one direction of a connection.
 type stream struct {
 	mu    sync.Mutex
 	moved *sync.Cond
 	data  []byte
-	held  bool  // data is held back
-	lost  bool  // data is no longer delivered
+	held  bool
+	lost  bool  // the stream no longer delivers data
 	ended bool  // the writer has closed the stream
-	err   error // returned to the reader immediately
+	err   error // returned to the reader before any remaining data
 	late  bool  // the reader's deadline has passed
 	timer *time.Timer
 }

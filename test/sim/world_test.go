@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// service is one simulated Service with its EndpointSlice, in the API server or in a manifest.
+// service is a simulated Service with its EndpointSlice, in the API server or in a manifest.
 type service struct {
 	name string
-	// permanent Services are never deleted, keep the names of their ports, and always have a ready endpoint.
+	// permanent means that the Service is never deleted, keeps its port names, and always has a ready endpoint.
 	permanent bool
-	index     int // makes the Service's addresses and ports unique
+	index     int // determines the Service's addresses and ports
 	port      int32
 	nodePort  int32
 	external  bool
@@ -35,10 +35,10 @@ type endpoint struct {
 	here               bool
 }
 
-// nodeName is the name of the host's Node.
 const nodeName = "edge"
 
-// newService returns a random Service. The index determines addresses and ports, so that no two Services conflict.
+// newService returns a random Service. Services with different indexes have different addresses and ports, so they do
+// not conflict.
 func newService(r *rand.Rand, namespace string, index int, permanent bool) *service {
 	s := &service{
 		name: fmt.Sprintf("%s-%d", map[bool]string{true: "stays", false: "goes"}[permanent], index), permanent: permanent, index: index,
@@ -53,7 +53,6 @@ func newService(r *rand.Rand, namespace string, index int, permanent bool) *serv
 	return s
 }
 
-// redraw replaces the endpoints by random endpoints.
 func (s *service) redraw(r *rand.Rand) {
 	s.endpoints = nil
 	for range r.IntN(6) {
@@ -66,7 +65,6 @@ func (s *service) redraw(r *rand.Rand) {
 	s.endpoints = slices.CompactFunc(s.endpoints, func(a, b endpoint) bool { return a.index == b.index })
 }
 
-// change changes the Service or its endpoints at random.
 func (s *service) change(r *rand.Rand) {
 	switch r.IntN(5) {
 	case 0:
@@ -84,7 +82,7 @@ func (s *service) meta(namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: s.name, UID: types.UID(s.uid), CreationTimestamp: metav1.NewTime(s.created)}
 }
 
-// spec returns the Service as a Kubernetes object. Every third Service has both address families.
+// spec returns the Service as a Kubernetes object. Every third Service is dual-stack.
 func (s *service) spec(namespace string) *corev1.Service {
 	out := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: s.meta(namespace)}
 	out.Spec.Type = corev1.ServiceTypeClusterIP
@@ -117,10 +115,8 @@ func (s *service) spec(namespace string) *corev1.Service {
 	return out
 }
 
-// sliceSuffix follows the name of the Service in the name of its EndpointSlice.
 const sliceSuffix = "-abcde"
 
-// slice returns the EndpointSlice of the Service.
 func (s *service) slice(namespace string) *discoveryv1.EndpointSlice {
 	out := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: s.meta(namespace),

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// The file types in the mode of a cpio entry, as in stat(2).
+// The file types in the mode of a cpio entry, as in inode(7).
 const (
 	typeDir  = 0o040000
 	typeFile = 0o100000
@@ -21,8 +21,8 @@ const (
 	typeChar = 0o020000
 )
 
-// archive writes an initramfs in the cpio "newc" format (the kernel's buffer-format.rst). The kernel unpacks several
-// archives one after another, so files of later archives replace files of earlier archives.
+// archive writes an initramfs in the cpio "newc" format (buffer-format.rst in the kernel's documentation). The kernel
+// unpacks consecutive archives in order, so a file in a later archive replaces the same file in an earlier archive.
 type archive struct {
 	w       *bufio.Writer
 	written int64
@@ -31,7 +31,7 @@ type archive struct {
 	err     error
 }
 
-// entry is a file of an archive. Names have no leading slash. All modification times are 1970, because no program
+// entry is a file in an archive. Its name has no leading slash. All modification times are 1970, because no program
 // reads them.
 type entry struct {
 	name               string
@@ -83,7 +83,6 @@ func (a *archive) pad(to int64) {
 	}
 }
 
-// text adds a file with the given content.
 func (a *archive) text(name, content string, mode uint32) error {
 	if err := a.parents(name); err != nil {
 		return err
@@ -91,7 +90,6 @@ func (a *archive) text(name, content string, mode uint32) error {
 	return a.add(entry{name: name, mode: typeFile | mode, size: int64(len(content)), content: strings.NewReader(content)})
 }
 
-// symlink adds a symbolic link.
 func (a *archive) symlink(name, to string) error {
 	if err := a.parents(name); err != nil {
 		return err
@@ -99,7 +97,7 @@ func (a *archive) symlink(name, to string) error {
 	return a.add(entry{name: name, mode: typeLink | 0o777, size: int64(len(to)), content: strings.NewReader(to)})
 }
 
-// dir adds a directory and its parents, unless the archive already has them.
+// dir adds a directory and its parents, unless the archive already contains them.
 func (a *archive) dir(name string) error {
 	if a.dirs[name] {
 		return nil
@@ -113,7 +111,7 @@ func (a *archive) dir(name string) error {
 
 func (a *archive) parents(name string) error { return a.dir(strings.TrimSuffix(path.Dir(name), ".")) }
 
-// tree adds a file or directory of this machine. In the archive, root owns all files.
+// tree adds a file or directory of this host. In the archive, root owns all files.
 func (a *archive) tree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -128,7 +126,7 @@ func (a *archive) tree(name, source string) error {
 		if err != nil {
 			return err
 		}
-		if file == source { // source may be a symbolic link
+		if file == source { // the user may specify a symbolic link
 			if info, err = os.Stat(file); err != nil {
 				return err
 			}

@@ -17,33 +17,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages are installed in every machine in addition to Debian's essential packages.
+// packages lists the packages in every image in addition to Debian's essential packages.
 var packages = []string{
 	"linux-image-cloud-amd64", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
 	"nftables", "iptables", "ipset", "ipvsadm", "conntrack", "iproute2", "iputils-ping",
 	"iperf3", "socat", "curl", "ca-certificates",
 }
 
-// leftOut lists files that the image omits because they would only take up the machine's memory. Without the first
-// file, the installation need not build an initrd.
+// leftOut lists files that would only take up memory in the machine. Without the first file, the installation does not
+// build an initrd.
 var leftOut = []string{
 	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
 	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
 }
 
-// image is a bootable machine in the cache.
 type image struct {
 	kernel, root string
 }
 
-// The files of an image. The sums are written last, so an image without sums is incomplete.
+// The names of the files in an image. Prepare writes the sums last, so an image without sums is incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"
 	sumsFile   = "SHA256SUMS"
 )
 
-// recipe returns everything on which an image depends, except for the state of the Debian archive.
+// recipe returns everything that determines the contents of an image, except for the state of the Debian archive.
 func recipe(s Suite, more []string) []string {
 	include := strings.Join(slices.Concat(packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
@@ -53,21 +52,20 @@ func recipe(s Suite, more []string) []string {
 	return append(args, string(s), "-")
 }
 
-// cacheDir returns the directory for the image of a recipe.
 func cacheDir(s Suite, recipe []string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("cache folder: %w", err)
 	}
-	// The number is the version of the code below. Increase the number when the same packages result in a different
-	// image.
+	// The number at the start is the version of the code that builds images. Increase the number when the same packages
+	// result in a different image.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
 // Prepare builds the image of a suite, with more packages, unless the cache has an intact image. If several processes
-// call Prepare at the same time, one process builds the image and the others wait. To build an image with current
-// packages, remove the old image.
+// call Prepare at the same time, one process builds the image and the others wait. To get current packages, remove the
+// old image.
 func Prepare(ctx context.Context, s Suite, more ...string) error {
 	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
 	return err
@@ -86,7 +84,7 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	if err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
-	defer func() { _ = lock.Close() }() // closing the file also releases the lock
+	defer func() { _ = lock.Close() }() // closing the file releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return image{}, fmt.Errorf("lock of the cache: %w", err)
 	}
@@ -98,7 +96,6 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil
 }
 
-// sums returns the SHA-256 sums of an image's files.
 func sums(dir string) (string, error) {
 	var b strings.Builder
 	for _, name := range []string{kernelFile, rootFile} {
@@ -117,7 +114,6 @@ func sums(dir string) (string, error) {
 	return b.String(), nil
 }
 
-// seal marks an image as complete.
 func seal(dir string) error {
 	text, err := sums(dir)
 	if err != nil {
@@ -126,7 +122,7 @@ func seal(dir string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(text), 0o644)
 }
 
-// verify returns an error if an image has changed since it was built.
+// verify returns an error if an image has changed since its creation.
 func verify(dir string) error {
 	want, err := os.ReadFile(filepath.Join(dir, sumsFile))
 	if err != nil {
@@ -168,7 +164,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 		return err
 	}
 	err = convert(pipe, dir)
-	_, _ = io.Copy(io.Discard, pipe) // mmdebstrap must be able to exit and to clean up
+	_, _ = io.Copy(io.Discard, pipe) // mmdebstrap must be able to clean up and exit
 	if failed := cmd.Wait(); failed != nil {
 		return fmt.Errorf("mmdebstrap: %w\n%s", failed, log.String())
 	}
@@ -178,7 +174,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 	return seal(dir)
 }
 
-// convert writes the image's files from the tar file of the whole system.
+// convert writes the image's files from a tar file of the whole system.
 func convert(r io.Reader, dir string) error {
 	out, err := os.Create(filepath.Join(dir, rootFile))
 	if err != nil {
@@ -198,7 +194,7 @@ func convert(r io.Reader, dir string) error {
 		case strings.HasPrefix(h.Name, "./boot/vmlinuz-"):
 			kernels++
 			err = save(t, filepath.Join(dir, kernelFile))
-		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine does not need these files
+		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine needs only the kernel
 		default:
 			err = a.tarEntry(h, t)
 		}

@@ -1,7 +1,7 @@
 package vm
 
 import (
-	_ "embed" // the scripts below
+	_ "embed" // embeds the scripts below
 	"errors"
 	"fmt"
 	"io"
@@ -17,52 +17,51 @@ import (
 type Job struct {
 	// Suite selects the kernel and the user space. The default is Bookworm.
 	Suite Suite
-	// Packages are additional Debian packages. A machine with additional packages has its own image.
+	// Packages are additional Debian packages. Each list of additional packages has its own image.
 	Packages []string
-	// Systemd makes systemd the init, instead of a script that runs only the job.
+	// Systemd makes systemd the init process. Otherwise, the init process is a script that starts only the job.
 	Systemd bool
-	// Files maps paths in the machine to files or directories of this host, which are in place when the machine
-	// boots. The paths are absolute or relative to /vm/job. Root owns the files, and missing directories get mode
-	// 0755.
+	// Files maps paths in the machine to files or directories of the host, which are in place when the machine boots. A
+	// path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode 0755.
 	Files map[string]string
 	// Links maps paths in the machine to the targets of symbolic links, which are in place when the machine boots.
 	Links map[string]string
 	// Command starts in /vm/job, with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
-	// Timeout limits the run time of the command. The default is DefaultTimeout. Use Timeout only to end jobs that
-	// hang, because a busy host is slow.
+	// Timeout limits the run time of the command. The default is DefaultTimeout. A busy host is slow, so use Timeout
+	// only against jobs that hang.
 	Timeout time.Duration
 	// MemoryMB is the memory of the machine. The default is 2048.
 	MemoryMB int
-	// CPU is QEMU's model of the processor, with flags. The default is DefaultCPU.
+	// CPU is QEMU's processor model with flags. The default is DefaultCPU.
 	CPU string
-	// SMP is the number of processors of the machine. The default is one, because emulating a second processor costs a
-	// quarter more, and other machines can use the host's processors.
+	// SMP is the number of processors of the machine. The default is one, because the emulation of a second processor
+	// costs a quarter more, and other machines can use the host's processors.
 	SMP int
-	// Counted makes the machine's clock count instructions: a second has MIPS million instructions. Measured times
-	// then do not depend on other work of the host. Counted supports only one processor, and does not suit programs
-	// that wait for another clock.
+	// Counted makes the machine's clock count instructions: MIPS million instructions are one second. Other work on the
+	// host then has no effect on measured times. Counted supports only one processor, and does not suit programs that
+	// wait for another clock.
 	Counted bool
-	// MIPS is 250 by default, and must be 1000 divided by a power of two. The value 1000 suits programs whose own
-	// timeouts assume a faster processor.
+	// MIPS is 250 by default, and must be 1000 divided by a power of two. The value 1000 suits programs whose timeouts
+	// assume a faster processor.
 	MIPS int
 	// Output receives the standard output and the standard error of the command while it runs.
 	Output io.Writer
-	// Notes receives the messages of the runner: repeated boots, and the processor time of each machine. The default
-	// is standard error.
+	// Notes receives the messages of the runner about repeated boots and the processor time of each machine. The
+	// default is standard error.
 	Notes io.Writer
-	// Out is a directory that receives the files in /vm/out, or "" for none.
+	// Out is a directory to which the runner copies the files in /vm/out, or "".
 	Out string
 }
 
 // DefaultTimeout is the default timeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU is the default processor of a machine. QEMU 7.2 crashes in one boot of eight unless the first two flags
-// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. The other flags are slow to emulate: with erms the
-// kernel copies byte by byte, and smap ends a translated block at each access to user space. QEMU 10 adds fsrm, and
-// with fsrm but without erms Linux 6.1 hangs at its start.
+// DefaultCPU is the default processor of a machine. QEMU 7.2 crashes in one of eight boots unless the first two flags
+// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. The other flags are slow to emulate: with erms, the
+// kernel copies byte by byte; with smap, each access to user space ends a translated block. QEMU 10 adds fsrm. With
+// fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 //go:embed guest/init
@@ -77,14 +76,14 @@ var runScript string
 //go:embed guest/vm-job.service
 var jobUnit string
 
-// masked lists units that the tests do not need and that take time.
+// masked lists units that slow down the boot and that the tests do not need.
 var masked = []string{
 	"serial-getty@ttyS0.service", "getty@tty1.service", "systemd-udev-settle.service", "systemd-hwdb-update.service",
 	"systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 
-// files writes the archive that the kernel unpacks over the archive of the image.
+// files writes an archive, which the kernel unpacks after the archive of the image.
 func (j *Job) files(w io.Writer, now time.Time) error {
 	a := newArchive(w)
 	if err := errors.Join(
@@ -115,7 +114,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// inside returns the name in the archive for a path in the machine.
+// inside returns the archive's name for a path in the machine.
 func inside(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)
@@ -128,7 +127,7 @@ func addUnits(a *archive) error {
 	err := errors.Join(
 		a.text(units+"vm-job.service", jobUnit, 0o644),
 		a.symlink(units+"multi-user.target.wants/vm-job.service", "/etc/systemd/system/vm-job.service"),
-		// With an empty machine-id, the boot would count as a first boot, in which systemd enables and disables units.
+		// With an empty machine-id, systemd would treat the boot as a first boot and enable or disable units.
 		a.text("etc/machine-id", "ed6e0000000000000000000000000001\n", 0o444),
 		a.text("etc/hostname", "vm\n", 0o644),
 		a.symlink("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),
@@ -139,7 +138,6 @@ func addUnits(a *archive) error {
 	return err
 }
 
-// script returns the command as a shell script.
 func (j *Job) script() string {
 	var b strings.Builder
 	for _, e := range j.Env {
@@ -154,8 +152,8 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// initrd writes the files of the image and of the job into one file. The file has no name, because it is large and
-// must not remain if this process is killed.
+// initrd writes the files of the image and of the job into one file. The file is unlinked, because a large file must
+// not remain if this process is killed.
 func (j *Job) initrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// debianMirror returns the URI of the Debian archive that this host's own apt uses.
+// debianMirror returns the URI of the Debian archive in the host's apt sources.
 func debianMirror(ctx context.Context) (string, error) {
 	uri, err := findMirror(ctx)
 	if err != nil || uri != "" {
 		return uri, err
 	}
-	// Without package lists, apt does not know the origin of its archives.
+	// Without package lists, apt does not know where its archives come from.
 	if out, err := exec.CommandContext(ctx, "apt-get", "update", "-qq").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("apt-get update: %w: %s", err, out)
 	}
@@ -33,8 +33,8 @@ func findMirror(ctx context.Context) (string, error) {
 	return mirrorOf(string(out)), nil
 }
 
-// mirrorOf returns the first Debian archive in a list of apt's targets. mirrorOf skips the archive of security
-// updates, which has no other suites.
+// mirrorOf returns the first Debian archive in a list of apt's targets. mirrorOf skips the archive of security updates,
+// which lacks other suites.
 func mirrorOf(targets string) string {
 	for _, line := range strings.Split(targets, "\n") {
 		f := strings.Split(line, "|")
@@ -45,8 +45,8 @@ func mirrorOf(targets string) string {
 	return ""
 }
 
-// aptSettings returns this host's apt settings for downloads (proxies, certificates, the acceptance of archives that
-// are older than they should be) as options of mmdebstrap.
+// aptSettings returns the host's apt settings for downloads (proxies, certificates, acceptance of expired archives) as
+// options of mmdebstrap.
 func aptSettings(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n", "Acquire").Output()
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// bootTime is the time within which a machine must start its job. An idle host needs 10 s for a boot, and a busy
-	// host needs much longer.
+	// bootTime is the time limit from the start of a machine to the start of its job. A boot takes 10 s on an idle
+	// host, and much longer on a busy host.
 	bootTime = 10 * time.Minute
-	// boots is the number of attempts to boot a machine that dies before its init starts. Under QEMU 7.2 the kernel
-	// sometimes crashes early, and Linux 7.2 sometimes crashes even with the flags of DefaultCPU. A job that was
-	// started is never repeated.
+	// boots is the maximum number of attempts to boot a machine. Under QEMU 7.2, the kernel sometimes crashes before
+	// its init process starts, and Linux 7.2 sometimes crashes even with the flags of DefaultCPU. The runner never
+	// repeats a job that was started.
 	boots = 3
-	// poll is the interval at which the runner reads the machine's files.
+	// poll is the interval between two reads of the machine's files.
 	poll = 50 * time.Millisecond
 )
 
-// errBoot reports that a machine powered off, or was killed, before it started its job.
+// errBoot means that a machine powered off, or was killed, before its job started.
 var errBoot = errors.New("the machine did not boot")
 
-// Run runs a job and returns the exit code of its command. Run returns an error if it kills the job at the timeout, or
-// if the machine powers off without an exit code.
+// Run runs a job and returns the exit code of its command. Run returns an error if the job exceeds its timeout, or if
+// the machine powers off without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
 	j.setDefaults()
 	img, err := prepare(ctx, j.Suite, j.Packages)
@@ -59,7 +59,6 @@ func (j *Job) setDefaults() {
 	}
 }
 
-// run boots the machine, up to boots times, until the job has started.
 func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	for n := 1; ; n++ {
 		exit, err = j.boot(ctx, img)
@@ -70,15 +69,15 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. The directory of a machine has a file for each port.
+// machine is a running virtual machine. Its directory has a file for each serial port.
 type machine struct {
 	job   *Job
 	dir   string
-	ended chan struct{} // closed when QEMU has exited
+	ended chan struct{} // closed after QEMU has exited
 	kill  func()
 }
 
-// The files of a machine's ports.
+// The names of the files for the machine's serial ports.
 const (
 	consoleFile = "console"
 	outputFile  = "output"
@@ -102,7 +101,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	defer m.kill()
 	failed := make(chan error, 1)
 	go func() {
-		// The kernel kills QEMU when the thread that started QEMU exits, so the thread must stay.
+		// The kernel kills QEMU when the thread that started QEMU exits, so the goroutine must stay on its thread.
 		runtime.LockOSThread()
 		defer close(m.ended)
 		failed <- m.qemu(ctx, img.kernel, initrd)
@@ -119,7 +118,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	return exit, nil
 }
 
-// qemu runs the emulator until the emulator exits, and returns an error that describes the exit.
+// qemu runs QEMU until it exits, and returns an error that describes the exit.
 func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) error {
 	flavour := "minimal"
 	if m.job.Systemd {
@@ -127,23 +126,23 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	}
 	accelerator, clock := "tcg,thread=multi", clockParameter()
 	if m.job.Counted {
-		accelerator, clock = "tcg,thread=single", " tsc_early_khz=1000000" // one tick for each nanosecond of the machine's time
+		accelerator, clock = "tcg,thread=single", " tsc_early_khz=1000000" // one tick is 1 ns of the machine's time
 	}
 	args := []string{
 		"-accel", accelerator, "-m", strconv.Itoa(m.job.MemoryMB),
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
-		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // the first of the extra files below
-		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program asks for the time, and each read
-		// interrupts the emulated code. With random addresses, the emulator translates a program again at each start,
-		// which takes four times as long (QEMU 7.2).
+		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // descriptor 3 is the first of the extra files below
+		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program gets the time, and each read interrupts the
+		// emulated code. With address randomization, QEMU translates a program again at each start, which takes four
+		// times as long (QEMU 7.2).
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 	}
 	if m.job.Counted {
-		shift := bits.Len(uint(1000/m.job.MIPS)) - 1 // 1, 2, 4 ns and so on for each instruction; idle time is skipped
+		shift := bits.Len(uint(1000/m.job.MIPS)) - 1 // each instruction takes 2^shift ns; QEMU skips idle time
 		args = append(args, "-icount", fmt.Sprintf("shift=%d,sleep=off", shift))
 	}
 	for n, name := range []string{outputFile, eventsFile, tarFile} {
@@ -197,7 +196,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// pass copies the output that the command has written since the last call.
+// pass copies the output that the command has written since the previous call. passed is the number of copied bytes.
 func (m *machine) pass(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -215,13 +214,12 @@ func (m *machine) pass(passed *int64) error {
 	return err
 }
 
-// read returns the content of a file of the machine, or nil if QEMU has not created the file.
+// read returns the contents of one of the machine's files, or nil if QEMU has not created the file.
 func (m *machine) read(name string) []byte {
 	b, _ := os.ReadFile(filepath.Join(m.dir, name))
 	return b
 }
 
-// unpack copies the files in /vm/out to Job.Out.
 func (m *machine) unpack(ctx context.Context) error {
 	if err := os.MkdirAll(m.job.Out, 0o755); err != nil {
 		return err
@@ -233,7 +231,6 @@ func (m *machine) unpack(ctx context.Context) error {
 	return nil
 }
 
-// tail returns the last lines of a text.
 func tail(text []byte, lines int) []byte {
 	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// fakeQEMU replaces QEMU, and adds a line to the file $BOOTS at each start. A test appends commands that write to the
-// machine's files $EVENTS and $OUTPUT.
+// fakeQEMU is a script that replaces QEMU and adds a line to the file $BOOTS at each start. A test appends commands
+// that write to the machine's files $EVENTS and $OUTPUT.
 const fakeQEMU = `#!/bin/bash
 echo >>"$BOOTS"
 n=$(wc -l <"$BOOTS")
@@ -22,7 +22,7 @@ for arg; do
 done
 `
 
-// withFakeQEMU puts the fake QEMU first in PATH. The file boots has a line for each start.
+// withFakeQEMU puts the fake QEMU first in PATH. The file boots gets a line at each start of the fake QEMU.
 func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,6 @@ func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	return image{kernel: "kernel", root: filepath.Join(dir, "root")}, boots
 }
 
-// TestAJobChoosesItsProcessors checks the arguments that QEMU gets.
 func TestAJobChoosesItsProcessors(t *testing.T) {
 	for job, want := range map[*Job]string{
 		{}: "-cpu " + DefaultCPU + " -smp 1 ", {CPU: "max,la57=off", SMP: 2}: "-cpu max,la57=off -smp 2 ",
@@ -55,7 +54,6 @@ func TestAJobChoosesItsProcessors(t *testing.T) {
 	}
 }
 
-// TestOnlyABootThatDiedIsRepeated tests which exits of QEMU make the runner boot again.
 func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 	for _, c := range []struct {
 		name, does string

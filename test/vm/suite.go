@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Suite is the Debian suite of the kernel and the user space.
+// Suite is the Debian suite from which a machine's kernel and user space come.
 type Suite string
 
-// The suites, with their versions at the time of writing.
+// The suites. The version numbers are those at the time of writing.
 const (
 	// Bookworm has Linux 6.1, nft 1.0.6 and systemd 252.
 	Bookworm Suite = "bookworm"

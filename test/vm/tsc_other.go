@@ -2,5 +2,5 @@
 
 package vm
 
-// clockParameter returns "", because the emulator simulates the time stamp counter on this architecture.
+// clockParameter returns "", because QEMU simulates the time stamp counter on this architecture.
 func clockParameter() string { return "" }

@@ -35,7 +35,7 @@ func TestSuiteNames(t *testing.T) {
 	}
 }
 
-// TestBrokenImagesAreNoticed builds the image of a small system and damages it as a full disk or a killed build would.
+// TestBrokenImagesAreNoticed damages the image of a small system as a full disk or a killed build would.
 func TestBrokenImagesAreNoticed(t *testing.T) {
 	good := func(t *testing.T) string {
 		dir := t.TempDir()
@@ -80,7 +80,6 @@ func TestSystemsWithoutOneKernel(t *testing.T) {
 	}
 }
 
-// system returns the tar file of a system with the given files.
 func system(t *testing.T, files ...string) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer

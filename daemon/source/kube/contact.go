@@ -21,25 +21,14 @@ type Contact struct {
 	// Dated reports whether Ahead is known.
 	Ahead time.Duration
 	Dated bool
-<<<<<<< HEAD
-	// Fault explains why Services cannot be read, or is zero.
+	// Fault explains why Edgeway cannot read Services, or is the zero Fault.
 	Fault fault.Fault
-	// Faults lists a fault for each other resource that the API server refuses to return.
-=======
-	// Fix is the remedy for the error.
-	Fix string
 	// Faults lists a fault for each optional resource that the API server refuses to return.
->>>>>>> t2
 	Faults []fault.Fault
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-<<<<<<< HEAD
 // Source with the same options would use. The error is about the options or the kubeconfig.
-=======
-// Source with the same options would use. The error explains why Edgeway cannot read Services. After an error, the
-// Contact contains the fix and the known values.
->>>>>>> t2
 func Try(ctx context.Context, o Options) (Contact, error) {
 	if _, err := checkOptions(&o); err != nil {
 		return Contact{}, err

@@ -15,26 +15,16 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-<<<<<<< HEAD
 // FaultID is the ID of the fault of a Source's Status.
 const FaultID = "source-kube"
 
 // failure describes why a request of a feed failed. The zero failure means that no request failed.
-=======
->>>>>>> t2
 type failure struct {
 	fault.Fault
 	// cause is Message without the request, so that requests that failed for the same reason have the same cause.
 	cause string
-<<<<<<< HEAD
-	// refused reports whether the failure is a response from the API server.
-	refused bool
-	// forbidden reports whether the credentials lack a permission.
-=======
 	// refused reports whether the API server itself responded with the failure.
-	fix       string
 	refused   bool
->>>>>>> t2
 	forbidden bool
 }
 

@@ -52,16 +52,9 @@ type Store struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
-<<<<<<< HEAD
 	synced bool        // Run has loaded or saved the state
 	age    time.Time   // when the source last confirmed the state on disk, or zero if there is no state
 	fault  fault.Fault // zero if there is none
-=======
-	synced bool      // whether Run has loaded or saved the state
-	age    time.Time // the time when the source last confirmed the state on disk, or zero if there is no state
-	fault  string
-	fix    string
->>>>>>> t2
 	rec    *recorder
 	held   []source.Holding    // the holdings of the loaded state
 	server []source.ServerAddr // the proven addresses of the API server in the loaded state

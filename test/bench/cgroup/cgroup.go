@@ -1,4 +1,4 @@
-// Package cgroup measures and freezes a program together with all processes that the program starts.
+// Package cgroup measures and freezes a program and all processes that the program starts.
 package cgroup
 
 import (
@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Group is a control group. A group counts the CPU time of a program and its children in microseconds, and can freeze
-// these processes. In contrast, /proc counts a child only after the child has exited, and in ticks.
+// Group is a control group. A Group counts the CPU time of a program and its child processes in microseconds, and can
+// freeze these processes. In contrast, /proc counts a child process only after its exit, and in clock ticks.
 type Group struct {
-	path string // in the hierarchy of cgroup2
+	path string // path in the file system
 }
 
-// New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to version 1.
+// New creates a control group in the cgroup2 hierarchy, which may be mounted beside version 1.
 func New(name string) (*Group, error) {
 	root, err := mountpoint()
 	if err != nil {
@@ -34,10 +34,9 @@ func New(name string) (*Group, error) {
 	return c, nil
 }
 
-// Path returns the path of the group in the file system.
+// Path returns the group's path in the file system.
 func (c *Group) Path() string { return c.path }
 
-// mountpoint returns the path at which cgroup2 is mounted.
 func mountpoint() (string, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *Group) Processes() ([]int, error) {
 }
 
 // Kill kills all processes in the group and waits until the processes have exited. Kill does not use cgroup.kill,
-// because on Linux 6.18 that file also kills processes that start in the group later.
+// because on Linux 6.18 this file also kills processes that start in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()
@@ -100,7 +99,7 @@ func (c *Group) Kill() error {
 // Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// The kernel drops a process from the list shortly before it allows the removal of the group.
+	// The kernel removes a process from the list shortly before it allows the removal of the group.
 	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
@@ -109,7 +108,7 @@ func (c *Group) Close() {
 	}
 }
 
-// CPU returns the CPU time that the group has used so far.
+// CPU returns the CPU time that the group has used.
 func (c *Group) CPU() (time.Duration, error) {
 	raw, err := os.ReadFile(filepath.Join(c.path, "cpu.stat"))
 	if err != nil {
@@ -124,7 +123,7 @@ func (c *Group) CPU() (time.Duration, error) {
 	return 0, errors.New("CPU time: no usage_usec in cpu.stat")
 }
 
-// Freeze stops or resumes all processes of the group.
+// Freeze stops all processes in the group, or resumes them if on is false.
 func (c *Group) Freeze(on bool) error {
 	value := "0"
 	if on {

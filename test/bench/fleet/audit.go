@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// auditPolicy makes the API server log only the requests of the hosts.
+// auditPolicy makes the API server log the requests of the hosts and no other requests.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted]
@@ -24,17 +24,15 @@ rules:
 - level: None
 `
 
-// request is a request that a host made.
 type request struct {
 	at   time.Time
 	host string
-	// list is true if the request lists all objects, without or with a watch.
+	// list means that the request lists all objects, with or without a watch.
 	list bool
-	// refused is the HTTP status if the API server rejected the request, or 0.
+	// refused is the HTTP status of a rejected request, or 0.
 	refused int
 }
 
-// auditEvent is a line of the audit log.
 type auditEvent struct {
 	Stage                    string
 	RequestURI               string
@@ -43,7 +41,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in the order of the log, and ignores an incomplete last line.
+// readAudit returns the hosts' requests in the order of the audit log, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,8 +67,8 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent returns the request of a line that records the arrival or the rejection of a request. ok is false for all
-// other lines.
+// parseEvent parses a line that records the arrival or the rejection of a host's request. ok is false for all other
+// lines.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
@@ -96,13 +94,12 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 	return r, false, nil
 }
 
-// counts holds the numbers of requests in an interval.
 type counts struct {
 	all, lists, refused int
-	most, mostLists     int // number in the busiest second
+	most, mostLists     int // numbers in the busiest second
 }
 
-// count counts the requests in an interval that begins at from.
+// count counts the requests in the interval of the given length that starts at from.
 func count(all []request, from time.Time, length time.Duration) counts {
 	var c counts
 	bySecond, listsBySecond := map[time.Duration]int{}, map[time.Duration]int{}

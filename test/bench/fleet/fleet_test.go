@@ -24,14 +24,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// line returns a line of the audit log.
 func line(stage, agent, uri string, code int, second string) string {
 	return `{"kind":"Event","stage":"` + stage + `","requestURI":"` + uri + `","userAgent":"` + agent +
 		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
-// Each request of a host counts once, in the second of its arrival. Rejected requests are counted separately.
-// Incomplete lines and the requests of other clients do not count.
+// Each request of a host must count once, in the second of its arrival. Rejected requests must count separately.
+// Incomplete lines and requests of other clients must not count.
 func TestRequestsAreCountedFromAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")
@@ -85,7 +84,6 @@ func TestParseProcFiles(t *testing.T) {
 	}
 }
 
-// RESULTS.md contains the figures of results/fleet.json.
 func TestTablesMatchFigures(t *testing.T) {
 	f, err := kit.Load("../results/fleet.json")
 	if err != nil {

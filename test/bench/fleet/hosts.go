@@ -19,22 +19,21 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand is the argument that makes this program run the hosts. The arguments after hostsCommand are the number
-// of hosts, the directory of their kubeconfigs and a label selector.
+// hostsCommand is the first argument of the process that runs the hosts. The next arguments are the number of hosts,
+// the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
-// userAgent is the start of each host's user agent.
 const userAgent = "edgeway-fleet/"
 
 // ramp is the time over which the hosts start, one after the other.
 const ramp = 10 * time.Second
 
-// hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows 128 inotify instances for
-// each user. As root, the hosts would use up the instances of other programs. Hosts that get no inotify instance poll
-// the file.
+// hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows 128 inotify instances per
+// user. As root, the hosts would exhaust the instances of other programs. Hosts that get no inotify instance poll the
+// file.
 const hostsUser = 65534
 
-// maybeHosts runs the hosts and exits if this process was started with hostsCommand.
+// maybeHosts runs the hosts and exits if hostsCommand is the first argument of this process.
 func maybeHosts() {
 	if len(os.Args) != 5 || os.Args[1] != hostsCommand {
 		return
@@ -51,31 +50,28 @@ func maybeHosts() {
 	kit.Exit("hosts", err)
 }
 
-// state is the combined state of all hosts. The process reports the state once a second as a line of JSON.
+// state is the combined state of all hosts. Once a second, the process writes its state as a line of JSON.
 type state struct {
 	Synced int // number of hosts that have received all objects
 	Faulty int // number of hosts that report an error
 	Seen   int64
-	// Contact is the earliest of the hosts' last contacts with the API server, or zero if a host has had no contact.
+	// Contact is the time of the earliest of the hosts' last contacts with the API server. Contact is zero if a host
+	// has never reached the API server.
 	Contact time.Time
 }
 
-// host is a source that counts its events.
+// host is a source.Sink that counts the events of a source.
 type host struct {
 	*kube.Source
 	seen atomic.Int64
 }
 
-// Upsert implements source.Sink.
 func (h *host) Upsert(source.Object) { h.seen.Add(1) }
 
-// Delete implements source.Sink.
 func (h *host) Delete(source.Key) { h.seen.Add(1) }
 
-// Synced implements source.Sink.
 func (h *host) Synced() {}
 
-// runHosts runs n hosts until ctx ends.
 func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, out io.Writer) error {
 	o.Logger = slog.New(slog.DiscardHandler)
 	hosts := make([]*host, n)
@@ -96,7 +92,7 @@ func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, ou
 			select {
 			case <-ctx.Done():
 			case <-time.After(ramp * time.Duration(i) / time.Duration(n)):
-				_ = s.Run(ctx, hosts[i]) // the status of the source contains the error
+				_ = s.Run(ctx, hosts[i]) // the source's status contains the error
 			}
 		})
 	}

@@ -17,14 +17,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is the path of the manifest that an administrator applies according to fleet.md. namespace is the namespace of
-// the hosts' service accounts.
+// access is the path of the manifest that fleet.md tells an administrator to apply. namespace is the namespace of the
+// hosts' service accounts.
 const (
 	access    = "etc/edgeway/fleet-access.yaml"
 	namespace = "edgeway"
 )
 
-// kubeconfigFile returns the path of a host's kubeconfig in the directory dir.
 func kubeconfigFile(dir string, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%04d", host))
 }
@@ -57,7 +56,6 @@ func (l *lab) makeIdentities(ctx context.Context) error {
 	return os.Chmod(l.dir, 0o711)
 }
 
-// account creates a service account and returns a token for this account.
 func (l *lab) account(ctx context.Context, namespace, name string) (token string, err error) {
 	admin, err := l.cluster.Client(cluster.Admin)
 	if err != nil {
@@ -83,8 +81,8 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel assigns the hosts' requests to their own priority level in the API server, or to the level of all service
-// accounts.
+// setLevel assigns the hosts' requests to a separate priority level of the API server if own is true, and to the level
+// of all service accounts otherwise.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
 		return l.kubectl(ctx, "apply", "-f", access)
@@ -93,7 +91,6 @@ func (l *lab) setLevel(ctx context.Context, own bool) error {
 		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io/edgeway")
 }
 
-// kubectl runs kubectl as an administrator.
 func (l *lab) kubectl(ctx context.Context, args ...string) error {
 	programs, err := cluster.Programs(ctx)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab holds an API server in one network namespace, and a second namespace for the hosts.
+// lab is an API server in one network namespace, and another network namespace for the hosts.
 type lab struct {
 	opts    options
 	dir     string
 	prefix  string
 	cluster *cluster.Cluster
 	group   *cgroup.Group
-	written int // number of changes so far
-	// controller is the token of a controller that is not part of the fleet.
+	written int
+	// controller is the token of a controller outside the fleet.
 	controller string
 }
 
@@ -34,7 +34,7 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// hosts returns the path of a directory that contains a kubeconfig for each host. The hosts may read this directory.
+// hosts returns the directory that contains a kubeconfig for each host. The user of the hosts can read the directory.
 func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -88,7 +88,7 @@ func (l *lab) close() {
 	if l.cluster != nil {
 		l.cluster.Stop()
 	}
-	// The context of the run may be done already.
+	// The run's own context may be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{l.edge(), l.core()} {
@@ -97,13 +97,12 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// fleet is the process that runs all hosts.
 type fleet struct {
 	cmd   *exec.Cmd
 	state atomic.Pointer[state]
 }
 
-// start starts the hosts. If selector is empty, the hosts watch all Services.
+// start starts the hosts. If selector is empty, each host watches all Services.
 func (l *lab) start(selector string) (*fleet, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -134,7 +133,6 @@ func (l *lab) start(selector string) (*fleet, error) {
 
 func (f *fleet) stop() error { return kit.Stop(f.cmd, 30*time.Second) }
 
-// await waits until wanted reports true for the state of the hosts.
 func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -146,13 +144,12 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	return nil
 }
 
-// usage holds the resources used up to a point in time.
 type usage struct {
 	at time.Time
-	// bytes is the number of bytes that the hosts received, packet headers included.
+	// bytes is the number of bytes that the hosts received, including packet headers.
 	bytes float64
-	// hosts and server are the CPU times of the hosts and the API server in seconds. memory is the API server's memory
-	// in bytes.
+	// hosts and server are the CPU times of the hosts and of the API server in seconds. memory is the API server's
+	// resident memory in bytes.
 	hosts, server, memory float64
 }
 
@@ -171,7 +168,7 @@ func (l *lab) usage() (u usage, err error) {
 		return u, err
 	}
 	err = cluster.InNetns(l.edge(), func() error {
-		// /proc/net would show the network namespace of the process's first thread.
+		// /proc/net would contain the devices of the network namespace of the process's first thread.
 		dev, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err == nil {
 			u.bytes, err = parseReceived(string(dev), "eth0")
@@ -181,10 +178,10 @@ func (l *lab) usage() (u usage, err error) {
 	return u, err
 }
 
-// parseStat returns the CPU time in seconds and the resident memory in bytes from /proc/PID/stat (see
-// proc_pid_stat(5)). Linux reports CPU times in hundredths of a second, which does not depend on the kernel's tick.
+// parseStat returns the CPU time in seconds and the resident memory in bytes from the text of /proc/PID/stat (see
+// proc_pid_stat(5)). The unit of CPU times is a hundredth of a second, whatever the kernel's tick.
 func parseStat(text string) (cpu, memory float64, err error) {
-	// The second field is the name of the program, in parentheses.
+	// The second field, in parentheses, is the name of the program.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 22 {
 		return 0, 0, fmt.Errorf("stat of a process has %d fields", len(fields))
@@ -198,7 +195,7 @@ func parseStat(text string) (cpu, memory float64, err error) {
 	return (values[0] + values[1]) / 100, values[2] * float64(os.Getpagesize()), nil
 }
 
-// parseReceived returns the number of bytes that a device has received, from the text of /proc/net/dev.
+// parseReceived returns the number of bytes that a network device has received, from the text of /proc/net/dev.
 func parseReceived(text, device string) (float64, error) {
 	for line := range strings.Lines(text) {
 		name, figures, _ := strings.Cut(line, ":")

@@ -11,12 +11,12 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// options holds the command-line options.
 type options struct {
 	hosts, services, endpoints int
-	rate                       int // changes per second while endpoints change
+	rate                       int // changes per second in the phase in which endpoints change
 	rest, busy                 time.Duration
-	// down is the downtime of the API server. back is the time for which the command counts requests after the restart.
+	// down is the downtime of the API server. back is the duration for which the command counts requests after the
+	// restart.
 	down, back time.Duration
 	json       string
 }

@@ -12,10 +12,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// tenths is the number of values of the label by which a selector picks a tenth of the Services.
+// tenths is the number of values of the label that a selector for a tenth of the Services uses.
 const tenths = 10
 
-// measureAll measures every program in turn on one API server.
 func measureAll(ctx context.Context, opts options, r results) error {
 	l, err := newLab(ctx, opts)
 	if err != nil {
@@ -32,7 +31,6 @@ func measureAll(ctx context.Context, opts options, r results) error {
 	return nil
 }
 
-// measure takes all measures of one program.
 func (l *lab) measure(ctx context.Context, program string, r results) error {
 	m := &measuring{lab: l, program: program, results: r}
 	if program != nobody {
@@ -54,7 +52,6 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 	return m.restart(ctx)
 }
 
-// measuring is the measurement of one program.
 type measuring struct {
 	*lab
 	program string
@@ -69,7 +66,7 @@ func (m *measuring) hosts() float64 {
 	return float64(m.opts.hosts)
 }
 
-// add divides the total of all hosts by the number of hosts, and records the result.
+// add divides the total for all hosts by the number of hosts, and records the result.
 func (m *measuring) add(what measure, ofAll float64) {
 	if n := m.hosts(); n > 0 {
 		m.results.add(what, m.program, ofAll/n)
@@ -97,11 +94,11 @@ func (m *measuring) begin(ctx context.Context) error {
 		return err
 	}
 	m.add(startBytes, after.bytes-before.bytes)
-	// A host gets the initial list with a watch, and replaces this watch ten seconds after the end of the list.
+	// A host gets the initial list in a watch, and replaces this watch ten seconds after the end of the list.
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// over records the resources and requests of the hosts while do runs.
+// over records the hosts' resources and requests while do runs.
 func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -133,7 +130,6 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	return nil
 }
 
-// addOthers stops the other clients and records their response times.
 func (m *measuring) addOthers(when phase, o *others) {
 	for what, p99 := range o.end() {
 		m.results.add(when.of(what), m.program, p99)
@@ -163,7 +159,7 @@ func (l *lab) change(ctx context.Context) error {
 	return nil
 }
 
-// restart measures how the hosts reconnect to an API server that was stopped.
+// restart measures how the hosts reconnect after a downtime of the API server.
 func (m *measuring) restart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
@@ -201,14 +197,14 @@ func (m *measuring) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.results.add(back.of(serverCPU), m.program, after.server) // the process of the restarted API server counts from 0
+	m.results.add(back.of(serverCPU), m.program, after.server) // the restarted API server's CPU time starts at 0
 	m.results.add(back.of(serverMemory), m.program, after.memory)
 	m.add(back.of(bytesEach), after.bytes-before.bytes)
 	m.add(back.of(hostCPU), after.hosts-before.hosts)
 	return m.requestsSince(stopped)
 }
 
-// requestsSince records the requests within the time back after the first request that follows stopped.
+// requestsSince records the requests that arrive within opts.back after the first request that follows stopped.
 func (m *measuring) requestsSince(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

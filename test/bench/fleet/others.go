@@ -13,10 +13,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pause is the time between two requests of each of the other clients.
 const pause = 100 * time.Millisecond
 
-// others runs two light clients of the same API server: a user with kubectl, and a controller with a service account.
+// others runs two light clients outside the fleet: a user with kubectl, and a controller with a service account.
 type others struct {
 	stop func()
 	done sync.WaitGroup
@@ -24,8 +23,8 @@ type others struct {
 	took map[measure][]float64 // response times in seconds
 }
 
-// watchOthers measures the response times of the other clients until end is called. A client repeats a failed request,
-// and the measured time includes the repetitions.
+// watchOthers measures the response times of the clients outside the fleet until the caller calls end. A client retries
+// a failed request, and the response time includes the retries.
 func (l *lab) watchOthers(ctx context.Context) (*others, error) {
 	user := l.cluster.Config(cluster.Edgeway)
 	controller := rest.CopyConfig(user)
@@ -56,7 +55,6 @@ func (o *others) measure(ctx context.Context, name measure, client *http.Client,
 	}
 }
 
-// listsOne reports whether a request for one Service succeeds.
 func listsOne(ctx context.Context, client *http.Client, server string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/api/v1/services?limit=1", nil)
 	if err != nil {
@@ -70,7 +68,7 @@ func listsOne(ctx context.Context, client *http.Client, server string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// end stops the clients and returns the 99th percentile of each client's response times.
+// end stops the clients and returns the 99th percentiles of their response times.
 func (o *others) end() map[measure]float64 {
 	o.stop()
 	o.done.Wait()

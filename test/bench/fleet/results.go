@@ -11,18 +11,17 @@ import (
 
 type measure = kit.Measure
 
-// In the figures, the name of a program describes the objects that the hosts watch.
+// The name of a program in the figures is the set of objects that the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
-	// own is like whole, but with a separate priority level for the hosts.
+	// own is like whole, but the hosts have a separate priority level.
 	own = "all, own level"
 )
 
 func programs() []string { return []string{nobody, whole, tenth, own} }
 
-// phase is the name of a phase of the run.
 type phase string
 
 const (
@@ -48,14 +47,13 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard is the time since the API server reported that it was ready.
+	// backHeard is the time from the API server's report that it is ready until all hosts are in order.
 	backHeard measure = "restart: until all hosts are in order"
 	// The next two measures are 99th percentiles of the response times of clients outside the fleet.
 	ofKubectl    measure = "p99 of kubectl"
 	ofController measure = "p99 of another controller"
 )
 
-// row is a row of the table.
 type row struct {
 	measure measure
 	divisor float64
@@ -77,14 +75,13 @@ func rows() []row {
 		row{back.of(ofKubectl), 1e-3, "ms"}, row{back.of(ofController), 1e-3, "ms"})
 }
 
-// results holds every figure of a run.
 type results struct{ kit.Figures }
 
 func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the figures as a table in Markdown, without programs and measures that have no figures.
+// print writes the figures as a Markdown table, without programs and measures that have no figures.
 func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })

@@ -1,5 +1,5 @@
 // Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
-// cluster.Load, and writes a transaction for each event to a netlink socket that stays open. The proxy does not
+// cluster.Load, and for each event writes a transaction to a netlink socket that stays open. The proxy does not
 // validate or merge events, does not save state on disk, and supports one kind of Service. The difference between the
 // figures of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
 package floor
@@ -23,7 +23,7 @@ import (
 )
 
 // ruleset forwards a connection to a random endpoint of its Service. Like Edgeway, ruleset rejects connections to a
-// Service without endpoints, because a client whose packets are dropped would wait for a response.
+// Service without endpoints, because clients would wait for a response to dropped packets.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service
@@ -40,16 +40,15 @@ const ruleset = `table ip floor {
 }
 `
 
-// proxy is a running service proxy.
 type proxy struct {
 	slices discoveryv1client.EndpointSliceInterface
 	table  *table
-	// known holds the elements of each slice in the kernel, by the name of the slice.
+	// known maps the name of each EndpointSlice to its elements in the kernel.
 	known map[string][]element
 }
 
-// Run configures this network namespace for all Services, and then applies each change until ctx ends. All Services
-// must have the same number of endpoints. The namespace must not contain the rules of an earlier run.
+// Run configures this network namespace for all Services, and then applies each change until ctx is done. All Services
+// must have the same number of endpoints. The network namespace must contain no rules of an earlier run.
 func Run(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -75,7 +74,7 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin configures the kernel for all existing slices, and returns the version from which to watch.
+// begin programs all existing EndpointSlices, and returns the version from which to watch.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -96,7 +95,7 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	return list.ResourceVersion, p.table.commit(nil, all)
 }
 
-// follow applies the changes after a version until the watch ends, and returns the version of the last change.
+// follow applies the changes since a version until the watch ends, and returns the version of the last change.
 func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -127,7 +126,8 @@ func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	return version, ctx.Err()
 }
 
-// elementsOf returns the map elements for the endpoints of a slice, or nil for a slice that no cluster.Load created.
+// elementsOf returns the map elements for the endpoints of an EndpointSlice, or nil if no cluster.Load created the
+// EndpointSlice.
 func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	i, ok := cluster.ServiceNumber(slice.Name)
 	if !ok {
@@ -139,7 +139,7 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences returns the elements of before that are not in now, and the elements of now that are not in before.
+// differences returns the elements that only before contains, and the elements that only now contains.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

@@ -11,9 +11,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// element is a map element in the kernel's format. The element maps a Service and a random number to an endpoint. The
-// key is the Service's address and the number in host byte order. The data is the endpoint's address and port in
-// network byte order, padded to 8 bytes.
+// element is an element of the nft map in the kernel's format. An element maps a Service and a random number to an
+// endpoint. The key is the Service's address, and the number in host byte order. The data is the endpoint's address and
+// port in network byte order, padded to 8 bytes.
 type element struct{ key, data [8]byte }
 
 func newElement(service netip.Addr, number int, endpoint string) (e element) {
@@ -25,7 +25,6 @@ func newElement(service netip.Addr, number int, endpoint string) (e element) {
 	return e
 }
 
-// table writes to the nft table of ruleset through one socket.
 type table struct {
 	conn *nftables.Conn
 	set  *nftables.Set
@@ -42,12 +41,11 @@ func openTable() (*table, error) {
 
 func (t *table) close() { _ = t.conn.CloseLasting() }
 
-// perBatch is the maximum number of elements in a transaction. The elements form one netlink attribute of at most 64
-// KiB.
+// perBatch is the maximum number of elements in a transaction. The elements form one netlink attribute, which has at
+// most 64 KiB.
 const perBatch = 1000
 
-// commit removes the elements gone and adds the elements come. Only the elements of the initial list need more than one
-// transaction.
+// commit removes the elements gone and adds the elements come. Only the initial list needs more than one transaction.
 func (t *table) commit(gone, come []element) error {
 	if len(gone) > 0 {
 		if err := t.conn.SetDeleteElements(t.set, keys(gone)); err != nil {

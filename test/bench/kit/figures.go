@@ -11,23 +11,23 @@ import (
 // Measure is the name of a measured quantity.
 type Measure string
 
-// CPU returns the measure for the CPU time that belongs to m.
+// CPU returns the measure of the CPU time that belongs to m.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
-// Key identifies figures by their measure, number of Services and program.
+// Key identifies figures by measure, number of Services and program.
 type Key struct {
 	Measure  Measure
-	Services int `json:",omitempty"` // 0 if the measure does not depend on the number of Services
+	Services int `json:",omitempty"` // 0 for measures that do not depend on the number of Services
 	Program  string
 }
 
-// Figures holds every figure of a run. Times are in seconds, and sizes are in bytes.
+// Figures holds the figures of a run. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
-// Add adds a figure to the figures of a key.
+// Add adds a figure to a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
-// Median returns the median of a key's figures, or false if the key has no figures.
+// Median returns the median of a key's figures, or false if there are none.
 func (f Figures) Median(k Key) (float64, bool) {
 	values := slices.Sorted(slices.Values(f[k]))
 	if len(values) == 0 {
@@ -40,18 +40,17 @@ func (f Figures) Median(k Key) (float64, bool) {
 	return (values[mid-1] + values[mid]) / 2, true
 }
 
-// Ratio divides one median by another, or returns false if one of the medians is missing.
+// Ratio divides the median of one key by the median of another, or returns false if one median is missing.
 func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	value, ok := f.Median(mine)
 	divisor, okOther := f.Median(other)
 	return value / divisor, ok && okOther && divisor > 0
 }
 
-// entry is the record of one Key in the file.
 type entry struct {
 	Key
 	Median float64
-	Values []float64 `json:",omitempty"` // absent if the file contains only the median
+	Values []float64 `json:",omitempty"` // missing if the file contains only the median
 }
 
 // Load reads figures that Save wrote.

@@ -7,11 +7,10 @@ import (
 	"testing"
 )
 
-// A key without figures has no median and no ratio. Outliers do not change a median.
 func TestRatio(t *testing.T) {
 	mine, other, missing := Key{"delay", 100, "a"}, Key{"delay", 100, "b"}, Key{"delay", 1000, "b"}
 	f := Figures{}
-	for _, v := range []float64{9, 1, 10, 900, 10} { // median 10
+	for _, v := range []float64{9, 1, 10, 900, 10} { // the median is 10
 		f.Add(mine, v)
 	}
 	f.Add(other, 13)
@@ -24,7 +23,6 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// Save writes all figures, and omits the number of Services for measures that do not depend on the number.
 func TestSave(t *testing.T) {
 	f := Figures{}
 	f.Add(Key{Measure: "rate", Program: "a"}, 1)

@@ -1,4 +1,4 @@
-// Package kit holds code that the benchmarks share: figures, and helpers that run commands.
+// Package kit contains code that the benchmarks share: figures, and functions that run commands.
 package kit
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Main runs a benchmark with the command-line arguments until the benchmark ends or is interrupted, and then exits.
+// Main runs a benchmark with the command-line arguments until the benchmark is done or interrupted, and then exits.
 func Main(name string, bench func(ctx context.Context, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bench(ctx, os.Args[1:])
@@ -21,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process. If err is not nil, Exit prints the error and uses exit code 1.
+// Exit ends the process. If err is not nil, Exit prints err and uses exit code 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -30,7 +30,7 @@ func Exit(name string, err error) {
 	os.Exit(0)
 }
 
-// Run runs a command. An error includes the start of the command's output.
+// Run runs a command. An error contains the start of the command's output.
 func Run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// IP runs ip(8) for each of the commands in order, until a command fails.
+// IP runs ip(8) with each command in order, until one fails.
 func IP(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		if err := Run(ctx, "ip", strings.Fields(c)...); err != nil {
@@ -49,13 +49,13 @@ func IP(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// Build builds Edgeway from this repository in the same way as a release.
+// Build builds Edgeway from this repository as a release does.
 func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop sends SIGTERM to a command and waits until the command exits, with any exit code. After patience, Stop kills the
-// command.
+// Stop sends SIGTERM to a command and waits until the command exits, with any exit code. Stop kills the command after
+// patience.
 func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
@@ -69,7 +69,7 @@ func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	return nil
 }
 
-// Sleep waits for d, or returns an error when ctx ends.
+// Sleep waits for d, and returns an error if ctx is done first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

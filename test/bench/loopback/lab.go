@@ -17,21 +17,21 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// lab holds the endpoint and all relays to the endpoint, in this network namespace.
+// lab holds the endpoint and the relays to the endpoint in this network namespace.
 type lab struct {
 	dir      string
 	endpoint *endpoint
 	relays   []relay
 }
 
-// relay is a running program, or the direct path to the endpoint.
+// relay is a running program that relays connections to the endpoint, or the endpoint itself.
 type relay struct {
 	name string
-	addr netip.AddrPort // the address that clients connect to
+	addr netip.AddrPort // the address to which clients connect
 	cmd  *exec.Cmd
 }
 
-// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not be in that range.
+// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not be in this range.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
 func newLab(ctx context.Context, o options) (*lab, error) {
@@ -54,9 +54,9 @@ func (l *lab) setup(ctx context.Context, o options) error {
 	}
 	limit.Cur = limit.Max
 	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
-		// Otherwise, closed connections would occupy all ports within seconds.
+		// With TIME-WAIT sockets, closed connections would occupy all ports within seconds.
 		sysctl("tcp_max_tw_buckets", "0"),
-		// With the defaults, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
+		// With the default settings, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
 		sysctl("tcp_rmem", "4096 131072 524288"), sysctl("tcp_wmem", "4096 131072 524288"),
 		kit.IP(ctx, "link set lo up", "addr add "+endpointAddr.Addr().String()+"/32 dev lo"),
 		os.Chmod(l.dir, 0o755)) //nolint:gosec // the unprivileged user reads its configuration
@@ -100,7 +100,7 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// start starts a program and waits until it relays connections.
+// start starts a program and waits until the program relays connections.
 func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 	log, err := os.Create(filepath.Join(l.dir, name+".log"))
 	if err != nil {
@@ -156,7 +156,7 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ...
 `
 
-// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The tables have no rule for the
+// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The tables contain no rule for the
 // bench's connections, because only the relay serves NodePorts on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
@@ -177,12 +177,12 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	return l.start(name, nodePort, cmd)
 }
 
-// socketProxyd is the path of systemd-socket-proxyd on Debian and Fedora.
+// socketProxyd is the program's path on Debian and Fedora.
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
-// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). As in a systemd
-// service, systemd-socket-proxyd must ignore SIGPIPE. Otherwise, version 252 exits when it writes to a reset
-// connection.
+// startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). systemd-socket-proxyd
+// must ignore SIGPIPE, as in a systemd service. Otherwise, version 252 exits when it writes to a connection that was
+// reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig

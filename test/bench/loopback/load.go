@@ -13,18 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The first byte of a connection selects the endpoint's action.
+// The first byte that a client sends selects the endpoint's action.
 const (
-	askEcho    byte = 'e' // send one byte back
-	askSend    byte = 's' // send until the client closes
-	askDiscard byte = 'd' // discard everything
+	askEcho    byte = 'e' // send a byte back
+	askSend    byte = 's' // send until the client closes the connection
+	askDiscard byte = 'd' // discard all bytes
 )
 
-const patience = time.Minute // a relay that transfers no byte for this time has failed
+const patience = time.Minute // a relay that transfers no byte for this time is considered hung
 
 var payload = make([]byte, 256<<10)
 
-// endpoint is the server behind all relays.
 type endpoint struct {
 	net.Listener
 	open, discarded atomic.Int64
@@ -47,7 +46,7 @@ func (e *endpoint) serve() {
 			switch ask[0] {
 			case askEcho:
 				_, _ = conn.Write(ask[:])
-				_, _ = conn.Read(ask[:]) // the client closes first
+				_, _ = conn.Read(ask[:]) // the client closes the connection first
 			case askSend:
 				send(conn)
 			case askDiscard:
@@ -65,7 +64,7 @@ func send(conn net.Conn) {
 	}
 }
 
-// discard counts the bytes that arrive. The kernel discards these bytes without copying (see MSG_TRUNC in tcp(7)).
+// discard counts the bytes that arrive. The kernel discards the bytes without copying them (see MSG_TRUNC in tcp(7)).
 func discard(conn net.Conn, count *atomic.Int64) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	for n, errno := uintptr(1), unix.Errno(0); err == nil && errno == 0 && n > 0; {
@@ -79,8 +78,7 @@ func discard(conn net.Conn, count *atomic.Int64) {
 	}
 }
 
-// measure returns the number of connections or gigabytes per second. measure returns after the relay has closed all
-// connections.
+// measure returns the number of connections or gigabytes per second, after the relay has closed all connections.
 func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	if s.streams == 0 {
 		value, err = connect(r.addr, o.connections)
@@ -96,7 +94,7 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	return value, err
 }
 
-// transfer sends bytes over all streams and returns the number of bytes that arrive per second.
+// transfer sends bytes over all streams and returns the number of bytes per second that arrive.
 func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (float64, error) {
 	arrived := &atomic.Int64{}
 	if s.up {
@@ -112,7 +110,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 			return 0, err
 		}
 		defer conn.Close()
-		_ = conn.SetLinger(0) // Close discards unsent bytes
+		_ = conn.SetLinger(0) // Close must discard unsent bytes
 		if s.up {
 			go send(conn)
 		} else {
@@ -130,7 +128,8 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 	return float64(arrived.Load()-before) / time.Since(began).Seconds(), nil
 }
 
-// connect opens connections from eight clients, sends one byte each way, and returns the connections per second.
+// connect opens connections from eight clients, sends one byte in each direction, and returns the number of connections
+// per second.
 func connect(to netip.AddrPort, count int) (float64, error) {
 	var group errgroup.Group
 	group.SetLimit(8)

@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// circle is the position of a drawn point.
 type circle struct{ x, y float64 }
 
 func circles(t *testing.T, svg string) []circle {
@@ -33,7 +32,7 @@ func circles(t *testing.T, svg string) []circle {
 	}
 }
 
-// A factor of ten is the same distance everywhere on an axis. Special characters in names do not break the SVG.
+// Factors of ten must have equal distances on an axis. Special characters in names must not break the SVG.
 func TestAxesAreLogarithmic(t *testing.T) {
 	got := circles(t, SVG("a < b & c", []Panel{{Title: "<t>", Lines: []Line{
 		{Name: `"x"`, Points: []Point{{10, 5}, {100, 50}, {1000, 500}}},
@@ -54,7 +53,7 @@ func TestAxesAreLogarithmic(t *testing.T) {
 	}
 }
 
-// A panel may have no figures, or a single figure at a power of ten.
+// A panel without figures, or with a single figure at a power of ten, must not break the picture.
 func TestFewFigures(t *testing.T) {
 	if got := circles(t, SVG("", []Panel{{Title: "none"}, {Lines: []Line{{Points: []Point{{100, 1}}}}}})); len(got) != 1 || got[0].y != plotUpper+plotHigh {
 		t.Errorf("got %v", got)

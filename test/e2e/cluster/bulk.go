@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Load writes the Services and EndpointSlices of l to etcd as the API server would have stored them, with the
-// IPAddress object of each ClusterIP. The API server serves loaded objects like its own. Through the API server
-// (v1.36), creating a Service takes time in proportion to the number of Services, because the server counts all
-// allocated addresses for a metric. It would take half an hour instead of some seconds to create 30,000 Services.
+// Load writes the Services and EndpointSlices of l directly to etcd, in the format of the API server, with an IPAddress
+// object for each ClusterIP. The API server (v1.36) needs time in proportion to the number of Services to create a
+// Service, because the server counts all allocated addresses for a metric. The creation of 30,000 Services through the
+// API server would take half an hour instead of some seconds.
 func (c *Cluster) Load(ctx context.Context, l Load) error {
 	const perTxn = 100
 	group, ctx := errgroup.WithContext(ctx)
@@ -41,7 +41,6 @@ func (c *Cluster) Load(ctx context.Context, l Load) error {
 	return group.Wait()
 }
 
-// storedObjects returns the etcd keys and values of Service i.
 func storedObjects(i, endpoints int) (map[string][]byte, error) {
 	svc, slice, address := Service(i), Slice(i, endpoints), ipAddress(i)
 	svc.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -57,7 +56,7 @@ func storedObjects(i, endpoints int) (map[string][]byte, error) {
 		"/registry/ipaddresses/" + address.Name:                          address,
 	} {
 		var buf bytes.Buffer
-		// Encoding needs no object creator and no typer.
+		// The encoder needs no object creator and no typer.
 		if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
 			return nil, fmt.Errorf("encoding of %s: %w", key, err)
 		}
@@ -66,7 +65,7 @@ func storedObjects(i, endpoints int) (map[string][]byte, error) {
 	return out, nil
 }
 
-// ipAddress returns the object that marks a ClusterIP as allocated.
+// ipAddress returns the object that marks the ClusterIP of Service i as allocated.
 func ipAddress(i int) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// credentials holds the files with which the API server starts. CA is in PEM format.
+// credentials holds the contents of the API server's key and certificate files. CA is in PEM format.
 type credentials struct {
 	CA                    []byte
 	caFile                string
@@ -27,7 +27,7 @@ type credentials struct {
 }
 
 // newCredentials creates a certificate authority, a serving certificate for addrs and a key for service accounts, and
-// writes them to dir. The certificates are valid for a day.
+// writes these credentials to dir. The certificates are valid for a day.
 func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 	ca := template("edgeway-test-ca")
 	ca.IsCA, ca.BasicConstraintsValid = true, true
@@ -66,7 +66,7 @@ func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 	return c, writeKey(c.serviceAccountKeyFile, caKey)
 }
 
-// Certificate returns a client certificate of a user and its key, both in PEM format.
+// Certificate returns a client certificate for a user and its key, both in PEM format.
 func (c *Cluster) Certificate(user string) (cert, key []byte, err error) {
 	t := template(user)
 	t.KeyUsage, t.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}

@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// Options specify where and how a control plane runs. The zero value runs a control plane on the loopback interface
-// of this process's network namespace.
+// Options specify how a control plane runs. With the zero value, the control plane uses the loopback interface of the
+// process's own network namespace.
 type Options struct {
-	// Netns is the network namespace (as in `ip netns`) of the control plane, or "" for the namespace of this process.
-	// The loopback interface of the network namespace must be up.
+	// Netns is the name of the control plane's network namespace (as in `ip netns`), or "" for the namespace of this
+	// process. The loopback interface of the network namespace must be up.
 	Netns string
-	// Addr is the address in kubeconfig files, by default 127.0.0.1. The API server listens only on Addr, so the
+	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so the network
 	// namespace must have this address.
 	Addr netip.Addr
-	// Restore is a directory that Snapshot wrote, or "" to start with an empty etcd.
+	// Restore is a directory that Snapshot wrote. If Restore is "", etcd starts empty.
 	Restore string
-	// Programs is the directory of the programs. If Programs is "", the function Programs finds the directory.
+	// Programs is the directory that contains the programs. If Programs is "", Start calls the function Programs.
 	Programs string
-	// Fairness makes the API server limit and queue requests as it does by default.
+	// Fairness enables the API server's default limits and queues for requests.
 	Fairness bool
-	// APIServer holds additional options of the API server, which override its other options.
+	// APIServer holds additional options of the API server, which override the default options.
 	APIServer []string
 }
 
-// ServiceCIDRs returns the ranges of the ClusterIPs.
+// ServiceCIDRs returns the ranges of the cluster's ClusterIPs.
 func ServiceCIDRs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
 }
 
-// Cluster is a running control plane. The methods of a Cluster must not be called concurrently, except for methods
-// that return clients and paths.
+// Cluster is a running control plane. Only methods that return clients and paths may be called concurrently.
 type Cluster struct {
 	opts    Options
 	dir     string
@@ -50,8 +49,7 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until it serves requests and the users have their rights. Stop stops the
-// control plane.
+// Start runs a control plane and waits until the API server serves requests and the users have their rights.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
 		opts.Addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -106,24 +104,24 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.grant(ctx)
 }
 
-// Stop stops the control plane and removes all its files. Calling Stop twice is not an error.
+// Stop stops the control plane and removes all its files. A second call does nothing.
 func (c *Cluster) Stop() {
 	c.StopAPIServer()
 	c.StopEtcd()
 	_ = os.RemoveAll(c.dir)
 }
 
-// Server returns the URL of the API server, which does not change when the API server is restarted.
+// Server returns the URL of the API server. A restart does not change the URL.
 func (c *Cluster) Server() string {
 	return "https://" + netip.AddrPortFrom(c.opts.Addr, uint16(c.apiPort)).String()
 }
 
-// StartAPIServer starts the API server and waits until it is ready. Tests call StartAPIServer after StopAPIServer.
+// StartAPIServer starts the API server after StopAPIServer, and waits until the API server is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer
 	if !c.opts.Fairness {
-		// Most benchmarks and tests are the only client of the API server and need no limits.
+		// In most benchmarks and tests, the API server has only one client and needs no limits.
 		options = append([]string{
 			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
 		}, options...)
@@ -147,7 +145,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
 		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component here runs pods.
 		"--disable-admission-plugins=ServiceAccount",
-		// With this option, the API server does not write its own endpoint, which a namespace cannot reach.
+		// Without this option, the API server would write an endpoint that a namespace cannot reach.
 		"--endpoint-reconciler-type=none",
 		"--shutdown-delay-duration=0s",
 	}, options...)...)
@@ -159,7 +157,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.api.waitFor(ctx, c.ready)
 }
 
-// StopAPIServer kills the API server, so its connections break immediately.
+// StopAPIServer kills the API server, so that its connections break immediately.
 func (c *Cluster) StopAPIServer() {
 	c.api.kill()
 	c.api = nil
@@ -168,7 +166,6 @@ func (c *Cluster) StopAPIServer() {
 // APIServerPID returns the process ID of the API server, which must be running.
 func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
 
-// freePorts returns TCP ports that no program in the namespace uses.
 func (c *Cluster) freePorts(n int) ([]int, error) {
 	var ports []int
 	err := InNetns(c.opts.Netns, func() error {

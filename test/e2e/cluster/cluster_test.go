@@ -41,8 +41,8 @@ func count(ctx context.Context, t *testing.T, c *cluster.Cluster, user string) (
 	return len(list.Items), len(endpoints.Items), nil
 }
 
-// A cluster keeps loaded objects across a restart, a compaction and a snapshot. The user Edgeway can read but not
-// write objects, and the user Stranger cannot even read objects.
+// A cluster keeps loaded objects across a restart, a compaction and a snapshot. The user Edgeway can read objects but
+// cannot write them, and the user Stranger cannot even read them.
 func TestCluster(t *testing.T) {
 	ctx := t.Context()
 	c := start(t, cluster.Options{})
@@ -69,14 +69,14 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the user %s deletes a Service: %v", cluster.Edgeway, err)
 	}
 
-	// Loaded Services behave like Services that the API server created.
+	// Loaded Services must behave like Services that the API server created.
 	if err := c.AddService(ctx, 45); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.RemoveService(ctx, 45); !apierrors.IsNotFound(err) { // Service 45 has no slice
 		t.Fatal(err)
 	}
-	if err := c.AddService(ctx, 8); !apierrors.IsInvalid(err) { // the ClusterIP is allocated
+	if err := c.AddService(ctx, 8); !apierrors.IsInvalid(err) { // the ClusterIP is already allocated
 		t.Errorf("a loaded Service is made again: %v", err)
 	}
 	if err := c.UpdateSlice(ctx, cluster.Slice(8, 3)); err != nil {

@@ -17,7 +17,7 @@ const maxTxnOps = 1024
 
 func (c *Cluster) etcdData() string { return filepath.Join(c.dir, "etcd") }
 
-// StartEtcd starts etcd and waits until it is healthy. Tests call StartEtcd after StopEtcd.
+// StartEtcd starts etcd after StopEtcd, and waits until etcd is healthy.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	var err error
 	c.etcd, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "etcd"),
@@ -31,7 +31,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		"--watch-progress-notify-interval=5s", // as in kubeadm; bookmarks for unchanged resources need this option
+		"--watch-progress-notify-interval=5s", // kubeadm's value; idle resources get no bookmarks without this option
 		"--log-level=warn",
 	)
 	if err != nil {
@@ -45,14 +45,14 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	})
 }
 
-// StopEtcd kills etcd but keeps its data.
+// StopEtcd kills etcd but does not delete its data.
 func (c *Cluster) StopEtcd() {
 	c.etcd.kill()
 	c.etcd = nil
 }
 
-// Compact makes etcd forget all versions except the newest. An API server that starts after Compact rejects a watch
-// from an older version with "410 Gone".
+// Compact makes etcd forget all revisions except the newest. An API server that starts after Compact rejects watches
+// from older versions with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Cluster) Compact(ctx context.Context) error {
 }
 
 // Snapshot stops the control plane, copies etcd's data to dir and starts the control plane again. The directory dir
-// must not exist before the call. Options.Restore accepts dir.
+// must not exist before the call. Pass dir in Options.Restore to restore the data.
 func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -75,17 +75,16 @@ func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	return c.StartAPIServer(ctx)
 }
 
-// etcdRevision returns the newest revision as a decimal string, because proto3's JSON encodes an int64 as a string.
+// etcdRevision returns the newest revision as a decimal string, because proto3 encodes an int64 as a string in JSON.
 func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
 	var reply struct {
 		Header struct{ Revision string }
 	}
-	query := map[string]any{"key": []byte("any")} // the gateway expects base64, which JSON uses for bytes
+	query := map[string]any{"key": []byte("any")} // encoding/json encodes bytes as base64, which the gateway expects
 	err := c.etcdCall(ctx, "/v3/kv/range", query, &reply)
 	return reply.Header.Revision, err
 }
 
-// etcdPut writes keys in one transaction. The number of keys is at most maxTxnOps.
 func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error {
 	var puts []any
 	for key, value := range objects {
@@ -94,7 +93,7 @@ func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error 
 	return c.etcdCall(ctx, "/v3/kv/txn", map[string]any{"success": puts}, nil)
 }
 
-// etcdCall uses etcd's JSON gateway, so this module needs neither etcd's client nor gRPC.
+// etcdCall uses etcd's JSON gateway, so that this module needs neither etcd's client nor gRPC.
 func (c *Cluster) etcdCall(ctx context.Context, path string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// firstNodePort is the port of Service 0. Every fifth Service gets the next port, up to lastNodePort.
+// firstNodePort is the NodePort of Service 0. Every fifth Service gets the next NodePort, up to lastNodePort.
 const (
 	firstNodePort = 30000
 	lastNodePort  = 32767
@@ -24,36 +24,38 @@ const (
 // EndpointPort is the port of every endpoint of a Load.
 const EndpointPort = 8080
 
-// parallel is the number of simultaneous writes to the API server.
+// parallel is the maximum number of concurrent writes to the API server.
 const parallel = 32
 
-// Load is a set of Services in the namespace default, each with one EndpointSlice. Of twenty Services, 16 have the
-// type ClusterIP, 3 NodePort and 1 LoadBalancer. When no NodePort is left, all further Services have the type
-// ClusterIP. All objects use IPv4 and TCP. The number of a Service, which is less than 500,000, determines the content
-// of its objects, so a test need not read the objects back.
+// Load is a set of Services in the namespace default, each with one EndpointSlice. Of twenty Services, 16 have the type
+// ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is left, all further Services
+// have the type ClusterIP. All objects use IPv4 and TCP. The number of a Service must be less than 500,000 and
+// determines the content of its objects, so a test need not read the objects back.
 type Load struct {
-	First, Services int // numbers of the Services: First ≤ i < First+Services
-	Endpoints       int // for each Service
+	First, Services int // the Services have the numbers First to First+Services-1
+	Endpoints       int // number of endpoints for each Service
 }
 
 // ServiceName returns the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
-// LabelTenth is a label of each Service and of its slice. The label's value is the last digit of the Service's number,
-// so a selector matches a tenth of the Services.
+// LabelTenth is a label of each Service and of its EndpointSlice. The label's value is the last digit of the Service's
+// number, so a label selector matches a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber returns the number of the Service called name. ok is false if name is not a result of ServiceName.
+// ServiceNumber returns the number of the Service with the name. ok is false if ServiceName does not return the name
+// for any number.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)
 	return i, ours && err == nil
 }
 
-// ClusterIP returns the address of Service i, whose port is 80.
+// ClusterIP returns the ClusterIP of Service i, on which the Service has port 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
-// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. For j < 16, all addresses differ.
+// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If j is always less than 16, all
+// addresses differ.
 func EndpointAddr(i, j int) netip.Addr { return offset(netip.MustParseAddr("10.128.0.0"), 16*i+j) }
 
 func offset(base netip.Addr, n int) netip.Addr {
@@ -61,7 +63,7 @@ func offset(base netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(raw[:])+uint32(n))))
 }
 
-// AddService creates Service i of a Load through the API server and returns when the Service exists.
+// AddService creates Service i of a Load through the API server.
 func (c *Cluster) AddService(ctx context.Context, i int) error {
 	svc := Service(i)
 	services := c.admin.Core.Services(svc.Namespace)
@@ -99,7 +101,7 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	return nil
 }
 
-// UpdateSlice replaces an EndpointSlice, whatever version the API server has stored.
+// UpdateSlice replaces an EndpointSlice and ignores the stored version.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
@@ -107,7 +109,7 @@ func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSl
 	return nil
 }
 
-// UpdateSlices replaces many slices in parallel.
+// UpdateSlices replaces EndpointSlices in parallel.
 func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -117,7 +119,7 @@ func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.Endpoi
 	return group.Wait()
 }
 
-// Slice returns the EndpointSlice of Service i with the given number of endpoints, all of which are ready.
+// Slice returns the EndpointSlice of Service i with the given number of ready endpoints.
 func Slice(i, endpoints int) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

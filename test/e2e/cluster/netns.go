@@ -19,7 +19,7 @@ func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, err
 	return conn, err
 }
 
-// InNetns runs f on a thread in the network namespace with the name, or in the current namespace if name is "".
+// InNetns runs f on a thread in the named network namespace, or in the current namespace if name is "".
 func InNetns(name string, f func() error) error {
 	if name == "" {
 		return f()
@@ -42,7 +42,7 @@ func InNetns(name string, f func() error) error {
 		return fmt.Errorf("entry into network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// A thread that cannot return to its namespace stays locked and exits with its goroutine.
+		// If the thread cannot return to its namespace, the thread stays locked and exits with its goroutine.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

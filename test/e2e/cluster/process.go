@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// process is a program in the background whose output goes to a file.
 type process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // valid once done is closed
+	err  error // valid after done is closed
 }
 
-// startProcess runs argv in the network namespace netns, or in the current namespace if netns is "". The program dies
-// with this process.
+// startProcess runs argv in the network namespace netns, or in the current namespace if netns is "". The kernel kills
+// the program when this process exits.
 func startProcess(dir, netns string, argv ...string) (*process, error) {
 	name := filepath.Base(argv[0])
 	if netns != "" {
@@ -39,7 +38,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// Pdeathsig fires when the thread that forked exits, so this goroutine keeps its thread.
+		// The kernel sends the Pdeathsig signal when the forking thread exits, so this goroutine must keep its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)
@@ -55,7 +54,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// kill kills the program and waits until it has exited. p is nil if the program was never started.
+// kill kills the program and waits until the program has exited. p is nil if the program was never started.
 func (p *process) kill() {
 	if p == nil {
 		return
@@ -64,8 +63,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// waitFor calls ready every 50 ms until ready returns nil. waitFor returns an error if the program exits first, and
-// the last error of ready if ctx is done first.
+// waitFor calls ready every 50 ms until ready returns nil. If the program exits first, waitFor returns an error. If ctx
+// is done first, waitFor returns the last error of ready.
 func (p *process) waitFor(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -84,7 +83,6 @@ func (p *process) waitFor(ctx context.Context, ready func(context.Context) error
 	}
 }
 
-// tail returns the last lines of the program's output.
 func (p *process) tail() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

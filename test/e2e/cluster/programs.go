@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Programs returns the directory that contains etcd and kube-apiserver. The directory is $EDGEWAY_CONTROLPLANE_BIN, or
-// else the output directory of scripts/controlplane in the repository that contains the working directory.
-// scripts/controlplane builds missing programs, which takes some minutes.
+// Programs returns the directory that contains etcd and kube-apiserver: $EDGEWAY_CONTROLPLANE_BIN if it is set, or the
+// output directory of scripts/controlplane. In the second case, scripts/controlplane builds missing programs, which
+// takes some minutes.
 func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		return dir, nil
@@ -31,7 +31,7 @@ func Programs(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// repository returns the root of the repository that contains the working directory.
+// repository returns the root directory of the repository that contains the working directory.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The users of a cluster. Admin may do everything. Edgeway may only list and watch the objects that a service proxy
-// reads. Stranger may do nothing.
+// The users of a cluster. Admin has all rights. Edgeway may only list and watch the objects that a service proxy reads.
+// Stranger has no rights.
 const (
 	Admin    = "admin"
 	Edgeway  = "edgeway"
@@ -39,7 +39,6 @@ type Client struct {
 
 func (c *Cluster) tokenFile() string { return filepath.Join(c.dir, "tokens.csv") }
 
-// writeUsers creates the users, their tokens and their kubeconfig files.
 func (c *Cluster) writeUsers() error {
 	if err := os.Mkdir(filepath.Dir(c.Kubeconfig(Edgeway)), 0o700); err != nil {
 		return err
@@ -59,8 +58,8 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig returns the path of a user's kubeconfig file. Edgeway watches the directory of the kubeconfig. The
-// control plane writes its logs elsewhere, so files in the directory change as rarely as in /etc/edgeway.
+// Kubeconfig returns the path of a user's kubeconfig. The control plane writes its logs to another directory, because
+// Edgeway watches the directory of the kubeconfig.
 func (c *Cluster) Kubeconfig(user string) string {
 	return filepath.Join(c.dir, "users", user+".kubeconfig")
 }
@@ -74,8 +73,8 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config returns the client configuration of a user. A client with the returned configuration dials from inside the
-// cluster's namespace, speaks protobuf and is not rate limited.
+// Config returns the client configuration of a user. Clients with this configuration dial from inside the cluster's
+// network namespace, use protobuf and have no rate limit.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host:            c.Server(),
@@ -90,7 +89,7 @@ func (c *Cluster) Config(user string) *rest.Config {
 	}
 }
 
-// Client returns the typed clients of a user.
+// Client returns the typed clients for a user.
 func (c *Cluster) Client(user string) (*Client, error) {
 	cfg := c.Config(user)
 	httpClient, err := rest.HTTPClientFor(cfg)
@@ -112,8 +111,8 @@ func (c *Cluster) Client(user string) (*Client, error) {
 	return &Client{Core: core, Discovery: discovery, Networking: networking}, nil
 }
 
-// ready returns nil if the API server serves requests, the default namespace exists and the Service default/kubernetes
-// exists, which shows that ClusterIPs can be allocated.
+// ready returns nil if the API server serves requests and both the default namespace and the Service default/kubernetes
+// exist. The Service shows that the API server can allocate ClusterIPs.
 func (c *Cluster) ready(ctx context.Context) error {
 	if err := c.admin.Core.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return err
@@ -125,7 +124,7 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return err
 }
 
-// grant grants the user Edgeway its rights, under a name that no manifest uses.
+// grant gives the user Edgeway its rights under a name that no manifest uses.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package controlplane pins the versions of the programs against which the end-to-end tests and the benchmark run.
-// The package contains no code: `go build` of the import paths below builds the programs (see scripts/controlplane).
+// Package controlplane pins the versions of the programs that the end-to-end tests and the benchmark use. The package
+// has no code of its own: `go build` of the import paths below builds the programs (see scripts/controlplane).
 package controlplane
 
 import (

@@ -1,5 +1,5 @@
-// Command peer is one end of a connection in a lab that a shell script creates. The command either runs a server that
-// sends its name, or connects and prints the server's response. scripts/quickstart runs the command inside network
+// Command peer is one end of a connection in a lab that a shell script creates. The command runs a server that sends
+// its name, or connects and prints the server's response. scripts/quickstart runs the command inside network
 // namespaces.
 //
 //	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   sends "NAME PEER-ADDRESS" to each connection or datagram
@@ -19,7 +19,7 @@ import (
 
 const (
 	timeout = time.Second
-	// waitTimeout is short, because TCP resends a dropped packet only after a second.
+	// waitTimeout is short, because TCP retransmits a dropped packet only after a second.
 	waitTimeout = 100 * time.Millisecond
 )
 

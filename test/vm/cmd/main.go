@@ -19,7 +19,7 @@ output, and its exit code is that of this program (125: there was no machine, or
 
 `
 
-// failed is the exit code of cmd if the command has no exit code.
+// failed is the exit code of cmd if no machine could run the job, or if the job was killed.
 const failed = 125
 
 func main() { os.Exit(run()) }

@@ -12,9 +12,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestHost installs, runs, upgrades and removes the package with systemd 257. With systemd 252, one machine boots with
-// the state of an earlier daemon while the API server is unreachable, and another machine starts with the state of an
-// earlier version.
+// TestHost installs, runs, upgrades and removes the package on a machine with systemd 257. Two machines have systemd
+// 252: one boots with the state of an earlier daemon while the API server is unreachable, and the other starts with the
+// state of an earlier version.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -22,7 +22,7 @@ func TestHost(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
 }
 
-// TestNightlyHost runs the same tests with the other version of systemd.
+// TestNightlyHost runs the tests of TestHost, and exchanges the versions of systemd.
 func TestNightlyHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
@@ -30,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines holds three jobs: the life of a package, a boot, and an upgrade.
+// machines holds three jobs: the life of a package, a boot, and an upgrade from an earlier version.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {
@@ -45,11 +45,10 @@ func newMachines(t *testing.T) machines {
 	}
 }
 
-// upgradedHost returns a job with the files of a host that an earlier version (commit 6e0ca90) served: its last-known
+// upgradedHost returns a job with the files of a host on which an earlier version (commit 6e0ca90) ran: its last-known
 // state, its rules, and a configuration that sets every key that was removed since. The files are in testdata, because
-// building a package from that commit would need the commit's history and toolchain for as long as this test exists.
-// EDGEWAY_UPGRADE_FROM can name a package from that commit, of version 0.9.0. The test then starts the earlier version
-// itself.
+// building a package from that commit would need the commit's history and toolchain. If EDGEWAY_UPGRADE_FROM names a
+// package from that commit, of version 0.9.0, the test starts the earlier version itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
@@ -61,7 +60,7 @@ func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	return job
 }
 
-// booted returns a job with the files of a host that starts the daemon at boot.
+// booted returns a job with the files of a host on which the daemon starts at boot.
 func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	t.Helper()
 	const wants = "/etc/systemd/system/multi-user.target.wants/"
@@ -84,7 +83,6 @@ func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	}
 }
 
-// unpack returns a directory with the files of a package.
 func unpack(t *testing.T, deb string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +92,6 @@ func unpack(t *testing.T, deb string) string {
 	return dir
 }
 
-// buildPackage builds the .deb of this tree with the version and returns its path.
 func buildPackage(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +104,7 @@ func buildPackage(t *testing.T, version string) string {
 }
 
 // runInside runs one test of package inside in a machine with systemd, in parallel with other machines, and reports
-// each case as a subtest.
+// each case as a subtest of t.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()
@@ -117,7 +114,7 @@ func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	var out bytes.Buffer
 	start := time.Now()
 	j.Suite, j.Systemd, j.Output = suite, true, &out
-	j.Env = []string{"NETLAB_ISOLATED=1"} // the machine itself is the isolation that package netlab requires
+	j.Env = []string{"NETLAB_ISOLATED=1"} // package netlab requires isolation, which the machine provides
 	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
 	exit, err := vm.Run(t.Context(), j)
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())

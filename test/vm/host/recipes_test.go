@@ -8,11 +8,11 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// besides lists the packages for which the guides have recipes.
+// besides lists the packages that the recipes in the guides need.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
-// TestNightlyRecipes follows the guides' recipes with the programs of each suite, and installs the package on a host
-// that has only iptables.
+// TestNightlyRecipes follows the recipes in the guides with the programs of each suite, and installs the package on a
+// host that has iptables but not nft.
 func TestNightlyRecipes(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
@@ -23,7 +23,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}}
 	beside := job
 	beside.Packages = besides
-	// The firewalld test starts firewalld itself.
+	// The test inside the machine starts firewalld.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	for _, suite := range []vm.Suite{vm.Bookworm, vm.Trixie} {
 		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside) })

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// publish creates two releases of this tree in the directory $1. The second release is signed with a key that the
-// first release announces.
+// publish is a shell script that creates two releases of this tree in the directory $1. The first release announces the
+// key that signs the second release.
 const publish = `
 mkdir -p "$1/tree" && cd ../../..
 git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"
@@ -25,7 +25,6 @@ cp "$1/repository/edgeway.asc" "$1/edgeway.asc"
 EDGEWAY_VERSION=1.1.0 scripts/release 1.1.0 --output "$1/repository" --key new@edgeway.test amd64
 gpgconf --kill all`
 
-// TestNightlyRelease installs the package from the signed repository, upgrades it, and downgrades it again.
 func TestNightlyRelease(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")

@@ -6,16 +6,15 @@ import (
 	"testing"
 )
 
-// result is the output of a test program, run with -test.v, for one case. A case is a subtest.
+// result is the result of one case: a subtest in the output of a test program that ran with -test.v.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string
 }
 
-// report reports the result as a subtest of t.
 func (r *result) report(t *testing.T) {
 	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
-	// A skipped case is a failure, because the machine has all programs that the cases need.
+	// A skipped case is a failure, because the machine has all necessary programs.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)
 	}
@@ -26,8 +25,8 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse returns the cases in order. The verdict of a case that did not finish, as after a panic, is neither PASS nor
-// FAIL.
+// parse returns the cases in order. The verdict of a case that did not finish (for example after a panic) is neither
+// PASS nor FAIL.
 func parse(output string) []*result {
 	var all []*result
 	byName := map[string]*result{}

@@ -22,14 +22,14 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the address of the API server. In the virtual machine, apiAddr is on a link on which no host responds.
+// apiAddr is the address of the API server. The virtual machine has a link to apiAddr, on which no host responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
-// state is the state that a daemon leaves on a host for the next boot.
+// state is the daemon's state on a host, and the kubeconfig.
 type state struct{ dir, kubeconfig string }
 
-// lastKnown runs the daemon on a separate host, with a real API server that has one Service, until the daemon has
-// saved its state.
+// lastKnown runs the daemon on another host until the daemon has saved its state. A real API server provides one
+// Service.
 func lastKnown(t *testing.T) state {
 	t.Helper()
 	lab := netlab.New(t, netlab.Options{})
@@ -47,7 +47,7 @@ func lastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The user edgeway in the machine also has to read the file.
+	// In the machine, the user edgeway must also be able to read the file.
 	if err := os.WriteFile(s.kubeconfig, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ socket = "SOCKET"
 	return s
 }
 
-// serveOnce runs the daemon until it serves the Service and has saved its state, and then stops it.
+// serveOnce runs the daemon until it serves the Service and has saved its state.
 func serveOnce(t *testing.T, node *netlab.Host, program, config string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,7 +97,6 @@ func serveOnce(t *testing.T, node *netlab.Host, program, config string) {
 	}
 }
 
-// load creates the objects of a manifest.
 func load(t *testing.T, plane *cluster.Cluster, manifest string) {
 	t.Helper()
 	admin, err := plane.Client(cluster.Admin)

@@ -10,13 +10,12 @@ import (
 	"edgeway/test/netlab"
 )
 
-// held is a connection that stays open.
 type held struct {
 	*netlab.Session
 	what string
 }
 
-// hold opens connections to each kind of address from each kind of client.
+// hold opens a connection from each kind of client to each kind of address.
 func (s *site) hold() (all []held) {
 	s.Helper()
 	for what, f := range map[string]netlab.Flow{
@@ -43,9 +42,9 @@ func (s *site) hold() (all []held) {
 	return all
 }
 
-// TestSwitch begins on a host whose kernel has not loaded IPVS, so another backend serves and the status reports the
-// fallback. The test then switches from backend to backend. New connections succeed during the switches, and open
-// connections survive.
+// TestSwitch starts on a host whose kernel has not loaded IPVS, so the daemon falls back to another backend and the
+// status reports the fallback. The test then switches from backend to backend. New connections must succeed during the
+// switches, and open connections must survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -72,7 +71,7 @@ func TestSwitch(t *testing.T) {
 	defer clients.end()
 	check := func(to string, took time.Duration, most int) {
 		t.Helper()
-		time.Sleep(time.Second) // a connection without a response must time out
+		time.Sleep(time.Second) // connections without a response must time out
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {
@@ -83,11 +82,12 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
 			}
 		}
-		open = append(open, s.hold()...) // connections of each backend must survive all later switches
+		open = append(open, s.hold()...) // connections from the time of each backend must survive all later switches
 	}
-	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule some milliseconds
-	// later. In the other order, connections to other ports of the addresses would reach programs of the host. The
-	// kernel drops packets in between. TCP sends a dropped packet again, but this test's UDP client does not.
+	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
+	// milliseconds later. In the other order, connections to other ports of the addresses would reach programs of the
+	// host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but this
+	// test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.within(patience, s.reload)
@@ -106,7 +106,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// reload returns an error if edgeway reload fails, so that a test can try again on a busy machine.
+// reload returns an error if edgeway reload fails, so that a test can retry on a busy machine.
 func (s *site) reload() error {
 	if out, code := s.edgeway("reload"); code != 0 {
 		return errors.New(out)
@@ -114,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only fails the test if the kernel has state of any other backend.
+// only fails the test if the kernel holds state of any other backend.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// load is a set of clients. Each client repeats its request as soon as the previous request is done.
+// load is a set of clients. Each client sends its next request when the previous request is done.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -28,7 +28,7 @@ func (l *load) repeat(client func() error) {
 		select {
 		case <-l.stop:
 			return
-		case <-time.After(50 * time.Millisecond): // leave processor time for the daemon
+		case <-time.After(50 * time.Millisecond): // the daemon needs processor time
 		}
 		err := client()
 		l.mu.Lock()
@@ -40,7 +40,7 @@ func (l *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the last call, and their failures.
+// soFar returns the number of requests since the previous call, and the errors of failed requests.
 func (l *load) soFar() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

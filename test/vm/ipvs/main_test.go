@@ -20,7 +20,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// program is the program under test, in the directory of the job.
 const program = "/vm/job/edgeway"
 
 func TestMain(m *testing.M) {
@@ -32,11 +31,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is the time limit for changes in tests that do not measure speed. The limit is long because the machine is
-// emulated and the host may be busy.
+// patience is the time limit for changes in tests that do not measure speed. The machine is emulated and the host may
+// be busy, so the limit is long.
 const patience = 5 * time.Minute
 
-// site is a node with the daemon, a client outside, and pods that respond with their names.
+// site is a node with the daemon, a client outside of the node, and pods that respond with their names.
 type site struct {
 	*testing.T
 	lab          *netlab.Lab
@@ -45,10 +44,9 @@ type site struct {
 	visitor      *netlab.Host // a pod that is not an endpoint
 	dir          string
 	cmd          *exec.Cmd
-	log          bytes.Buffer // read the log only after the daemon has exited
+	log          bytes.Buffer // read log only after the daemon has exited
 }
 
-// endpointPort is the port on which pods respond over TCP and UDP.
 const endpointPort = 8080
 
 func newSite(t *testing.T) *site {
@@ -81,7 +79,6 @@ func (s *site) must(err error) {
 
 func (s *site) file(name string) string { return filepath.Join(s.dir, name) }
 
-// configure writes the configuration of a daemon that reads manifests, followed by more lines.
 func (s *site) configure(backend, more string) {
 	s.Helper()
 	s.must(os.WriteFile(s.file("edgeway.toml"), fmt.Appendf(nil, `version = 1
@@ -104,16 +101,15 @@ backend = %q
 %s`, s.file("manifests"), s.file("lastknown"), s.file("control.sock"), backend, more), 0o600))
 }
 
-// service is a Service with a TCP port and a UDP port. The Service's endpoints are the pods with the numbers in pods.
+// service is a Service with a TCP port and a UDP port. pods holds the numbers of the pods that are endpoints.
 type service struct {
 	name, clusterIP string
 	nodePort        int
 	annotations     map[string]string
-	more            string // fields of the spec, each preceded by a comma
+	more            string // fields of the spec, each after a comma
 	pods            []int
 }
 
-// write writes the manifest of a Service.
 func (s *site) write(svc service) {
 	s.Helper()
 	annotations, err := json.Marshal(svc.annotations)
@@ -138,12 +134,11 @@ addressType: IPv4
 ports: [{name: a, port: %[8]d}, {name: b, port: %[8]d, protocol: UDP}]
 endpoints: [%[9]s]
 `, svc.name, annotations, kind, svc.clusterIP, tcp, udp, svc.more, endpointPort, strings.Join(endpoints, ", "))
-	// The manifest appears in one step, because the daemon may read the directory at any time.
+	// The daemon may read the directory at any time, so the manifest must appear in one step.
 	s.must(os.WriteFile(s.file("new"), []byte(text), 0o600))
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }
 
-// start starts the daemon, and waits until it is healthy.
 func (s *site) start() {
 	s.Helper()
 	s.cmd = s.node.Command(context.Background(), program, "run", "--config", s.file("edgeway.toml"))
@@ -155,7 +150,6 @@ func (s *site) start() {
 	})
 }
 
-// end stops the daemon, if it runs.
 func (s *site) end() {
 	if s.cmd == nil {
 		return
@@ -168,7 +162,6 @@ func (s *site) end() {
 	}
 }
 
-// onNode runs a program on the node and returns its output.
 func (s *site) onNode(name string, args ...string) string {
 	s.Helper()
 	out, err := s.node.Command(s.Context(), name, args...).CombinedOutput()
@@ -178,7 +171,6 @@ func (s *site) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// edgeway runs an edgeway command, which may have any exit code.
 func (s *site) edgeway(args ...string) (out string, code int) {
 	s.Helper()
 	cmd := s.node.Command(s.Context(), program, append(args, "--config", s.file("edgeway.toml"))...)
@@ -189,7 +181,6 @@ func (s *site) edgeway(args ...string) (out string, code int) {
 	return string(raw), cmd.ProcessState.ExitCode()
 }
 
-// status holds the fields of `edgeway status --json` that tests read.
 type status struct {
 	Summary string
 	Backend struct {
@@ -203,7 +194,7 @@ type status struct {
 
 type quarantined struct{ Name, Error string }
 
-// status returns an error before the first sync.
+// status returns an error until the first sync is done.
 func (s *site) status() (st status, err error) {
 	out, _ := s.edgeway("status", "--json")
 	if err := json.Unmarshal([]byte(out), &st); err != nil {
@@ -215,7 +206,8 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// serves verifies that a backend is in force, and that the status reports exactly the expected faults.
+// serves returns a function that returns an error unless a backend is in force and the status reports exactly the
+// expected faults.
 func (s *site) serves(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
@@ -248,12 +240,11 @@ func (s *site) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// at returns an address in text form and a port as an AddrPort.
 func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// answers returns an error unless a connection succeeds.
+// answers returns a function that returns an error unless a connection succeeds.
 func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {
@@ -264,7 +255,6 @@ func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error
 	}
 }
 
-// loaded reports whether the kernel has loaded IPVS.
 func loaded() bool {
 	_, err := os.Stat("/proc/net/ip_vs")
 	return err == nil

@@ -11,13 +11,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// nodeAddr is the address of the node on the link to the gateway.
 const nodeAddr = "192.0.2.10"
 
 // shop is a Service that must work in spite of every fault in these tests.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
-// open returns an error unless the shop responds to all clients.
+// open returns an error unless all clients get a response from the shop.
 func (s *site) open() error {
 	return errors.Join(
 		answers(s.client, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
@@ -25,7 +24,6 @@ func (s *site) open() error {
 	)
 }
 
-// running returns a site whose daemon serves the shop.
 func running(t *testing.T, more ...service) *site {
 	t.Helper()
 	s := newSite(t)
@@ -39,7 +37,7 @@ func running(t *testing.T, more ...service) *site {
 	return s
 }
 
-// servers returns the virtual servers of the node with their endpoints, as sorted ipvsadm commands.
+// servers returns the node's virtual servers with their endpoints, as sorted ipvsadm commands.
 func (s *site) servers() []string {
 	s.Helper()
 	lines := strings.Split(strings.TrimSpace(s.onNode("ipvsadm", "--save", "--numeric")), "\n")
@@ -47,8 +45,8 @@ func (s *site) servers() []string {
 	return lines
 }
 
-// Edgeway does not change virtual servers of other programs. If another program has a virtual server at an address
-// that Edgeway needs, the status names the server until it is removed.
+// Edgeway does not change virtual servers of other programs. While another program has a virtual server at an address
+// that Edgeway needs, the status must name the server.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -85,7 +83,7 @@ func TestForeignServer(t *testing.T) {
 	untouched()
 	s.onNode("ipvsadm", "-D", "-t", "10.96.0.20:10080")
 	foreign = slices.DeleteFunc(foreign, func(line string) bool { return strings.Contains(line, "10.96.0.20") })
-	taken.pods = []int{1} // the daemon tries a changed Service again
+	taken.pods = []int{1} // the daemon retries a Service that has changed
 	s.write(taken)
 	s.within(patience, answers(s.client, at(taken.clusterIP, 80), plan.TCP))
 	s.end()
@@ -98,7 +96,7 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// A Service cannot take over the addresses of hosts that this host needs, such as its gateway.
+// A Service must not use an address of another host that this host needs, such as its gateway.
 func TestDangerousAddress(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -148,8 +146,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.open())
 }
 
-// No connection fails when an interface with all addresses of Services, such as kube-proxy leaves behind, is added or
-// removed.
+// Connections must not fail when an interface that has the addresses of all Services, such as kube-proxy leaves behind,
+// is added or removed.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),
@@ -178,13 +176,13 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 	clients.end()
 }
 
-// The daemon restores all virtual servers that another program removed, although the kernel sends no event.
+// The daemon must restore the virtual servers that another program removed, although the kernel sends no event.
 func TestServersCleared(t *testing.T) {
 	s := running(t)
 	want := s.servers()
 	var longest time.Duration
 	for i := range 5 {
-		// The removals happen at different points within a second.
+		// The sleep spreads the removals over a second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
 		longest = max(longest, s.within(patience, answers(s.client, at(shop.clusterIP, 80), plan.TCP)))

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// writeBig writes a Service with the ports, 150 external IPs and one endpoint.
+// writeBig writes a Service with the given ports, 150 external IPs and one endpoint.
 func (s *site) writeBig(ports []string) {
 	s.Helper()
 	var external []string
@@ -32,8 +32,8 @@ endpoints: [{addresses: [%s]}]
 	s.must(os.Rename(s.file("new"), s.file("manifests/big.yaml")))
 }
 
-// TestRenamedPorts changes the port names of a Service with 15,100 frontends. The removals need more than one
-// transaction, and another change happens together with the removals. The daemon keeps running and serves the Service.
+// TestRenamedPorts renames the ports of a Service with 15,100 frontends. The removals need more than one transaction,
+// and another change happens at the same time. The daemon must keep running and serve the Service.
 func TestRenamedPorts(t *testing.T) {
 	s := running(t)
 	ports := []string{"{name: p0, port: 1000}"}

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialer returns a Dialer for a source address and port that may have been used a moment ago.
+// dialer returns a Dialer that can reuse a source address and port immediately.
 func dialer(from netip.AddrPort) *net.Dialer {
 	return &net.Dialer{
 		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),
@@ -26,7 +26,6 @@ func dialer(from netip.AddrPort) *net.Dialer {
 	}
 }
 
-// ask requests the server's name over an open connection.
 func ask(conn net.Conn) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return "", err
@@ -39,8 +38,8 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// once opens a connection, requests the server's name and resets the connection, which frees the port immediately.
-// IPVS does not see the reset and remembers the connection.
+// once opens a connection, requests the server's name and resets the connection, so that the port can be reused
+// immediately. IPVS does not process the reset, and keeps its entry for the connection.
 func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())
@@ -57,15 +56,15 @@ func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	return server, err
 }
 
-// TestRemovedEndpoint tests that a new connection does not reach a removed endpoint, even if its source port led to
-// that endpoint before.
+// TestRemovedEndpoint tests that a new connection does not reach a removed endpoint, even if an earlier connection from
+// the same source port reached that endpoint.
 func TestRemovedEndpoint(t *testing.T) {
 	s := running(t)
 	const rounds, each, ports = 20, 500, 60
 	to := []netip.AddrPort{at(shop.clusterIP, 80), at(nodeAddr, shop.nodePort)}
 	ask := func(round, n int) string {
 		t.Helper()
-		// IPVS sends connections from a remembered port to the same endpoint, so each round uses different ports.
+		// IPVS sends new connections from a known source port to the same endpoint, so each round uses different ports.
 		from := netip.AddrPortFrom(s.client.Addrs[0], uint16(20000+round*ports+n%ports))
 		server, err := once(s.client, from, to[n%2])
 		if err != nil {
@@ -104,7 +103,8 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// endpoints returns an error unless the virtual server of the shop's TCP port has the given number of endpoints.
+// endpoints returns a function that returns an error unless the virtual server of the shop's TCP port has the given
+// number of endpoints.
 func (s *site) endpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

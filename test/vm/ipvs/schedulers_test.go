@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// scheduling counts the connections to a Service, by the number of the pod.
+// scheduling counts the connections to a Service by the number of the pod.
 type scheduling struct {
-	// got counts all connections, and open counts the connections that are open at the end.
+	// got counts all connections, and open counts the connections that are open at the end of a run.
 	got, open [3]int
-	// of holds the counts for each source address.
+	// of maps each source address to the number of connections to each pod.
 	of map[netip.Addr][3]int
 }
 
-// scheduled is a test case: a scheduler, the weights of the pods and the expected distribution of connections.
+// scheduled is a test case: a scheduler, the weights of the pods, and a check of the distribution.
 type scheduled struct {
 	name     string
 	weights  [3]int
-	promises func(scheduling) string // returns "" if the promise is kept
+	promises func(scheduling) string // returns "" if the distribution is as documented
 }
 
-// even requires that the counts are proportional to the weights, with a tolerance of a few connections.
+// even requires that the counts are proportional to the weights, with a tolerance of few connections.
 func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
 	return func(s scheduling) string {
 		have := parts(s)
@@ -43,7 +43,8 @@ func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) f
 func got(s scheduling) [3]int  { return s.got }
 func open(s scheduling) [3]int { return s.open }
 
-// hashed requires that each source address has one endpoint, and that not all addresses have the same endpoint.
+// hashed requires that all connections from a source address reach the same endpoint, but not all addresses share one
+// endpoint.
 func hashed(s scheduling) string {
 	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
 		return "all go to one endpoint"
@@ -56,7 +57,6 @@ func hashed(s scheduling) string {
 	return ""
 }
 
-// exactly requires an exact number of connections for each pod.
 func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(scheduling) string {
 	return func(s scheduling) string {
 		if have := parts(s); have != want {
@@ -66,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly requires that one endpoint gets at least the given share of the connections.
+// mostly requires that one endpoint gets at least the given percentage of the connections.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -76,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each requires that every endpoint gets at least the given share of the connections.
+// each requires that every endpoint gets at least the given percentage of the connections.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -86,8 +86,8 @@ func each(percent int) func(scheduling) string {
 	}
 }
 
-// connections is the number of connections to each scheduler. Two of three connections stay open. After half of the
-// connections, the connections to pod-0 are closed.
+// connections is the number of connections for each scheduler. Two of three connections stay open. After half of the
+// connections, the test closes the connections to pod-0.
 const connections = 600
 
 func schedulers() []scheduled {
@@ -105,13 +105,14 @@ func schedulers() []scheduled {
 		{"sh", equal, hashed},
 		{"mh", equal, hashed},
 		{"fo", falling, exactly("connections", got, [3]int{connections, 0, 0})},
-		// ovf chooses the heaviest endpoint until its open connections exceed its weight, and then the next endpoint.
+		// ovf chooses the endpoint with the highest weight until its open connections exceed the weight, and then the
+		// next endpoint.
 		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
 		{"twos", equal, each(10)},
 	}
 }
 
-// TestSchedulers tests that each scheduler of the kernel chooses endpoints as documented, by the weights in an
+// TestSchedulers tests that each scheduler of the kernel distributes connections as documented, by the weights in an
 // annotation.
 func TestSchedulers(t *testing.T) {
 	s := running(t)
@@ -144,12 +145,11 @@ func TestSchedulers(t *testing.T) {
 	t.Logf("scheduler, weights, connections, open at the end:\n%s", table.String())
 }
 
-// has reports whether the kernel has a scheduler.
 func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// server returns an error unless the kernel has a virtual server with all pods.
+// server returns a function that returns an error unless the kernel has the virtual server with all pods.
 func (s *site) server(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
@@ -160,8 +160,8 @@ func (s *site) server(svc service, command string) func() error {
 	}
 }
 
-// schedule opens the connections one after another, from all addresses of the client in turn. schedule then calls end
-// and closes the open connections.
+// schedule opens the connections one after another, from each of the client's addresses in turn. The connections are
+// still open when schedule calls end.
 func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
 	r.of = map[netip.Addr][3]int{}
 	var held [3][]net.Conn
@@ -205,7 +205,7 @@ func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, 
 	return r, nil
 }
 
-// connect opens a connection of the client and returns the number of the pod that responds.
+// connect opens a connection from the client and returns the number of the pod that responds.
 func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod int, err error) {
 	err = s.client.Do(func() error {
 		conn, err = dialer(netip.AddrPortFrom(from, 0)).Dial("tcp", to.String())
@@ -222,7 +222,7 @@ func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod i
 	return conn, pod, err
 }
 
-// finish closes a connection as most programs do, and waits until the peer has also closed it.
+// finish closes a connection and waits until the peer has also closed it.
 func finish(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
@@ -235,7 +235,7 @@ func finish(conn net.Conn) error {
 	return err
 }
 
-// explains verifies that explain and plan report the scheduler, the weights and the connections.
+// explains fails the test unless explain and plan report the scheduler, the weights and the connections.
 func (s *site) explains(svc service, r scheduling) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")

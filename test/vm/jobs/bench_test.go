@@ -13,8 +13,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyIPVSBench compares the ipvs backend with kube-proxy's ipvs mode, in one machine with the API server. The
-// clock counts instructions, so other work of this host has no effect.
+// TestNightlyIPVSBench compares the ipvs backend with kube-proxy's ipvs mode in one machine, which also runs the API
+// server. The machine's clock counts instructions, so other work on the host has no effect.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)
 	programs := controlplane(t)
@@ -28,7 +28,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 	out := t.ArtifactDir()
 	vmtest.Run(t, vm.Job{
 		Files: files, MemoryMB: 5120, Out: out, Timeout: 6 * time.Hour,
-		Counted: true, MIPS: 1000, // the API server may exit if its start takes more than a minute
+		Counted: true, MIPS: 1000, // the API server may exit if it needs more than a minute to start
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
 			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-rounds=1", "-changes=9", "-patience=20ms",
@@ -52,10 +52,10 @@ func TestNightlyIPVSBench(t *testing.T) {
 	}
 }
 
-// controlplane returns the directory with the API server, etcd and kube-proxy. controlplane builds missing programs.
+// controlplane returns the directory with the API server, etcd and kube-proxy, and builds missing programs.
 func controlplane(t *testing.T) string {
 	t.Helper()
-	// The directory that other tests use has no kube-proxy.
+	// The directory for other tests may lack kube-proxy.
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "kube-proxy")); err == nil {
 			return dir

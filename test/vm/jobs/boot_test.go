@@ -12,15 +12,15 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// versions holds the prefixes of the versions of the kernel, nft and systemd in each suite.
+// versions holds prefixes of the version strings of the kernel, nft and systemd in each suite.
 var versions = map[vm.Suite][3]string{
 	vm.Bookworm: {"6.1.", "nftables v1.0.6", "systemd 252"},
 	vm.Trixie:   {"6.12.", "nftables v1.1.", "systemd 257"},
 	vm.Newest:   {"7.", "nftables v1.", "systemd 2"},
 }
 
-// TestNightlyBoot boots every suite with systemd and verifies that systemd reports no problem. The tests of the
-// package, which are part of every run, also verify the state of systemd on two of the suites.
+// TestNightlyBoot boots every suite with systemd and tests that systemd reports no problem. The tests of the Debian
+// package, which are part of every run, also check the state of systemd in two of the suites.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {
 		t.Run(string(suite), func(t *testing.T) {
@@ -41,8 +41,6 @@ func TestNightlyBoot(t *testing.T) {
 	}
 }
 
-// TestRunner tests the features of the runner: the exit code, files in and out, links, the environment, the host's
-// time, and the timeout of a job that hangs.
 func TestRunner(t *testing.T) {
 	t.Parallel()
 	file, out := filepath.Join(t.TempDir(), "file"), t.TempDir()

@@ -13,7 +13,6 @@ import (
 
 var compared = regexp.MustCompile(`(?m)^\s*conformance: (\S+): [1-9][0-9,]* connections compared, 0 differences$`)
 
-// suites lists the tests of test/conformance with the names of the backends.
 var suites = []proof{
 	{backend: "nftables", test: "TestNftables"},
 	{backend: "iptables-nft", test: "TestIptablesNft"},
@@ -24,29 +23,27 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved lists the tests that every run makes on the oldest kernel, for the default backend and for the backend that
-// this host's kernel may not support. The other backends use the same programs of the distribution inside and outside
-// of the machine. The longest test starts first, so that it does not finish last.
+// proved lists the tests that every run executes on the oldest kernel: the tests of the default backend and of the
+// backend that the host's kernel may not support. The other backends use the same programs of the distribution on the
+// host and in the machine. The longest test starts first, so that it does not finish last.
 var proved = []proof{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
 }
 
-// leftOut matches the tests that need no special feature of a kernel. Tests without emulation check the rules for a
-// plan with the matrix of all pairs of routes, faults and random walks. Tests without emulation also check that the
-// suite finds planted bugs. Some kinds of damage are left out because the kernel reports them with the same kind of
-// message as another kind of damage, which is tested.
+// leftOut matches tests that need no special kernel feature. Tests on the host check the rules for a plan with the
+// matrix of all pairs of routes, faults and random walks, and check that the suite finds planted bugs. Some kinds of
+// damage are left out because the kernel reports them with the same kind of message as a kind of damage that is tested.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
-// ofTable matches damage to the nft table that the backend detects in the same way as the nftables backend.
+// ofTable matches damage to the nft table that the ipvs backend detects in the same way as the nftables backend.
 const ofTable = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
 
-// ofHost matches the tests that count a backend's writes, which do not depend on the kernel. Tests without emulation
-// count the same writes.
+// ofHost matches the tests that count a backend's writes. The number of writes does not depend on the kernel, and tests
+// on the host count the same writes.
 const ofHost = "|/writes"
 
-// TestConformance tests backends on another kernel.
 func TestConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
 	for _, p := range proved {
@@ -55,7 +52,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestNightlyConformance runs the whole suite for each backend on every kernel.
 func TestNightlyConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
 	for _, p := range suites {
@@ -72,9 +68,9 @@ type proof struct {
 	backend, test string
 	sequences     int
 	leftOut       string
-	// module is the kernel module that must be loaded for the backend, or "" if the backend needs no module.
+	// module is a kernel module that the backend needs, or "".
 	module string
-	// cpu is the processor of the machine, or "" for the default.
+	// cpu is QEMU's processor model for the machine, or "" for the default.
 	cpu string
 }
 

@@ -8,23 +8,23 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// cpuForStorage is vm.DefaultCPU with cmpxchg16b. Without cmpxchg16b, Linux 7.2 has no socket storage for BPF, in
-// which the programs store the destination of a socket.
+// cpuForStorage is vm.DefaultCPU with cmpxchg16b. Without cmpxchg16b, Linux 7.2 has no socket storage for BPF, which
+// the ebpf backend needs to store the destination of a socket.
 const cpuForStorage = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
-// TestEbpf tests the BPF programs on the oldest kernel. The tests of nftables cover the nft table.
+// TestEbpf tests the BPF programs on the oldest kernel. The tests of the nftables backend cover the nft table.
 func TestEbpf(t *testing.T) {
 	bpfPrograms(t, "^Test(Sockets|Short|Orphans|Packets|Masquerade|Flood|Switch|Filters|Unusual|Datagrams|Other|Foreign|Privileges|Restart$|Drift)", "", vm.Bookworm)
 }
 
-// TestNightlyEbpf runs all tests of the backend on every kernel, and loads and unloads the programs while many
+// TestNightlyEbpf runs all tests of the ebpf backend on every kernel, and loads and unloads the programs while many
 // connections are open.
 func TestNightlyEbpf(t *testing.T) {
 	bpfPrograms(t, ".", "20000", vm.Suites()...)
 }
 
 // TestNightlyEbpfWithoutStorage tests a machine whose kernel has no socket storage for BPF (Linux 7.2 without
-// cmpxchg16b). On this machine, Edgeway falls back to nftables.
+// cmpxchg16b). On such a machine, Edgeway falls back to nftables.
 func TestNightlyEbpfWithoutStorage(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Suite: vm.Newest, Files: map[string]string{"ebpf": vmtest.BuildTest(t, "edgeway/proxiers/ebpf")}, Env: []string{"CI=true", "EBPF_NO_STORAGE=1"},

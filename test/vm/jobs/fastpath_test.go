@@ -7,16 +7,14 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestFastPath tests the fast path on a kernel with a flowtable, which not every host's kernel has.
+// TestFastPath tests the fast path in a machine, because the host's kernel may have no flowtable.
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
-// TestNightlyFastPath tests the fast path on every kernel and with each kind of device.
 func TestNightlyFastPath(t *testing.T) {
 	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
 }
 
-// TestNightlyFastPathSpeed measures the gain of the fast path in instructions, so other work of the host has no
-// effect.
+// TestNightlyFastPathSpeed measures the gain of the fast path in instructions, so other work on the host has no effect.
 func TestNightlyFastPathSpeed(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, Counted: true,
@@ -25,7 +23,7 @@ func TestNightlyFastPathSpeed(t *testing.T) {
 	})
 }
 
-// fastPathTests matches exactly the tests that need a flowtable.
+// fastPathTests matches the tests that need a flowtable.
 const fastPathTests = "^Test(Takes|Beside|Backends|Foreign|LifeCycle|Pace|DeviceRace|DevicesThatCome)"
 
 func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
@@ -36,7 +34,6 @@ func fastPath(t *testing.T, tests string, suites ...vm.Suite) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Suite: suite, CPU: cpuForStorage, Files: map[string]string{"flowtable": binary}, Env: []string{"FASTPATH_MUST_RUN=1", "CI=true"},
-				// All backends, including ipvs, can run in the machine.
 				Command: []string{"sh", "-c", `modprobe ip_vs && exec ./flowtable "$@"`, "sh", "-test.v", "-test.timeout=50m", "-test.run=" + tests},
 			})
 		})

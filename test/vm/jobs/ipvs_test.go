@@ -7,12 +7,11 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestIPVS tests the ipvs backend on a host where other programs interfere.
+// TestIPVS runs the tests of the ipvs backend in which other programs interfere.
 func TestIPVS(t *testing.T) {
 	inIPVS(t, "^Test(Foreign|Dangerous|ServersCleared|RenamedPorts)", vm.Bookworm)
 }
 
-// TestNightlyIPVS runs all tests of the ipvs backend.
 func TestNightlyIPVS(t *testing.T) { inIPVS(t, ".", vm.Suites()...) }
 
 func inIPVS(t *testing.T, tests string, suites ...vm.Suite) {

@@ -1,4 +1,4 @@
-// Package vmtest runs the jobs of tests in virtual machines.
+// Package vmtest runs jobs in virtual machines for tests.
 package vmtest
 
 import (
@@ -14,11 +14,10 @@ import (
 	"edgeway/test/vm"
 )
 
-// tools are the programs that package vm starts.
 var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
 
-// Need ends the test if this host cannot run virtual machines, or must not because of -short. Need skips the test with
-// a reason, or fails the test in continuous integration (CI=true).
+// Need skips the test if the host cannot run virtual machines, or if -short is set. In continuous integration
+// (CI=true), Need fails the test instead.
 func Need(t testing.TB) {
 	t.Helper()
 	skip := t.Skipf
@@ -38,8 +37,8 @@ func Need(t testing.TB) {
 	}
 }
 
-// Run runs a job, writes its output to the test's log, and returns the output. The test fails unless the command
-// exits with 0.
+// Run runs a job, writes its output to the test's log, and returns the output. The test fails unless the command exits
+// with code 0.
 func Run(t testing.TB, j vm.Job) string {
 	t.Helper()
 	out, exit := RunAny(t, j)
@@ -69,7 +68,7 @@ func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	return out.String(), exit
 }
 
-// BuildTest compiles the tests of a package into a file that needs only a kernel.
+// BuildTest compiles the tests of a package into a static binary.
 func BuildTest(t testing.TB, pkg string) (file string) {
 	t.Helper()
 	return build(t, pkg, "test", "-c")

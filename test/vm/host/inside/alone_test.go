@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// TestIPTablesAlone tests a host without nft.
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
 		{name: "apt can do without nftables", run: withoutNFTables, vital: true},
@@ -15,8 +14,8 @@ func TestIPTablesAlone(t *testing.T) {
 	})
 }
 
-// withoutNFTables offers apt an archive with nftables. apt installs nftables as a recommended package unless
-// --no-install-recommends is set.
+// withoutNFTables adds an apt archive that offers nftables. Unless --no-install-recommends is set, apt installs
+// nftables as a recommended package.
 func withoutNFTables(h *host) {
 	offer(h, "nftables")
 	h.run("dpkg", "--purge", "nftables")
@@ -39,8 +38,8 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer adds to apt an archive that offers an installed package. The archive contains only the description of the
-// package, which is enough for a simulation.
+// offer adds an apt archive that offers an installed package. The archive contains only the description of the package,
+// which is enough for a simulated installation.
 func offer(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""

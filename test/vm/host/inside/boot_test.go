@@ -13,13 +13,13 @@ func servicesFromLastKnown(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
-	// A unit that is ordered after edgeway-ready.target found the rules.
+	// The unit, which is ordered after edgeway-ready.target, found the rules.
 	h.becomes("needs-services", "active")
 	h.tellsAge()
 }
 
-// tellsAge verifies that the unit's status text and edgeway status report the age of the state and the unreachable API
-// server.
+// tellsAge fails the test unless the unit's status text and edgeway status report the age of the state and the
+// unreachable API server.
 func (h *host) tellsAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)
@@ -30,12 +30,12 @@ func (h *host) tellsAge() {
 		return nil
 	})
 	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))
-	h.eventually("healthy", "edgeway", "status") // the network came up a moment ago
+	h.eventually("healthy", "edgeway", "status") // the network came up only a moment ago
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential makes the kubeconfig readable only for root and passes the file as a credential, as
-// cluster.md describes.
+// kubeconfigAsCredential makes the kubeconfig readable only for root and passes the file to the unit as a credential,
+// as cluster.md describes.
 func kubeconfigAsCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {
@@ -55,13 +55,13 @@ func kubeconfigAsCredential(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.answers(clusterIP, loopback)
-	h.tellsAge() // the state is used only for the server in the kubeconfig
+	h.tellsAge() // the daemon uses the state only if it came from the server in the kubeconfig
 	h.run("systemctl", "reload", "edgeway")
 	h.tellsAge()
 }
 
-// startWithoutState starts a daemon that has no state and no API server. The daemon must keep waiting, even longer
-// than TimeoutStartSec=.
+// startWithoutState starts the daemon on a host that has no state and no API server. The daemon must keep waiting, even
+// longer than TimeoutStartSec=.
 func startWithoutState(h *host) {
 	const limit = 15 * time.Second
 	h.run("systemctl", "stop", "edgeway")

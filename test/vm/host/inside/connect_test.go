@@ -15,7 +15,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The addresses of the Service default/web, and the time to wait for a response.
+// The addresses of the Service default/web, and the time limit for a response.
 const (
 	clusterIP   = "10.96.0.10:80"
 	clusterIP6  = "[fd00:96::10]:80"
@@ -25,7 +25,7 @@ const (
 	askPatience = 2 * time.Minute
 )
 
-// ask connects from the machine itself and returns the name of the endpoint that responds.
+// ask connects to addr from the machine itself and returns the name of the endpoint that responds.
 func ask(addr string) (string, error) {
 	conn, err := dial(addr, askPatience)
 	if err != nil {
@@ -39,8 +39,8 @@ func ask(addr string) (string, error) {
 const ownAddr6 = "2001:db8:2::11"
 
 // dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6: Linux 6.1 (but not 6.12) passes a
-// response to the wrong socket if the machine has used the same port for a connection to the endpoint itself, as the
-// loopback relay does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// response to the wrong socket if the machine has used the same source port for a connection to the endpoint itself, as
+// the loopback relay does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -72,7 +72,6 @@ func (h *host) answers(addrs ...string) {
 	}
 }
 
-// answersOutside fails the test unless the client outside reaches the address.
 func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
@@ -82,31 +81,29 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that opens connections to one address, one after another. The client leaves most of the
-// processor time to other programs, because the machine has only one slow processor.
+// traffic is a client that repeatedly connects to one address. The client leaves most of the processor time to other
+// programs, because the machine has only one slow processor.
 type traffic struct {
-	addr string
-	wait time.Duration // for a connection, and for a response
-	stop chan struct{}
-	done sync.WaitGroup
-	// first is closed when the first response arrives.
+	addr  string
+	wait  time.Duration // timeout of a connection attempt and of a response
+	stop  chan struct{}
+	done  sync.WaitGroup
 	first chan struct{}
 
-	// The number of connections by outcome. cut counts connections that were accepted but closed without a response.
+	// served, refused, cut and failed count connections by outcome. A cut connection was accepted but closed without a
+	// response.
 	served, refused, cut, failed int
 	longest                      time.Duration // the longest time until a response
 	outage                       time.Duration // the longest time from a failure to the next response
 	faults                       []string
 }
 
-// traffic starts a client.
 func (h *host) traffic(addr string, pause time.Duration) *traffic {
 	return h.impatientTraffic(addr, pause, askPatience)
 }
 
-// impatientTraffic starts a client that abandons a connection after wait. A connection that is open when the rules
-// disappear loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP
-// retransmits.
+// impatientTraffic starts a client that abandons a connection after wait. If the rules disappear, an open connection
+// loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP retransmits.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {
@@ -115,7 +112,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // the address never worked again
+				if !down.IsZero() { // the last connections failed
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return
@@ -123,7 +120,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 			}
 			start := time.Now()
 			err := c.once(start)
-			took = 0 // after a failure, only pause delays the next attempt
+			took = 0 // after a failure, the next attempt follows after pause
 			if err == nil {
 				took = time.Since(start)
 				if !down.IsZero() {
@@ -164,7 +161,6 @@ func (c *traffic) once(start time.Time) error {
 	return nil
 }
 
-// flows waits until each client has received a response.
 func (h *host) flows(clients ...*traffic) {
 	h.Helper()
 	deadline := time.After(patience)
@@ -177,7 +173,6 @@ func (h *host) flows(clients ...*traffic) {
 	}
 }
 
-// end stops the client and logs its results.
 func (h *host) end(c *traffic) {
 	h.Helper()
 	close(c.stop)
@@ -189,7 +184,7 @@ func (h *host) end(c *traffic) {
 	}
 }
 
-// undisturbed stops a client and fails the test if any of the client's connections failed.
+// undisturbed stops a client and fails the test if any connection of the client failed.
 func (h *host) undisturbed(c *traffic) {
 	h.Helper()
 	h.end(c)

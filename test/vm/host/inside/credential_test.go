@@ -10,8 +10,8 @@ import (
 
 const rootsKubeconfig = "/root/edgeway.kubeconfig"
 
-// replaceToken replaces root's kubeconfig with a kubeconfig whose token expired at another time, so the status shows
-// which token the daemon uses.
+// replaceToken replaces root's kubeconfig. The status contains the token's expiry time, which identifies the token that
+// the daemon uses.
 func replaceToken(h *host, expired time.Time) {
 	h.Helper()
 	raw, err := os.ReadFile(rootsKubeconfig)
@@ -33,7 +33,6 @@ func replaceToken(h *host, expired time.Time) {
 	}
 }
 
-// usesToken verifies that the daemon uses the token that expired at the given time.
 func (h *host) usesToken(expired time.Time) {
 	h.Helper()
 	h.eventually("The token expired at "+expired.UTC().Format(time.RFC3339), "edgeway", "status")
@@ -41,8 +40,8 @@ func (h *host) usesToken(expired time.Time) {
 
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// replacedCredential tests the statements of cluster.md about LoadCredential=. A restart copies the file again.
-// systemd 260 and newer can also copy the file at a reload.
+// replacedCredential tests what cluster.md states about LoadCredential=. systemd copies the file at a restart. systemd
+// 260 and newer can also copy the file at a reload.
 func replacedCredential(h *host) {
 	replaceToken(h, day(2001))
 	h.run("systemctl", "restart", "edgeway")
@@ -62,7 +61,7 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig tests the units of cluster.md that make systemd copy the file whenever the file changes,
+// replacedRootsKubeconfig tests the units in cluster.md. They make systemd copy the file whenever the file changes,
 // without a restart or a reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"

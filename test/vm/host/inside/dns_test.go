@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// nameServer is a name server that resolves only one name. nameServer records the names that clients query.
+// nameServer is a name server that resolves only one name and records the names that clients query.
 type nameServer struct {
 	name string
 	addr netip.Addr
@@ -25,7 +25,6 @@ type nameServer struct {
 	asked []string
 }
 
-// serveNames starts a name server on a host, for UDP and TCP.
 func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, addr netip.Addr) *nameServer {
 	t.Helper()
 	s := &nameServer{name: name, addr: addr}
@@ -66,7 +65,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 	return s
 }
 
-// stream serves queries over TCP, where the length precedes each message.
+// stream serves queries over TCP. The length of each message precedes the message.
 func (s *nameServer) stream(conn net.Conn) {
 	defer conn.Close()
 	for {
@@ -88,7 +87,7 @@ func (s *nameServer) stream(conn net.Conn) {
 	}
 }
 
-// answer returns the response to a query: the IPv4 address of the server's only name, or "no such name".
+// answer returns the response to a query: the address of the server's only name, or NXDOMAIN.
 func (s *nameServer) answer(message []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)
@@ -118,7 +117,6 @@ func (s *nameServer) answer(message []byte) ([]byte, error) {
 	return b.Finish()
 }
 
-// heard returns the queried names that end with the suffix.
 func (s *nameServer) heard(suffix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

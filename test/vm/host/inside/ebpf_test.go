@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pins is the directory in which the edgeway-bpf unit pins its BPF objects.
+// pins is the directory in which edgeway-bpf.service pins its BPF objects.
 const pins = "/run/edgeway_bpf/v2"
 
 const (
@@ -15,8 +15,8 @@ const (
 	tcFolder = "/etc/systemd/system/edgeway-bpf.service.d"
 )
 
-// ebpf tests the ebpf backend, which needs a drop-in. With the drop-in, a separate unit loads the programs before the
-// daemon starts.
+// ebpf tests the ebpf backend, which needs a drop-in. The drop-in adds a unit that loads the programs before the daemon
+// starts.
 func ebpf(h *host) {
 	h.run("mkdir", "-p", fencesDir)
 	h.run("ln", "-s", "/usr/share/edgeway/ebpf.conf", fencesDir)
@@ -30,7 +30,7 @@ func ebpf(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.switches("ebpf", func() { h.run("systemctl", "restart", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
-	h.exposed(1.7) // systemd adds 0.2 to the score for the bpf system call
+	h.exposed(1.7) // the bpf system call adds 0.2 to the score
 	h.taken()
 	h.unnoticed(func() { h.run("systemctl", "restart", "edgeway") })
 	h.taken()
@@ -46,7 +46,7 @@ func ebpf(h *host) {
 	}
 }
 
-// tcProgram turns the tc program on and off. Until the loader has the necessary capability, edgeway status names the
+// tcProgram turns the tc program on and off. While the loader lacks the necessary capability, edgeway status names the
 // drop-in that adds the capability.
 func (h *host) tcProgram() {
 	h.Helper()
@@ -79,7 +79,7 @@ func (h *host) tcProgram() {
 	h.taken()
 }
 
-// taken fails the test unless connections of this host take the shortcut.
+// taken fails the test unless the BPF programs redirect connections of this host.
 func (h *host) taken() {
 	h.Helper()
 	if _, err := os.Stat(pins); err != nil {

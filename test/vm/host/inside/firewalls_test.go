@@ -12,22 +12,20 @@ import (
 	"edgeway/test/netlab"
 )
 
-// nodePorts are the NodePort addresses of the Service web, for a client on the host's own network.
+// nodePorts are the NodePort addresses of the Service web for a client on the host's own network.
 var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 
-// noRules removes the rules of other programs from the host.
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain changes the network, so the daemon checks the host immediately instead of once a minute.
+	// lookAgain changes a route, so that the daemon checks the host immediately instead of once a minute.
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
-// found holds the fields of a finding of "edgeway doctor --json" that a test reads.
 type found struct{ ID, Severity, Message, Fix string }
 
-// dropped fails the test unless connections from outside fail, and the doctor and the status name the owner of the
-// rules that drop packets. dropped returns the doctor's fixes.
+// dropped fails the test unless connections from outside fail and both the doctor and the status name the owner of the
+// rules that drop packets. The result is the list of the doctor's fixes.
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -63,7 +61,7 @@ func (h *host) dropped(whose string) (fix []string) {
 	return fix
 }
 
-// works fails the test unless all connections succeed and the doctor reports no problem.
+// works fails the test unless all connections succeed and the doctor finds no firewall rule that drops connections.
 func (h *host) works() {
 	h.Helper()
 	h.served()
@@ -73,7 +71,7 @@ func (h *host) works() {
 }
 
 // served fails the test unless all connections succeed and the status is healthy. The doctor may still warn about
-// forwarded connections to a ClusterIP, to which clients seldom have a route.
+// forwarded connections to a ClusterIP, because clients seldom have a route to a ClusterIP.
 func (h *host) served() {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -91,13 +89,13 @@ func (h *host) served() {
 	})
 }
 
-// outside connects to addr from the network of the host's address.
+// outside connects to addr from the network that the host's own address is in.
 func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables tests the iptables backend, whose rules precede the rules of other programs and need no recipe.
+// withIPTables tests the iptables backend. Its rules precede the rules of other programs, so no recipe is necessary.
 func (h *host) withIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
@@ -109,7 +107,7 @@ func (h *host) withIPTables() {
 	h.onlyRulesOf("nftables")
 }
 
-// withoutRules restores the backend and removes all rules of other programs at the end of a case.
+// withoutRules registers a cleanup that restores the backend and removes all rules of other programs.
 func (h *host) withoutRules() {
 	h.Cleanup(func() {
 		h.remove(backendFile)
@@ -131,7 +129,7 @@ func besideUFW(h *host) {
 	h.works()
 }
 
-// dockerUnit changes the rules in the same way as the start of Docker 28, which keeps the rules of DOCKER-USER.
+// dockerUnit changes the rules as Docker 28 does when it starts. Docker 28 keeps the rules in DOCKER-USER.
 const dockerUnit = `[Service]
 Type=oneshot
 RemainAfterExit=yes
@@ -185,8 +183,8 @@ func besideDocker(h *host) {
 	h.works()
 }
 
-// besideFirewalld tests a host with firewalld, which accepts translated connections unless StrictForwardPorts is set.
-// The setting exists since firewalld 2.3.0.
+// besideFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts,
+// which exists since firewalld 2.3.0, is set.
 func besideFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })

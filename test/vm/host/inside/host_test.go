@@ -15,11 +15,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// network is the network around the machine: a client outside, and two endpoints that respond on port 8080 in both
-// families.
+// network is the network around the machine: a client, and two endpoints that respond on port 8080 over IPv4 and IPv6.
 type network struct {
 	client, ep1, ep2 *netlab.Host
-	gateway          *netlab.Host // on the network of the machine's address
+	gateway          *netlab.Host // on the network to which the machine's address belongs
 }
 
 func newNetwork(t *testing.T) *network {
@@ -37,7 +36,7 @@ func newNetwork(t *testing.T) *network {
 			}
 		}
 	}
-	// A deprecated address is the source only of connections that request it.
+	// The kernel uses a deprecated address only for connections that request it as their source.
 	out, err := exec.CommandContext(t.Context(), "ip", "address", "add", ownAddr6, "dev", "lo", "preferred_lft", "0", "nodad").CombinedOutput()
 	if err != nil {
 		t.Fatalf("ip address add: %v\n%s", err, out)
@@ -45,16 +44,15 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// host is the machine in one scenario.
 type host struct {
 	*testing.T
 	*network
 }
 
-// patience is the time limit for events without a documented limit. The machine is slow.
+// patience is the time limit for events without a documented limit, because the machine is slow.
 const patience = 10 * time.Minute
 
-// run runs a program that must succeed and returns its output.
+// run runs a program that must succeed, and returns the program's output.
 func (h *host) run(name string, args ...string) string {
 	h.Helper()
 	out, code := h.try(name, args...)
@@ -64,7 +62,6 @@ func (h *host) run(name string, args ...string) string {
 	return out
 }
 
-// try runs a program and returns its output and its exit code.
 func (h *host) try(name string, args ...string) (out string, code int) {
 	h.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // cleanups also use try
@@ -80,13 +77,11 @@ func (h *host) try(name string, args ...string) (out string, code int) {
 	return strings.TrimSpace(string(raw)), cmd.ProcessState.ExitCode()
 }
 
-// show returns a property of a unit.
 func (h *host) show(unit, property string) string {
 	h.Helper()
 	return h.run("systemctl", "show", "-P", property, unit)
 }
 
-// becomes waits until a unit has a state.
 func (h *host) becomes(unit, want string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -97,7 +92,6 @@ func (h *host) becomes(unit, want string) {
 	})
 }
 
-// write creates a file that all users can read, and its directory.
 func (h *host) write(path, text string) {
 	h.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -108,7 +102,6 @@ func (h *host) write(path, text string) {
 	}
 }
 
-// remove removes a file or a directory.
 func (h *host) remove(path string) {
 	h.Helper()
 	if err := os.RemoveAll(path); err != nil {
@@ -116,8 +109,8 @@ func (h *host) remove(path string) {
 	}
 }
 
-// within repeats check until it returns nil, and returns the time until then. within sleeps for half of the time,
-// which leaves the processor to other programs.
+// within repeats check until it returns nil, and returns the time until then. within sleeps for half of the time, so
+// that other programs can use the processor.
 func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	h.Helper()
 	start := time.Now()
@@ -134,7 +127,6 @@ func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// eventually waits until the output of a program contains the text.
 func (h *host) eventually(text, name string, args ...string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -146,7 +138,6 @@ func (h *host) eventually(text, name string, args ...string) {
 	})
 }
 
-// contains verifies that the output of a program contains the text.
 func (h *host) contains(out, text string) {
 	h.Helper()
 	if !strings.Contains(out, text) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// apt installs a package file as an operator does.
 func (h *host) apt(file string) {
 	h.Helper()
 	h.run("apt-get", "install", "-q", "-y", "--no-install-recommends", jobDir+"/"+file)
@@ -45,9 +44,8 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot tests a kubeconfig that only root can read. As root, edgeway config check reports that the
-// service's user cannot read the file, and prints the fix. systemd does not restart the service, because a restart
-// would not help.
+// kubeconfigOfRoot tests a kubeconfig that only root can read. As root, edgeway config check reports that the service's
+// user cannot read the file, and prints a fix. systemd does not restart the service, because a restart would not help.
 func kubeconfigOfRoot(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
@@ -73,7 +71,6 @@ clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{nam
 	h.remove(kubeconfig)
 }
 
-// siteConfig makes the host serve the manifests.
 const siteConfig = `[source.file]
 paths = ["/etc/edgeway/manifests"]
 
@@ -129,8 +126,8 @@ func (h *host) privileged(pid, caps string) {
 	}
 }
 
-// quiet fails the test if the daemon has logged a warning, if systemd rejects a unit, or if systemd does not keep the
-// two listeners.
+// quiet fails the test if the daemon has logged a warning, if systemd reports a problem with a unit, or if systemd does
+// not keep the two listeners open.
 func quiet(h *host) {
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {
 		h.Errorf("warnings of a daemon that has all it needs:\n%s", out)
@@ -147,7 +144,8 @@ func quiet(h *host) {
 	}
 }
 
-// groupMayAsk tests that a member of the group can query the daemon without sudo, but cannot change anything.
+// groupMayAsk tests that a member of the group edgeway-status can query the daemon without sudo, but cannot change
+// anything.
 func groupMayAsk(h *host) {
 	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
 	h.contains(h.run("setpriv", append(member, "status")...), "healthy")
@@ -161,8 +159,7 @@ func groupMayAsk(h *host) {
 	}
 }
 
-// stopLeavesServices tests that Services work while the daemon is stopped, because the kernel forwards their
-// connections.
+// stopLeavesServices tests that Services work while the daemon is stopped. The rules remain in the kernel.
 func stopLeavesServices(h *host) {
 	open := h.hold(clusterIP)
 	h.run("systemctl", "stop", "edgeway")
@@ -187,7 +184,7 @@ func startReturnsWhenServicesWork(h *host) {
 	}
 }
 
-// exposure tests the score of the sandbox in "systemd-analyze security". The units of comparable programs score 9.0 to
+// exposure tests the score of the sandbox in "systemd-analyze security". Comparable programs have a score of 9.0 to
 // 9.6.
 func exposure(h *host) { h.exposed(1.5) }
 

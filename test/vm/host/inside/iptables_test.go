@@ -13,16 +13,16 @@ import (
 const (
 	backendFile = "/etc/edgeway/conf.d/backend.toml"
 	legacyDir   = "/etc/systemd/system/edgeway.service.d"
-	legacyLock  = "/run/xtables.lock" // iptables-legacy leaves this file behind
+	legacyLock  = "/run/xtables.lock" // iptables-legacy does not remove its lock file
 )
 
-// Capabilities in the format of /proc/PID/status.
+// The capabilities in the format of /proc/PID/status.
 const (
 	netAdmin       = "0000000000001000"
 	netAdminAndRaw = "0000000000003000"
 )
 
-// iptablesNFT tests the iptables-nft backend, for which the sandbox of the package is sufficient.
+// iptablesNFT tests the iptables-nft backend, which works in the package's default sandbox.
 func iptablesNFT(h *host) {
 	h.switches("iptables-nft", func() { h.run("systemctl", "reload", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
@@ -58,7 +58,7 @@ func iptablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// iptablesWithoutRights tests that a daemon without the right to read the rules of iptables-legacy logs no warning.
+// iptablesWithoutRights tests that the daemon logs no warning if it may not read the rules of iptables-legacy.
 func iptablesWithoutRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")
@@ -77,7 +77,7 @@ func iptablesWithoutRights(h *host) {
 	}
 }
 
-// switches changes the backend with a reload or a restart, and verifies that no client notices the change.
+// switches changes the backend by a reload or a restart, and fails the test if a client notices the change.
 func (h *host) switches(backend string, by func()) {
 	h.Helper()
 	h.Cleanup(func() { h.remove(backendFile) })
@@ -96,7 +96,6 @@ func (h *host) switches(backend string, by func()) {
 	h.contains(h.run("edgeway", "status"), "backend    "+backend+": in sync")
 }
 
-// onlyRulesOf waits until the backend is the only backend with rules in the kernel.
 func (h *host) onlyRulesOf(backend string) {
 	h.Helper()
 	h.within(patience, func() error {
@@ -109,7 +108,6 @@ func (h *host) onlyRulesOf(backend string) {
 	})
 }
 
-// rules reports which backends have rules in the kernel.
 func (h *host) rules() map[string]bool {
 	h.Helper()
 	tables := h.run("nft", "list", "tables")
@@ -121,7 +119,7 @@ func (h *host) rules() map[string]bool {
 	return rules
 }
 
-// repaired calls lose, and verifies that the daemon notices and restores the lost rules.
+// repaired calls lose, and fails the test unless the daemon notices the loss and restores the rules.
 func (h *host) repaired(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()
@@ -138,7 +136,6 @@ func (h *host) repaired(backend string, lose func()) {
 	h.answersOutside(nodePort)
 }
 
-// cleansUp stops the daemon, runs edgeway cleanup, and starts the daemon with nftables again.
 func (h *host) cleansUp() {
 	h.Helper()
 	h.run("systemctl", "stop", "edgeway")
@@ -149,7 +146,6 @@ func (h *host) cleansUp() {
 			h.Errorf("after edgeway cleanup there are rules of %s", name)
 		}
 	}
-	// No other program on this machine has rules.
 	if left := netlab.WithoutEmptyTables(h.run("nft", "list", "ruleset")); left != "" {
 		h.Errorf("after edgeway cleanup there is\n%s", left)
 	}

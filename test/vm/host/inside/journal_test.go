@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// journal tests that the journal entry of a fault has fields for searches and a message ID that the catalog explains.
+// journal tests that the journal entry of a fault has searchable fields and a message ID that the journal's catalog
+// explains.
 func journal(h *host) {
 	const file = "/etc/edgeway/manifests/faulty.yaml"
 	h.write(file, strings.Replace(Manifest("faulty", "10.96.0.40", "fd00:96::40", 30086),

@@ -8,7 +8,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// jobDir is the directory of the job's files: packages, manifests and this program.
 const jobDir = "/vm/job"
 
 func TestMain(m *testing.M) {
@@ -20,15 +19,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// scenario is one test case. All scenarios share the machine and run in order.
+// scenario is a test case. All scenarios share the machine and run in order.
 type scenario struct {
 	name string
 	run  func(*host)
-	// vital reports whether the test skips the later scenarios if this scenario fails.
+	// vital means that the test skips the later scenarios if this scenario fails.
 	vital bool
 }
 
-// TestPackage tests the package on a host, from the installation to the removal.
 func TestPackage(t *testing.T) {
 	before := takeInventory(t)
 	play(t, []scenario{
@@ -80,7 +78,6 @@ func TestBoot(t *testing.T) {
 	})
 }
 
-// TestRelease tests a host that installs Edgeway from a signed repository.
 func TestRelease(t *testing.T) {
 	play(t, []scenario{
 		{name: "install from the repository", run: installFromRepository, vital: true},

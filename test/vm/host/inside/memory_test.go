@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// littleMemory makes the host serve Services with 400,000 pairs of an endpoint and a port. A memory limit applies to
-// the whole unit, including its rules in the kernel. The daemon must survive even if it cannot serve all Services, and
-// a later Service must work.
+// littleMemory configures Services with 400,000 pairs of an endpoint and a port. A memory limit applies to the whole
+// unit, including its rules in the kernel. The daemon must survive even if it cannot serve all Services, and must serve
+// a small Service that is added later.
 func littleMemory(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/memory.conf", "[Service]\nMemoryMax=256M\nOOMPolicy=continue\n")
@@ -36,7 +36,7 @@ func littleMemory(h *host) {
 		return err
 	})
 	h.Logf("a Service beside them works after %.1f s", took.Seconds())
-	h.within(10*time.Minute, func() error { // each Service is in force, or named
+	h.within(10*time.Minute, func() error { // each Service is in force, or the status names it
 		if out, _ := h.try("edgeway", "status"); strings.Contains(out, "not in the kernel") { // status exits with 4
 			return errors.New(out)
 		}
@@ -49,7 +49,8 @@ func littleMemory(h *host) {
 	}
 }
 
-// bigManifest returns a Service with the given number of ports, and a slice with the given number of endpoints.
+// bigManifest returns a Service with the given number of ports, and an EndpointSlice with the given number of
+// endpoints.
 func bigManifest(i, ports, endpoints int) string {
 	var service, slice, list strings.Builder
 	for p := range ports {

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// TestRecipes follows the guides' recipes on a host on which the programs of the recipes are installed.
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
@@ -18,7 +17,7 @@ func TestRecipes(t *testing.T) {
 	})
 }
 
-// The addresses of the Service web, and of the cluster's name server.
+// The addresses of the Service web, and of the cluster's DNS server.
 const (
 	webIP  = "10.96.0.20:80"
 	webIP6 = "[fd00:96::20]:80"
@@ -57,7 +56,7 @@ func hostWithServices(h *host) {
 	h.works()
 }
 
-// follow runs the commands that a guide shows below the line that begins with the name of a program.
+// follow runs the commands that a guide lists below the line that begins with the name of the program.
 func (h *host) follow(guide, program string) {
 	h.Helper()
 	text, err := os.ReadFile(jobDir + "/" + guide)
@@ -83,7 +82,7 @@ func (h *host) follow(guide, program string) {
 	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
-// besideResolved tests that systemd-resolved resolves cluster names and other names, which have different name
+// besideResolved tests that systemd-resolved resolves both cluster names and other names, which belong to different DNS
 // servers.
 func besideResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"

@@ -7,7 +7,7 @@ import (
 
 const repository = jobDir + "/repository"
 
-// aptOf runs apt-get with the repository as its only source.
+// aptOf runs apt-get with the signed repository as its only source.
 func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	h.Helper()
 	const list = "/etc/apt/sources.list.d/edgeway.list"
@@ -16,7 +16,6 @@ func (h *host) aptOf(folder string, args ...string) (out string, code int) {
 	return h.try("apt-get", append(options, args...)...)
 }
 
-// take installs the given version from the repository.
 func (h *host) take(version string) {
 	h.Helper()
 	out, code := h.aptOf(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades", "edgeway="+version)
@@ -36,7 +35,7 @@ func installFromRepository(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 }
 
-// changedRepository verifies that apt rejects a repository whose index was modified.
+// changedRepository tests that apt rejects a repository with a modified index.
 func changedRepository(h *host) {
 	const changed = "/var/tmp/changed"
 	h.run("cp", "-r", repository, changed)
@@ -62,8 +61,8 @@ func upgradeAndBack(h *host) {
 	}
 }
 
-// stateOfLaterVersion changes the format version in the first line of each state file. The daemon waits for the API
-// server, logs the reason once, and keeps the files.
+// stateOfLaterVersion changes the format version in the first line of each state file. The daemon must wait for the API
+// server, log the reason once, and keep the files.
 func stateOfLaterVersion(h *host) {
 	const dir = "/var/lib/edgeway"
 	h.run("systemctl", "stop", "edgeway")
@@ -77,7 +76,7 @@ func stateOfLaterVersion(h *host) {
 	h.run("journalctl", "--rotate")
 	h.run("systemctl", "start", "--no-block", "edgeway")
 	h.eventually("the state is from a newer version of Edgeway", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "50")
-	h.answers(clusterIP) // the kernel still has the rules
+	h.answers(clusterIP) // the kernel still holds the rules
 	for _, e := range entries {
 		h.contains(h.run("head", "-c", "200", dir+"/"+e.Name()), `"version":999`)
 	}

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// inventory holds the files, rules and users that a package could leave behind.
+// inventory holds the files, rules and users that the package could leave behind.
 type inventory struct {
 	files        map[string]bool
 	rules, users string
@@ -24,7 +24,8 @@ type inventory struct {
 // ours matches the lines of the package's user and groups in inventory.users.
 var ours = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
-// others lists directories that change in any case: the records of systemd, dpkg and apt, logs, and the job's files.
+// others lists directories that change independently of Edgeway: the records of systemd, dpkg and apt, logs, and the
+// job's files.
 var others = []string{
 	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
@@ -84,11 +85,11 @@ func removeKeeps(h *host) {
 	h.answers(clusterIP)
 }
 
-// purgeLeavesNothing purges a running package. The package's user stays, because a new user could get the same ID and
-// then own the old user's files.
+// purgeLeavesNothing purges the package while the daemon runs. The package's user remains, because a new user could
+// otherwise get the same ID and own the old user's files.
 func purgeLeavesNothing(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
-	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // other scenarios had drop-ins here
+	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // other scenarios created drop-ins in this directory
 	h.run("apt-get", "purge", "-q", "-y", "edgeway")
 	after := takeInventory(h.T)
 	for _, path := range slices.Sorted(maps.Keys(after.files)) {

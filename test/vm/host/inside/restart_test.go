@@ -23,7 +23,7 @@ func (h *host) unnoticed(disturb func()) {
 	h.undisturbed(cluster)
 	for _, c := range []*traffic{loop4, loop6} {
 		h.end(c)
-		// A connection that the daemon relays ends when the daemon exits.
+		// A relayed connection breaks when the daemon exits.
 		if c.refused+c.failed > 0 {
 			h.Errorf("%s: %d connections refused, %d failed, want none", c.addr, c.refused, c.failed)
 		}
@@ -32,7 +32,6 @@ func (h *host) unnoticed(disturb func()) {
 	h.becomes("edgeway-ready.target", "active")
 }
 
-// held is a list of open connections.
 type held []net.Conn
 
 func (h *host) hold(addrs ...string) (open held) {
@@ -77,7 +76,7 @@ func killed(h *host) {
 	})
 }
 
-// restarted waits until a new process is ready. before is the ID of the old process.
+// restarted waits until a new process is ready. before is the PID of the old process.
 func (h *host) restarted(before string) {
 	h.Helper()
 	took := h.within(2*patience, func() error {
@@ -99,7 +98,7 @@ func upgrade(h *host) {
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
 }
 
-// watchdog suspends the daemon's process and verifies that systemd notices and starts a new process.
+// watchdog suspends the daemon's process and fails the test unless systemd starts a new process.
 func watchdog(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=20s\nTimeoutAbortSec=10s\n")
@@ -117,16 +116,16 @@ func watchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// firewallRestart restarts nftables.service, which flushes all rules on most hosts. One restart flushes the rules
-// twice.
+// firewallRestart restarts nftables.service, which flushes all rules on most hosts. A restart flushes the rules twice.
 func firewallRestart(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
 	outage, restart := h.flushed()
 	limit := max(time.Second, 2*restart)
 	if outage > limit {
-		// The machine is emulated and may have waited for a processor, so the test tries again. The test waits for a
-		// minute first, because the daemon repairs slowly while another program keeps changing the rules.
+		// The machine is emulated and may have waited for a processor, so the test makes a second attempt. Before that,
+		// the test waits for a minute, because the daemon repairs slowly while another program keeps changing the
+		// rules.
 		time.Sleep(61 * time.Second)
 		outage, restart = h.flushed()
 		limit = max(time.Second, 2*restart)
@@ -138,12 +137,12 @@ func firewallRestart(h *host) {
 	h.answersOutside(nodePort)
 }
 
-// flushed restarts nftables.service. flushed returns the longest time without Services, and the duration of the
-// restart, which is a measure of the machine's speed.
+// flushed restarts nftables.service. outage is the longest time without Services. restart is the duration of the
+// restart, which indicates the machine's speed.
 func (h *host) flushed() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
-	// TCP sends a lost packet again only after a second, so the client opens another connection instead.
+	// TCP retransmits a lost packet only after a second, so the client opens another connection instead.
 	c := h.impatientTraffic(clusterIP, 5*time.Millisecond, 200*time.Millisecond)
 	start := time.Now()
 	h.run("systemctl", "restart", "nftables")
@@ -157,14 +156,14 @@ func (h *host) flushed() (outage, restart time.Duration) {
 		return err
 	})
 	h.end(c)
-	// A connection may have waited for the repair instead of failing. The number of repairs in the status shows that
+	// A connection may have waited for the repair instead of failing. The number of repairs in the status proves that
 	// the rules were gone.
 	outage = max(c.outage, c.longest)
 	h.Logf("no answer for %d ms", outage.Milliseconds())
 	return outage, restart
 }
 
-// repairs returns the number of repairs in edgeway status, or "" if there were no repairs.
+// repairs returns the number of repairs in edgeway status, or "" if the daemon has repaired nothing.
 func (h *host) repairs() string {
 	for line := range strings.Lines(h.run("edgeway", "status")) {
 		if strings.HasPrefix(line, "drift") {

@@ -42,7 +42,7 @@ func sandbox(h *host) {
 	}
 }
 
-// programsOfItsOwn prints the directories in which a program can be written and executed. programsOfItsOwn tries the
+// programsOfItsOwn prints the directories in which a process can create and execute a program. The script tries the
 // daemon's own directory and all mount points.
 const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
 	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
@@ -50,8 +50,8 @@ const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/moun
 	rm "$dir/own"
 done`
 
-// programOutOfMemory tests that the memory limit kills only the daemon's child program that exceeds the limit, such
-// as nft.
+// programOutOfMemory tests that the memory limit kills only the child process that exceeds the limit, such as nft, and
+// not the daemon.
 func programOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
@@ -74,7 +74,6 @@ func programOutOfMemory(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// memory returns the memory of the machine in bytes.
 func memory(h *host) uint64 {
 	h.Helper()
 	var kib uint64
@@ -88,8 +87,8 @@ func memory(h *host) uint64 {
 	return kib << 10
 }
 
-// restartSteps tests the versions of systemd that support RestartSteps=. The scenario "nothing to complain about"
-// tests the other versions.
+// restartSteps tests the versions of systemd that support RestartSteps=. The scenario "nothing to complain about" tests
+// older versions.
 func restartSteps(h *host) {
 	var version int
 	text := h.run("systemctl", "--version")
@@ -105,8 +104,7 @@ func restartSteps(h *host) {
 	}
 }
 
-// fences tests the settings that install.md leaves to the operator. The journal names a port outside of the allowed
-// ports.
+// fences tests the settings that install.md leaves to the operator. The journal must name a port that is not allowed.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
@@ -119,7 +117,7 @@ func fences(h *host) {
 	})
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
-	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // systemd would keep an earlier socket
+	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // systemd would keep an existing socket
 	h.within(patience, func() error {
 		_, err := ask("10.96.0.50:80")
 		return err

@@ -4,8 +4,8 @@ import (
 	"net"
 )
 
-// socketBeforeDaemon tests that a client waits for the daemon if the client connects to a port on which systemd
-// listens from early boot on.
+// socketBeforeDaemon tests that a client that connects before the daemon runs waits for the daemon. systemd opens the
+// listening socket early in the boot.
 func socketBeforeDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "enable", "--now", "edgeway-nodeport@30080.socket")
@@ -27,14 +27,12 @@ func socketBeforeDaemon(h *host) {
 	h.answers(loopback, loopback6)
 }
 
-// socketStartsDaemon tests that a client's connection starts the daemon.
 func socketStartsDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.answers(loopback)
 	h.becomes("edgeway", "active")
 }
 
-// socketOfNoNodePort tests a socket unit for a port that is not a NodePort.
 func socketOfNoNodePort(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "start", "edgeway-nodeport@30999.socket")
@@ -47,7 +45,7 @@ func socketOfNoNodePort(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// portTaken tests a NodePort on loopback whose port another program uses. The daemon must serve the NodePort when that
+// portTaken tests a NodePort on loopback whose port another program uses. The daemon must serve the NodePort after that
 // program closes the port.
 func portTaken(h *host) {
 	const addr = "127.0.0.1:30085"
@@ -56,7 +54,7 @@ func portTaken(h *host) {
 		h.Fatal(err)
 	}
 	defer other.Close()
-	h.run("systemctl", "stop", "edgeway") // systemd starts no socket unit while its service runs
+	h.run("systemctl", "stop", "edgeway") // systemd does not start a socket unit while its service runs
 	if out, code := h.try("systemctl", "start", "edgeway-nodeport@30085.socket"); code == 0 {
 		h.Errorf("socket unit started: %s", out)
 	}
@@ -69,7 +67,7 @@ func portTaken(h *host) {
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
 	h.eventually("cannot bind a NodePort on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
-	h.run("systemctl", "restart", "edgeway") // the other program now has the port before the daemon starts
+	h.run("systemctl", "restart", "edgeway") // the other program gets the port before the daemon starts
 	h.answers("10.96.0.30:80", loopback)
 	other.Close()
 	took := h.within(2*patience, func() error {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// before is the directory with the state of an earlier version. beforePackage is the optional package of the earlier
-// version.
+// before is the directory with the state of the earlier version. beforePackage is the package of the earlier version,
+// which may be missing.
 const (
 	before        = jobDir + "/before"
 	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
 )
 
-// TestUpgrade tests a host with the configuration, the last-known state and the kernel's rules of an earlier version.
-// The API server is unreachable.
+// TestUpgrade tests a host with the configuration, the last-known state and the kernel rules of an earlier version. The
+// API server is unreachable.
 func TestUpgrade(t *testing.T) {
 	play(t, []scenario{
 		{name: "reboot after the upgrade", run: servicesFromLastKnown},
@@ -30,8 +30,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed verifies that config check, the status and a warning in the journal name the line of each
-// removed key.
+// removedKeysAreNamed tests that config check, the status and a warning in the journal name the line of each removed
+// key.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
 	if err != nil {
@@ -68,7 +68,7 @@ func removedKeysAreNamed(h *host) {
 	}
 }
 
-// externalIPsNeedConsent verifies that the status names an external IP that the earlier version served, with a fix
+// externalIPsNeedConsent tests that the status names an external IP that the earlier version served, and prints a fix
 // that works.
 func externalIPsNeedConsent(h *host) {
 	const fix, file = `proxy.allow_external_ips = ["198.51.100.99/32"]`, "/etc/edgeway/conf.d/external.toml"
@@ -82,7 +82,7 @@ func externalIPsNeedConsent(h *host) {
 	h.answers("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host that the earlier version served. If the package of the earlier
+// upgradeFromBefore starts this version on a host on which the earlier version ran. If the package of the earlier
 // version is missing, the host has only that version's rules.
 func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
@@ -98,7 +98,7 @@ func upgradeFromBefore(h *host) {
 		h.undisturbed(cluster)
 		open.stillServed(h)
 	} else {
-		h.remove("/etc/edgeway/edgeway.toml") // dpkg does not know this file and would prompt
+		h.remove("/etc/edgeway/edgeway.toml") // the file does not belong to the package, so dpkg would prompt
 		h.apt("edgeway_0.9.0-1_amd64.deb")
 		h.run("systemctl", "start", "edgeway")
 		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")
