@@ -83,7 +83,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of established connections that send questions all the time, and of a stream of new connections.
+// traffic consists of established connections that constantly send questions, and of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()

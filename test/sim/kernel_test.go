@@ -169,7 +169,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The kernel holds no plan that is newer.
+// latest returns the start of the last successful Apply, so the kernel's plan is no newer.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
