@@ -29,7 +29,7 @@ type suite struct {
 	world   *world
 	sockets *sockets
 	report  *report
-	// patience replaces the constant patience with a shorter time, unless it is 0.
+	// patience, if not 0, replaces the constant patience with a shorter time.
 	patience time.Duration
 	// measured means that the suite counts the connections that take the backend's shortcut.
 	measured bool

@@ -16,8 +16,8 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan. It must not contain handles, counters or clients' session affinity, and must not depend on the
-	// order of changes.
+	// applied plan. The text must not contain handles, counters or clients' session affinity, and must not depend on
+	// the order of changes.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the default.
 	Sequences int
@@ -45,8 +45,8 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the backend's decision instead of should. ok is false if the backend makes the decision should.
-	// The suite fails if ok is true but the backend nevertheless makes the decision should.
+	// Instead returns the decision that the backend makes instead of should. ok is false if the backend decides as
+	// specified. The suite fails if ok is true but the backend decides as specified.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // before the process ID and a random number that identify a lab
+	namePrefix = "netlab-" // a process ID and a random number follow for each lab
 	netnsDir   = "/run/netns"
 )
 
