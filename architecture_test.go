@@ -1,5 +1,5 @@
-// Package edgeway_test verifies rules for the whole module. These tests also reject forbidden indirect imports, which
-// the linter (.golangci.yml) does not report.
+// Package edgeway_test verifies rules for the whole module. The tests also reject forbidden indirect imports, which the
+// linter (.golangci.yml) does not report.
 package edgeway_test
 
 import (

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// documents maps the paths of the files with one of the given extensions to their texts.
+// documents returns the text of each file that has one of the given extensions, by path.
 func documents(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// bare maps the files that start goroutines without package contain to the reasons.
+// bare lists the files that start goroutines without package contain, and the reasons.
 var bare = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
 	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",

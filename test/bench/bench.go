@@ -88,7 +88,7 @@ func (b *bench) close() {
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
 	p.log = filepath.Join(cmp.Or(b.opts.logs, b.dir), name+".log")
-	// While a program is frozen, it must not hold a lock of iptables-legacy that the other programs need.
+	// A frozen program must not hold the iptables-legacy lock that the other programs need.
 	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of %s: %w", name, err)

@@ -41,7 +41,7 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 // write of the EndpointSlice, because the API server writes a Service more slowly if more Services exist.
 func (b *bench) newService(ctx context.Context, p *program) error {
 	b.changed++
-	i := b.size + b.changed // never reuse a ClusterIP, because connection tracking remembers it
+	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks its old connections
 	err := b.measured(ctx, p, newService, func() (time.Duration, error) {
 		if err := b.cluster.AddService(ctx, i); err != nil {
 			return 0, err

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// These are the names of the programs in the figures. options.peer returns the peer's full name.
+// oursName and peerName are the names of the programs in the figures. options.peer returns the peer's full name.
 const (
 	oursName = "edgeway"
 	peerName = "peer"

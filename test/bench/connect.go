@@ -101,8 +101,8 @@ type goal struct {
 
 func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
 
-// attempts is the maximum number of connections in one attempt to reach a goal. Each connection reaches a random one of
-// five endpoints, so 8 connections miss a new endpoint with a probability of 1/6.
+// attempts is the maximum number of connections in one attempt to reach a goal. Each connection reaches one of five
+// endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
 const attempts = 8
 
 // reach attempts the goals in order, and returns the time at which the last goal was reached.

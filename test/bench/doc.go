@@ -3,9 +3,9 @@
 //
 //	scripts/bench -mode iptables-legacy -sizes 1000,10000
 //
-// Both programs use the same kernel mechanism: nftables (the default), a variant of iptables, or IPVS. With -previous,
-// the bench measures an earlier Edgeway instead of kube-proxy. In mode nftables, package floor makes the same changes
-// with as little work as possible. Its figures are a lower bound.
+// Edgeway and kube-proxy use the same kernel mechanism: nftables (the default), a variant of iptables, or IPVS. With
+// -previous, the bench measures an earlier Edgeway instead of kube-proxy. In mode nftables, package floor makes the
+// same changes with as little work as possible. The figures of package floor are a lower bound.
 //
 // Compare only ratios of two figures of the same run, because a single figure depends on the machine. Each program has
 // its own network namespace and control group. All programs watch the same API server and take turns. The bench freezes

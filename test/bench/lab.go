@@ -67,8 +67,8 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost replaces the network namespace of a stopped program with a new one, which has no rules, connections or
-// Service addresses.
+// resetHost replaces the network namespace of a stopped program with a new network namespace, which has no rules,
+// connections or Service addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err

@@ -85,7 +85,7 @@ func (b *bench) steps() []step {
 // hasServers returns an error unless the program uses IPVS for every Service. Without IPVS, Edgeway would silently
 // serve the Services by its fallback.
 func (b *bench) hasServers(_ context.Context, p *program) error {
-	// If another network namespace also has virtual servers, /proc/net/ip_vs omits some (Linux 6.1).
+	// /proc/net/ip_vs omits some virtual servers if another network namespace also has virtual servers (Linux 6.1).
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()
 	if err != nil {
 		return fmt.Errorf("virtual servers of %s: %w", p.name, err)

@@ -27,7 +27,8 @@ type program struct {
 	cmd  *exec.Cmd // nil if the program is stopped
 }
 
-// Both programs export this metric on their host. The metric has a sample for each address family that has synced.
+// Edgeway and kube-proxy export the metric lastSynced on their hosts. The metric has a sample for each address family
+// that has synced.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"

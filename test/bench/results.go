@@ -10,7 +10,7 @@ import (
 
 type measure = kit.Measure
 
-// These are the measures. Times are in seconds, and sizes are in bytes.
+// Times are in seconds, and sizes are in bytes.
 const (
 	firstSync  measure = "first sync"
 	restart    measure = "restart, nothing changed"

@@ -59,7 +59,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, met.server))
 		}
 	}
-	// A client's endpoints of two Services are independent, so some clients must have different endpoints.
+	// Clients choose their endpoints of two Services independently, so some clients must choose different endpoints.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {

@@ -29,7 +29,7 @@ type suite struct {
 	world   *world
 	sockets *sockets
 	report  *report
-	// patience replaces the constant patience with a shorter time, unless it is 0.
+	// patience, if not 0, replaces the constant patience with a shorter time.
 	patience time.Duration
 	// measured means that the suite counts the connections that take the backend's shortcut.
 	measured bool
@@ -80,7 +80,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count them.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count connections.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil
@@ -88,7 +88,7 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible counts n connections of a row if they can take the shortcut.
+// countEligible counts n connections of a row if the row's connections can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
@@ -176,7 +176,7 @@ func (s *suite) answer(r row, e expectation) netlab.Answer {
 	return netlab.Silent
 }
 
-// judge describes how an outcome differs from the expectation, or returns "" if they agree.
+// judge describes how an outcome differs from the expectation, or returns "" if the outcome is as expected.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
@@ -203,8 +203,8 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay has the address that the host would use for the endpoint: the link's address, if there is one. The
-		// same holds for a socket that the shortcut connects to the endpoint.
+		// A relay has the address that the host would use for the endpoint: the link's address, if there is one. A
+		// socket that the shortcut connects to the endpoint also has that address.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}

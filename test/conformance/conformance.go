@@ -16,12 +16,12 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan, so it contains no handles, no counters, and no client's session affinity, and does not depend on
+	// applied plan. The text must not contain handles, counters or clients' session affinity, and must not depend on
 	// the order of changes.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the default.
 	Sequences int
-	// Shapes holds patterns. Each pattern must match some of the dumps of random Services, but not all of them.
+	// Shapes holds patterns. Each pattern must match some, but not all, of the dumps of random Services.
 	Shapes []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
@@ -45,8 +45,8 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the backend's decision instead of should. ok is false if the backend makes the decision should.
-	// The suite fails if ok is true but the backend nevertheless makes the decision should.
+	// Instead returns the decision that the backend makes instead of should. ok is false if the backend decides as
+	// specified. The suite fails if ok is true but the backend decides as specified.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 

@@ -35,12 +35,12 @@
 // addresses that accept NodePorts. The default is node-1 and node-2. The addresses may include loopback, where the
 // follower proxiers/localnodeport serves NodePorts for every backend. "cidrs PREFIX..." sets the Service CIDRs.
 //
-// More sections "plan" and "flows" may follow. The suite applies each plan as a change from the previous plan. The
-// names are those of the lab: pod-a, pod-b and pod-c on the node; far-a and far-b elsewhere; client-a and client-b
-// outside; cluster-N in the Service CIDRs; external-N and lb-N in other ranges. The node itself is host, with the
-// addresses node-1, node-2, node-3 and loopback. As an endpoint, "host" is a pod in the host's network. An endpoint has
-// port 8080 unless its name contains another port, as in far-a:9090. If a pass line names an address of the host, the
-// host itself listens there, and connections must reach the host. Any other address in a pass line must belong to no
+// More sections "plan" and "flows" may follow. The suite applies each plan as a change from the previous plan. The lab
+// has these names: pod-a, pod-b and pod-c on the node; far-a and far-b elsewhere; client-a and client-b outside;
+// cluster-N in the Service CIDRs; external-N and lb-N in other ranges. The node itself is host, with the addresses
+// node-1, node-2, node-3 and loopback. As an endpoint, "host" is a pod in the host's network. An endpoint has port 8080
+// unless its name contains another port, as in far-a:9090. If a pass line names an address of the host, the host
+// listens at this address, and connections must reach the host. Any other address in a pass line must belong to no
 // host.
 //
 // The suite counts the objects that a partial sync writes to the kernel. The suite reads the notifications of nftables

@@ -24,7 +24,7 @@ func TestFastPath(t *testing.T) {
 	Run(t, b)
 }
 
-// optedIn opts every Service in a plan in to the fast path before it applies the plan.
+// optedIn is a Proxier that opts every Service in a plan in to the fast path.
 type optedIn struct {
 	proxiers.Proxier
 	before, after *plan.Plan

@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable is the environment variable that makes the test binary a fresh host. Its value is the name of the
-// backend.
+// freshVariable is the environment variable that makes the test binary a fresh host. The value of the variable is the
+// name of the backend.
 const freshVariable = "CONFORMANCE_FRESH"
 
 // Main runs the tests of m in a separate network namespace. Call Main from TestMain with all backends that the tests

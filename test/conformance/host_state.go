@@ -49,7 +49,8 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes the virtual servers of IPVS. It omits the header, which exists whenever the kernel has IPVS.
+// virtualServers writes the virtual servers of IPVS. virtualServers omits the header, which exists whenever the kernel
+// has IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3

@@ -68,8 +68,8 @@ type nftObject struct {
 	elements []string // sorted
 }
 
-// dumpTable prints the nft tables of the given name, sorted. The dump omits the clients in affinity maps. It also omits
-// unreferenced chains and maps, which have no effect and which the backend deletes later.
+// dumpTable prints the nft tables of the given name, sorted. The dump omits the clients in affinity maps. The dump also
+// omits unreferenced chains and maps, which have no effect and which the backend deletes later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {

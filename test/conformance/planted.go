@@ -75,7 +75,7 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that no backend declares: the backend drops packets instead of rejecting them, as in
+// silentRefusal is a deviation that no backend declares: the backend drops packets instead of rejecting packets, as in
 // silentBug.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",

@@ -48,7 +48,7 @@ func (c *changer) step() {
 	}
 }
 
-// change makes one change. If there are fewer than three Services, change adds a Service instead.
+// change makes a change of kind k. If there are fewer than three Services, change adds a Service instead.
 func (c *changer) change(k kind) {
 	if len(c.spec.services) < 3 {
 		k = appearance
@@ -60,7 +60,8 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add adds a Service. Its addresses may have belonged to a deleted Service, but belong to no other Service.
+// add adds a Service. The addresses of the new Service may have belonged to a deleted Service, but belong to no other
+// Service.
 func (c *changer) add() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })

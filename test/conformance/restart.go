@@ -83,7 +83,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of established connections that send questions all the time, and of a stream of new connections.
+// traffic consists of established connections that constantly send questions, and of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -175,7 +175,7 @@ func (tr *traffic) fail(line string) {
 // mustBeUnharmed fails the test for each connection that failed since the previous call.
 func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
 	t.Helper()
-	time.Sleep(100 * time.Millisecond) // continue the traffic after the event
+	time.Sleep(100 * time.Millisecond) // let the traffic continue after the event
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	made := tr.made.Swap(0)

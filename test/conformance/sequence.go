@@ -7,7 +7,7 @@ import (
 
 // sequence encodes each random change in three bytes, so that a fuzzer can shorten and recombine sequences. The first
 // byte selects the kind of change, and whether the backend applies the change immediately or together with the next
-// change. The other bytes determine the details.
+// change. The second and third byte determine the details of the change.
 type sequence []byte
 
 const changeBytes = 3

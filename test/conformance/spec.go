@@ -16,7 +16,7 @@ type spec struct {
 	nodePorts []string // names of addresses
 	cidrs     []netip.Prefix
 	services  []*service
-	// moreHostAddrs holds names of node addresses in the plan that the lab lacks.
+	// moreHostAddrs holds names of node addresses that are in the plan but not in the lab.
 	moreHostAddrs []string
 	checks        []*plan.HealthCheck
 }

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// stages is a Proxier that consists of a backend and the followers that plan.Decide includes. As in the daemon, the
-// backend runs first.
+// stages is a Proxier that consists of a backend and the followers that affect the result of plan.Decide. As in the
+// daemon, the backend runs first.
 type stages []proxiers.Proxier
 
 func (b Backend) all() []proxiers.Component {

@@ -49,7 +49,7 @@ type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listening maps the addresses at which the host itself listens to functions that stop the servers.
+	// listening holds, for each address at which the host itself listens, a function that stops the server.
 	listening map[listener]func() error
 }
 

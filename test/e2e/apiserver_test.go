@@ -10,7 +10,7 @@ import (
 )
 
 // After a restart of the API server, connections must still work, and the daemon must receive the change that it
-// missed, even if the API server has dropped its history (410 Gone).
+// missed, even if the API server no longer has the old versions (410 Gone).
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()

@@ -30,7 +30,7 @@ const (
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a number of Services of one kind. No test connects to their endpoints.
+// bulk is a set of Services of one kind. No test connects to the endpoints of a bulk.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int

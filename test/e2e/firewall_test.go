@@ -26,8 +26,8 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only returns the only finding, and fails the test unless there is exactly one finding, which is a problem with all
-// the words.
+// only fails the test unless there is exactly one finding, and this finding is a problem whose message contains all the
+// words.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {

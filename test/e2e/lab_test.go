@@ -72,7 +72,7 @@ func (l *lab) promised(limit time.Duration) time.Duration {
 	return max(limit, limit*(time.Since(start)/starts)/idle)
 }
 
-// within repeats check until check returns nil, and returns the time until then. The test fails if the limit expires
+// within repeats check until check returns nil, and returns the elapsed time. The test fails if the limit expires
 // first.
 func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	l.t.Helper()

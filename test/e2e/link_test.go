@@ -35,7 +35,7 @@ type link struct {
 // pair holds the two halves of a connection through the link.
 type pair struct {
 	near, far net.Conn
-	mu        sync.Mutex // stall locks mu and never unlocks it
+	mu        sync.Mutex // stall locks mu and never unlocks mu
 }
 
 func newLink(l *lab) *link { return newLinkFrom(l, l.net.Gateway) }

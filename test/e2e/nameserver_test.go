@@ -28,8 +28,8 @@ const (
 // cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that resolves the API server's name with the resolver. If the resolver is the stub resolver,
-// it queries the name server.
+// byDNS returns a daemon that resolves the API server's name with the resolver. If the resolver has the address
+// stubAddr, the resolver queries the name server.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -72,8 +72,8 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 	return udp, tcp
 }
 
-// attacker starts a name server at a tenant's endpoint. This name server resolves the API server's name to the
-// endpoint's address, at which the port accepts connections but never responds.
+// attacker starts a name server at a tenant's endpoint. The name server resolves the API server's name to the
+// endpoint's address. A server at that address accepts connections to the port but never responds.
 func (l *lab) attacker(port int) *nameserver.Server {
 	l.t.Helper()
 	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))

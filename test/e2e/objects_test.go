@@ -21,8 +21,8 @@ type namespace struct {
 	name string
 }
 
-// namespace creates a namespace. At the end of the test, its Services are deleted, but the namespace remains, because
-// no controller runs that would delete it.
+// namespace creates a namespace. The test deletes the namespace's Services at the end. The namespace remains, because
+// no controller runs that could delete a namespace.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
@@ -31,7 +31,8 @@ func (l *lab) namespace() *namespace {
 	return n
 }
 
-// service creates a Service with the TCP port 80 and the UDP port 53. Both ports lead to endpointPort.
+// service creates a Service with the TCP port 80 and the UDP port 53. The endpoints of both ports listen on
+// endpointPort.
 func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	n.t.Helper()
 	made, err := n.tryService(name, change)

@@ -109,7 +109,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes ep1's responses arrive on another link than the link to which the host sends its requests.
+// answersElsewhere makes ep1 send its responses over a second link to the host.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"

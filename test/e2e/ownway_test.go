@@ -56,7 +56,7 @@ func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Cleanup(func() { _ = cidrs.Delete(contextOfCleanup(), "around", metav1.DeleteOptions{}) })
 	names := []string{"by-external-ip", "by-load-balancer", "by-cluster-ip"}
 	for _, name := range names {
-		n.within(patience, func() error { // the API server must first process its new range
+		n.within(patience, func() error { // the API server needs some time to accept the new range
 			svc, err := n.tryService(name, func(s *corev1.ServiceSpec) {
 				s.Ports[0].Port = int32(port)
 				switch name {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// When a Service with 15,100 frontends changes its port names, the removals need more than one transaction. Another
-// change happens at the same time. The daemon must keep running and serve the Service.
+// An update replaces all ports of a Service with 15,100 frontends by one new port. The removals need more than one
+// transaction. The daemon must keep running and serve the Service.
 func TestBigServiceChangesPortNames(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables", "ebpf"} {
 		t.Run(backend, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. The endpoint on each link has only a route to this link, so it
-// can respond only to the host's address on this link.
+// island is a host with two links and no default route. The endpoint on each link has only a route to this link, so the
+// endpoint can respond only to the host's address on this link.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host

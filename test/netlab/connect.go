@@ -25,7 +25,6 @@ type Flow struct {
 // Answer is the result of a connection.
 type Answer uint8
 
-// These are the possible answers.
 const (
 	// Silent means that no packet arrived.
 	Silent Answer = iota

@@ -23,7 +23,7 @@ type group struct {
 	dir *os.File
 }
 
-// makeGroup creates the host's control group. If this fails, for example in a container with a read-only
+// makeGroup creates the host's control group. If the creation fails, for example in a container with a read-only
 // /sys/fs/cgroup, the host shares the control group of the tests, and makeGroup logs the reason. In continuous
 // integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // before the process ID and a random number that identify a lab
+	namePrefix = "netlab-" // a process ID and a random number follow for each lab
 	netnsDir   = "/run/netns"
 )
 
@@ -39,8 +39,8 @@ type Host struct {
 
 	group *group // nil if the host shares the control group of the tests
 	peer  func() (*rpc.Client, error)
-	// stop stops the host's process, and leave moves the process of the tests out of the host's control group. Both may
-	// be nil.
+	// stop stops the host's process, and leave moves the process of the tests out of the host's control group. stop and
+	// leave may be nil.
 	stop, leave func() error
 }
 
@@ -74,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// If the thread cannot return to its original namespace, it stays locked and exits with its goroutine.
+	// If the thread cannot return to its original namespace, the thread stays locked and exits with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These numbers identify the two ends of a veth pair in hardware addresses.
+// nodeSide and hostSide identify the two ends of a veth pair in hardware addresses.
 const (
 	nodeSide = 1
 	hostSide = 2

@@ -205,7 +205,7 @@ func (p *peer) closeAll() {
 	clear(p.open)
 }
 
-// openSocket opens a socket for a question. If this fails, openSocket returns nil and stores the reason in r.
+// openSocket opens a socket for a question. If the connection fails, openSocket returns nil and stores the reason in r.
 func openSocket(q Question, r *Reply) *socket {
 	s, err := newSocket(q.Flow, q.Port)
 	if err != nil {

@@ -26,8 +26,8 @@ type apiServer struct {
 	version  int
 	history  []event
 	oldest   int           // the oldest version from which a watch may start
-	changed  chan struct{} // closed and renewed at every change
-	cut      chan struct{} // closed and renewed when all watches end
+	changed  chan struct{} // closed and replaced at every change
+	cut      chan struct{} // closed and replaced when all watches end
 	token    string
 	fault    misbehaviour
 	requests int

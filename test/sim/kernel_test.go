@@ -46,7 +46,7 @@ type kernelFault struct {
 	refuse map[string]bool        // refused Services, by namespace/name
 	names  bool                   // the error contains the name of a refused Service
 	loses  bool                   // Apply loses a rule before Apply returns
-	panics func(name string) bool // reports whether Apply panics for a Service, or without a Service for ""
+	panics func(name string) bool // whether Apply panics for the Service, or for no Service if name is ""
 }
 
 var errKernel = errors.New("simulated failure of the kernel")
@@ -169,7 +169,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The kernel holds no plan that is newer.
+// latest returns the start of the last successful Apply, so the kernel's plan is no newer.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -27,16 +27,16 @@ const (
 	// for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after 61 s, and
 	// the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is the longest time for which the daemon may report that it is healthy while the kernel lacks the plan:
-	// health.Grace and the duration of one check.
+	// grace is the longest time for which the daemon may report a healthy host while the kernel lacks the plan:
+	// health.Grace, plus the time of one check.
 	grace = health.Grace + 2*time.Second
 	// honest is the longest time for which the kernel may differ from the sources while the daemon reports no fault. In
 	// the worst case, both a watch and the next list go silent.
 	honest = 2 * promised
 	// maxLines and maxRequests limit an hour in which faults pause for at most a few minutes. The daemon lists each of
-	// four resources at most every 10 s while lists fail. The daemon replaces a watch that breaks off after a second.
-	// The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a
-	// line to the log. A search for refused ServicePorts adds a few dozen lines.
+	// four resources at most every 10 s while lists fail. A second after a watch breaks off, the daemon starts another
+	// watch. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and each full sync
+	// adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -153,7 +153,7 @@ func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits for the required state of the kernel and the daemon, at most for the time promised.
+// calm waits until the kernel and the daemon are in the required state, and fails after the time promised.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string

@@ -120,7 +120,7 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// leftover is a stopped core. Its goroutines must be gone by a deadline.
+// leftover is a stopped core, whose goroutines must have exited by the time until.
 type leftover struct {
 	generation string
 	until      time.Time

@@ -59,7 +59,7 @@ func (s *simulation) episodes(length time.Duration, kind func() episode) (steps 
 }
 
 func (s *simulation) between(least, most time.Duration) time.Duration {
-	// Make short times as likely as long times.
+	// Half of the durations are short.
 	d := least + time.Duration(s.rand.Int64N(int64(most-least)+1))
 	if s.rand.IntN(2) == 0 {
 		d = least + (d-least)/20

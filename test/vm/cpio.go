@@ -31,8 +31,8 @@ type archive struct {
 	err     error
 }
 
-// entry is a file in an archive. Its name has no leading slash. All modification times are 1970, because no program
-// reads them.
+// entry is a file in an archive. The name of an entry has no leading slash. All modification times are 1970, because no
+// program reads them.
 type entry struct {
 	name               string
 	mode               uint32

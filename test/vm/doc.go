@@ -3,7 +3,8 @@
 //
 // A test selects the machine by a Debian suite (see Suite) and by a flavor. In the minimal flavor, a shell script is
 // the init process and starts only the job, which suits compiled test binaries. The systemd flavor suits packages and
-// units. The machine has no disk and only the loopback interface. Changes to its files are lost when it powers off.
+// units. The machine has no disk and only the loopback interface. The machine loses all changes to its files when it
+// powers off.
 //
 // A job is a command and the files that it needs. A test starts a job with package vmtest, which also handles hosts
 // that cannot run virtual machines. Package jobs has examples:

@@ -19,7 +19,8 @@ type Job struct {
 	Suite Suite
 	// Packages are additional Debian packages. Each list of additional packages has its own image.
 	Packages []string
-	// Systemd makes systemd the init process. Otherwise, the init process is a script that starts only the job.
+	// Systemd makes systemd the init process. If Systemd is false, the init process is a script that starts only the
+	// job.
 	Systemd bool
 	// Files maps paths in the machine to files or directories of the host, which are in place when the machine boots. A
 	// path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode 0755.

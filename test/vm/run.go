@@ -69,7 +69,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. Its directory has a file for each serial port.
+// machine is a running virtual machine. The directory dir has a file for each serial port of the machine.
 type machine struct {
 	job   *Job
 	dir   string

@@ -21,7 +21,7 @@ type Group struct {
 	path string // path in the file system
 }
 
-// New creates a control group in the cgroup2 hierarchy, which may be mounted beside version 1.
+// New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to version 1.
 func New(name string) (*Group, error) {
 	root, err := mountpoint()
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Group) CPU() (time.Duration, error) {
 	return 0, errors.New("CPU time: no usage_usec in cpu.stat")
 }
 
-// Freeze stops all processes in the group, or resumes them if on is false.
+// Freeze freezes all processes in the group if on is true, and resumes the processes otherwise.
 func (c *Group) Freeze(on bool) error {
 	value := "0"
 	if on {

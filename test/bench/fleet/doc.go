@@ -4,10 +4,10 @@
 //
 //	go run ./test/bench/fleet -hosts 200
 //
-// All hosts run in one process in its own network namespace. Each host runs only the daemon's source for the Kubernetes
-// API, and has its own connections, user agent, node name and service account. In three runs, the hosts watch all
-// Services, a tenth of the Services (by a label selector), and all Services with a priority level for the hosts
-// (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten times a
+// All hosts run in one process in a separate network namespace. Each host runs only the daemon's source for the
+// Kubernetes API, and has its own connections, user agent, node name and service account. In three runs, the hosts
+// watch all Services, a tenth of the Services (by a label selector), and all Services with a priority level for the
+// hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten times a
 // second. The column "nobody" contains the figures of a run without hosts. The API server is real and has its default
 // limits.
 //

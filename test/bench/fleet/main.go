@@ -13,7 +13,7 @@ import (
 
 type options struct {
 	hosts, services, endpoints int
-	rate                       int // changes per second in the phase in which endpoints change
+	rate                       int // changes per second
 	rest, busy                 time.Duration
 	// down is the downtime of the API server. back is the duration for which the command counts requests after the
 	// restart.

@@ -204,7 +204,7 @@ func (m *measuring) restart(ctx context.Context) error {
 	return m.requestsSince(stopped)
 }
 
-// requestsSince records the requests that arrive within opts.back after the first request that follows stopped.
+// requestsSince records the requests that arrive within opts.back after the first request since stopped.
 func (m *measuring) requestsSince(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

@@ -32,7 +32,7 @@ const (
 
 func (p phase) of(m measure) measure { return measure(p) + ": " + m }
 
-// These are the measures. Times are in seconds, sizes are in bytes, and rates are per second.
+// Times are in seconds, sizes are in bytes, and rates are per second.
 const (
 	hostsMeasure measure = "hosts"
 	startBytes   measure = "start: bytes to a host"
@@ -47,7 +47,7 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard is the time from the API server's report that it is ready until all hosts are in order.
+	// backHeard is the time from the readiness of the API server until all hosts are synced without errors.
 	backHeard measure = "restart: until all hosts are in order"
 	// The next two measures are 99th percentiles of the response times of clients outside the fleet.
 	ofKubectl    measure = "p99 of kubectl"

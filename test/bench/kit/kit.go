@@ -39,7 +39,7 @@ func Run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// IP runs ip(8) with each command in order, until one fails.
+// IP runs ip(8) with each command in order, until a command fails.
 func IP(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		if err := Run(ctx, "ip", strings.Fields(c)...); err != nil {

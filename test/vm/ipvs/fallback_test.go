@@ -82,7 +82,7 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
 			}
 		}
-		open = append(open, s.hold()...) // connections from the time of each backend must survive all later switches
+		open = append(open, s.hold()...) // connections through each backend must survive all later switches
 	}
 	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
 	// milliseconds later. In the other order, connections to other ports of the addresses would reach programs of the
@@ -114,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only fails the test if the kernel holds state of any other backend.
+// only fails the test if the kernel holds state of another backend.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

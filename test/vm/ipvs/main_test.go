@@ -206,8 +206,7 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// serves returns a function that returns an error unless a backend is in force and the status reports exactly the
-// expected faults.
+// serves returns an error unless a backend is in force and the status reports exactly the expected faults.
 func (s *site) serves(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
@@ -225,7 +224,7 @@ func (s *site) serves(backend string, faults ...string) func() error {
 	}
 }
 
-// within repeats check until it returns nil, and returns the time until then.
+// within repeats check until check returns nil, and returns the elapsed time.
 func (s *site) within(limit time.Duration, check func() error) time.Duration {
 	s.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -244,7 +243,7 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// answers returns a function that returns an error unless a connection succeeds.
+// answers returns an error unless a connection succeeds.
 func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {

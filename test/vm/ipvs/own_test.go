@@ -96,7 +96,7 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// A Service must not use an address of another host that this host needs, such as its gateway.
+// A Service must not take the address of a host that the node depends on, such as the node's gateway.
 func TestDangerousAddress(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")

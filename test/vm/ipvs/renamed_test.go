@@ -32,8 +32,8 @@ endpoints: [{addresses: [%s]}]
 	s.must(os.Rename(s.file("new"), s.file("manifests/big.yaml")))
 }
 
-// TestRenamedPorts renames the ports of a Service with 15,100 frontends. The removals need more than one transaction,
-// and another change happens at the same time. The daemon must keep running and serve the Service.
+// TestRenamedPorts replaces all ports of a Service with 15,100 frontends by one new port. The removals need more than
+// one transaction. The daemon must keep running and serve the Service.
 func TestRenamedPorts(t *testing.T) {
 	s := running(t)
 	ports := []string{"{name: p0, port: 1000}"}

@@ -149,7 +149,7 @@ func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// server returns a function that returns an error unless the kernel has the virtual server with all pods.
+// server returns an error unless the kernel has the virtual server with all pods.
 func (s *site) server(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()

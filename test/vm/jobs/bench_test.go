@@ -28,7 +28,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 	out := t.ArtifactDir()
 	vmtest.Run(t, vm.Job{
 		Files: files, MemoryMB: 5120, Out: out, Timeout: 6 * time.Hour,
-		Counted: true, MIPS: 1000, // the API server may exit if it needs more than a minute to start
+		Counted: true, MIPS: 1000, // the API server may exit if the start takes more than a minute
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
 			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-rounds=1", "-changes=9", "-patience=20ms",

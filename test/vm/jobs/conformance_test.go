@@ -24,16 +24,16 @@ var suites = []proof{
 }
 
 // proved lists the tests that every run executes on the oldest kernel: the tests of the default backend and of the
-// backend that the host's kernel may not support. The other backends use the same programs of the distribution on the
-// host and in the machine. The longest test starts first, so that it does not finish last.
+// backend that the host's kernel may not support. In the machine, the other backends would use the same programs of the
+// distribution as on the host. The longest test starts first, so that it does not finish last.
 var proved = []proof{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
 }
 
 // leftOut matches tests that need no special kernel feature. Tests on the host check the rules for a plan with the
-// matrix of all pairs of routes, faults and random walks, and check that the suite finds planted bugs. Some kinds of
-// damage are left out because the kernel reports them with the same kind of message as a kind of damage that is tested.
+// matrix of all pairs of routes, faults and random walks, and check that the suite finds planted bugs. leftOut also
+// matches damage that the kernel reports with the same kind of message as other, tested damage.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 

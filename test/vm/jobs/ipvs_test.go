@@ -22,7 +22,7 @@ func inIPVS(t *testing.T, tests string, suites ...vm.Suite) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Suite: suite, Files: files,
-				Env:     []string{"NETLAB_ISOLATED=1", "CI=true"}, // the machine isolates the tests
+				Env:     []string{"NETLAB_ISOLATED=1", "CI=true"},
 				Command: []string{"./ipvs", "-test.v", "-test.timeout=55m", "-test.run=" + tests},
 			})
 		})

@@ -55,7 +55,7 @@ func kubeconfigAsCredential(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.answers(clusterIP, loopback)
-	h.tellsAge() // the daemon uses the state only if it came from the server in the kubeconfig
+	h.tellsAge() // the daemon uses only a state that came from the server in the kubeconfig
 	h.run("systemctl", "reload", "edgeway")
 	h.tellsAge()
 }

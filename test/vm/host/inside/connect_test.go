@@ -112,7 +112,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // the last connections failed
+				if !down.IsZero() { // the address has not responded since
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return

@@ -95,7 +95,7 @@ func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables tests the iptables backend. Its rules precede the rules of other programs, so no recipe is necessary.
+// withIPTables tests the iptables backend, whose rules precede the rules of other programs, so no recipe is necessary.
 func (h *host) withIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")

@@ -109,7 +109,7 @@ func (h *host) remove(path string) {
 	}
 }
 
-// within repeats check until it returns nil, and returns the time until then. within sleeps for half of the time, so
+// within repeats check until check returns nil, and returns the elapsed time. within sleeps for half of the time, so
 // that other programs can use the processor.
 func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	h.Helper()

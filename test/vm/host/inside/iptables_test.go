@@ -58,7 +58,7 @@ func iptablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// iptablesWithoutRights tests that the daemon logs no warning if it may not read the rules of iptables-legacy.
+// iptablesWithoutRights tests that the daemon logs no warning if the daemon may not read the rules of iptables-legacy.
 func iptablesWithoutRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")

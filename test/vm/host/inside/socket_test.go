@@ -4,8 +4,8 @@ import (
 	"net"
 )
 
-// socketBeforeDaemon tests that a client that connects before the daemon runs waits for the daemon. systemd opens the
-// listening socket early in the boot.
+// If a client connects before the daemon runs, the client must wait for the daemon. systemd opens the listening socket
+// early in the boot.
 func socketBeforeDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "enable", "--now", "edgeway-nodeport@30080.socket")
