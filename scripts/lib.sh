@@ -12,8 +12,8 @@ die() {
 	exit 1
 }
 
-# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. It keeps the variables for Go, for
-# the tests and for downloads, and PATH, which sudo would otherwise replace.
+# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. need_root keeps the variables for
+# Go, for the tests and for downloads, and PATH, which sudo would otherwise replace.
 need_root() {
 	local kept
 	[ "$(id -u)" != 0 ] || return 0
@@ -77,9 +77,9 @@ find_go() {
 # at_least VERSION OTHER reports whether OTHER is VERSION or newer.
 at_least() { printf '%s\n' "$1" "$2" | sort -CV; }
 
-# fetch_go VERSION adds that toolchain to PATH. It does the same as Go since 1.21: the archive is a module in Go's
-# module proxy. An older Go downloads the toolchain like any module but cannot verify it, so toolchain.sum holds the
-# lines of Go's checksum database.
+# fetch_go VERSION downloads a Go toolchain as a module from Go's module proxy, as Go itself does since 1.21, and adds
+# the toolchain to PATH. An older Go cannot verify the toolchain, so toolchain.sum contains the lines of Go's checksum
+# database.
 fetch_go() {
 	local module=golang.org/toolchain version dir got
 	version=v0.0.1-$1.linux-$(go env GOHOSTARCH)
