@@ -144,10 +144,11 @@ func choose(ctx context.Context, list []proxiers.Component,
 			return other, err, nil
 		}
 		if other.Name != b.Name {
-			err = fmt.Errorf("%w; nor can proxy.fallback: %w", err, otherErr)
+			err = fmt.Errorf("%w; this host cannot run proxy.fallback either: %w", err, otherErr)
 		}
 	}
-	return b, nil, fmt.Errorf("%w; or set proxy.backend to one that `edgeway probe` says can run", err)
+	return b, nil, fmt.Errorf("%w; or set proxy.backend to a backend that this host can run (`edgeway "+
+		"probe`)", err)
 }
 
 func probed(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
@@ -170,14 +171,14 @@ func (i *instance) fallback() []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: "fallback", Severity: fault.Warning, Fix: fallbackFix,
-		Message: fmt.Sprintf("The backend %s serves instead of %s, which cannot run: %v", i.component.Name,
+		Message: fmt.Sprintf("Edgeway uses the backend %s, because this host cannot run %s: %v", i.component.Name,
 			i.cfg.Proxy.Backend, i.unsupported),
 	}}
 }
 
 func (i *instance) logFallback() {
 	if i.unsupported != nil {
-		i.logger.Warn("another backend serves instead of one that cannot run", "backend", i.component.Name,
+		i.logger.Warn("backend cannot run, using another backend", "backend", i.component.Name,
 			"instead_of", i.cfg.Proxy.Backend,
 			"error", i.unsupported)
 	}

@@ -99,7 +99,7 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
 	case why != nil && c.installed:
 		f.Severity, f.Fix = fault.Warning, fallbackFix
-		f.Message = fmt.Sprintf("%v; %s serves instead (proxy.fallback)", why, b.Name)
+		f.Message = fmt.Sprintf("%v; Edgeway uses %s instead (proxy.fallback)", why, b.Name)
 	case err == nil, !unsupported && !c.installed:
 		return
 	case !unsupported:
@@ -203,8 +203,8 @@ func (c *configCheck) checkWebConfig() {
 	if err == nil {
 		return
 	}
-	fix := "the keys are those of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
-		"and basic_auth_users with hashes that htpasswd -B makes"
+	fix := "use the keys of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
+		"and basic_auth_users with the output of htpasswd -B"
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		fix = files.Advice(failed.Path, failed.Err)
 	}

@@ -97,7 +97,7 @@ func Run(ctx context.Context, opts Options) error {
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
-		logger.Error("new configuration does not start, going back to the previous one",
+		logger.Error("new configuration does not start, restoring the previous one",
 			"message_id", messageid.ConfigurationNotStarted, "error", err)
 		if inst, err = start(set, before); err != nil {
 			return err
@@ -118,7 +118,7 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 			return nil, err
 		case <-hangup:
 			if err := r.reload(ctx); err != nil {
-				inst.logger.Error("configuration not reloaded, the running one stays in force",
+				inst.logger.Error("configuration not reloaded, keeping the previous one",
 					"message_id", messageid.ConfigurationNotReloaded, "error", err)
 			}
 		case next := <-r.next:

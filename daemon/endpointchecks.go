@@ -72,11 +72,11 @@ func (c *checks) faults(p *plan.Plan) []fault.Fault {
 		}
 	}
 	longest := dead.Faults[first]
-	message := fmt.Sprintf("the endpoint %s does not answer (%s): "+
-		"it gets no connections while another one of its Service answers", first, longest.Message)
+	message := fmt.Sprintf("the endpoint %s does not answer (%s): it gets no new connections while "+
+		"another endpoint of its Service answers", first, longest.Message)
 	if dead.Len() > 1 {
-		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): "+
-			"they get no connections while another one of their Service answers", dead.Len(),
+		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): they get no new "+
+			"connections while another endpoint of their Service answers", dead.Len(),
 			text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Message)
 	}
 	return append(c.services.faults(p, dead),

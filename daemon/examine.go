@@ -80,8 +80,8 @@ func unasked(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:
 		return fault.New("daemon", fault.Warning, notLoaded(invalid).Fix,
-			"no daemon answers at %s, the default socket, which is tried because the configuration is unusable: "+
-				"a running daemon may use another socket", config.DefaultSocket)
+			"no daemon answers at the default socket, %s. The configuration, which may name another "+
+				"socket, is unusable", config.DefaultSocket)
 	case !silent && os.Geteuid() != 0:
 		return fault.New("daemon", fault.Warning, doctor.AsRoot, "cannot query the daemon: %v", err)
 	case !silent:

@@ -51,8 +51,8 @@ func TestFastPathReasons(t *testing.T) {
 	}{
 		{config.FastPath{}, proxiers.Component{}, "", other, plan.FromOutside, eth0, ""},
 		{config.FastPath{}, proxiers.Component{}, "", web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
-		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, after the first answer"},
-		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, after the first answer"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, after the first reply"},
+		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, after the first reply"},
 		{on, proxiers.Component{}, "", other, plan.FromOutside, eth0, "no: the Service has not opted in"},
 		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: the fast path is for forwarded connections"},
 		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: one end is on this host"},

@@ -152,12 +152,14 @@ func (l *leftovers) faults() []fault.Fault {
 	of := l.list()
 	if i := slices.IndexFunc(of, func(c leftover) bool { return c.err != nil }); i >= 0 {
 		cond.Since = of[i].failing
-		cond.Message = fmt.Sprintf("Rules of %s, which is not configured, could not be removed and can send connections to endpoints that are gone: %v",
+		cond.Message = fmt.Sprintf("Edgeway could not remove the rules of %s, which is not configured. "+
+			"These rules can send connections to removed endpoints: %v",
 			of[i].Name, of[i].err)
 		return []fault.Fault{cond}
 	}
 	if l.switching() {
-		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s serves", l.before,
+		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s has "+
+			"programmed the kernel", l.before,
 			l.backend)
 		return []fault.Fault{cond}
 	}

@@ -109,8 +109,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	s.aside = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
-			logger.Warn("last-known state not read: if several Services claim one address, the daemon may "+
-				"choose another Service than this dry run", "error", err)
+			logger.Warn("last-known state unreadable, the plan may differ", "error", err)
 		}
 	}
 	node := nodeinfo.New(logger, hostOptions(cfg))

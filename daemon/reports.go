@@ -315,8 +315,9 @@ func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo
 	}
 	for _, w := range hops {
 		if w.Local {
-			return "no: one end is on this host, and the fast path is for forwarded connections"
+			return "no: the client or the endpoint is on this host, and only forwarded connections use " +
+				"the fast path"
 		}
 	}
-	return "yes, after the first answer"
+	return "yes, after the first reply"
 }

@@ -213,7 +213,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 				if p.Severity == fault.Notice {
 					level = slog.LevelInfo
 				}
-				l.logger.Log(context.Background(), level, "object has a problem, the affected part is ignored",
+				l.logger.Log(context.Background(), level, "ignoring the invalid part of an object",
 					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.At, "field", p.Field,
 					"fault", p.Message, "fix", p.Fix)
 			}

@@ -13,11 +13,11 @@ func bpfCommand(g *globals) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "load",
 		Short: "Load the BPF programs and maps, and pin them; done by edgeway-bpf.service",
-		Long: `Load the BPF programs and maps of the backend that uses them, and pin them in /run/edgeway_bpf.
-
-This needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. With [ebpf] tc = true it also needs CAP_SYS_ADMIN where nf_nat is a
-module of the kernel. Pinned programs and maps stay, with the content of the maps. The daemon opens them, so the folder
-must belong to the daemon's user.`,
+		Long: "Load the BPF programs and maps of the backend that uses them, and pin them in " +
+			"/run/edgeway_bpf.\n\nThe command needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. With [ebpf] tc = " +
+			"true, the command also needs CAP_SYS_ADMIN if\nnf_nat is a kernel module. The command keeps pinned " +
+			"programs and maps, and the contents of the maps. The folder must\nbelong to the daemon's user, " +
+			"because the daemon opens the programs and maps.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.LoadConfig(g.config)

@@ -29,14 +29,14 @@ func bugReportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bugreport file",
 		Short: "Write an archive for a bug report, without secrets",
-		Long: `Write an archive (.tar.gz) for a bug report. The archive holds the state of the daemon, its faults, the
-findings of the doctor, the configuration on disk, the rules in the kernel, versions, and the last lines of the log.
-Run the command as root, because other users cannot read all of this. The command changes nothing, and works without a
-running daemon.
-
-Tokens, passwords and keys are replaced by REDACTED. Names and addresses of this host and of its Services are not
-replaced. Only the user who runs the command can read the archive. If a part cannot be read, the file errors.txt in the
-archive says so.`,
+		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the state of the " +
+			"daemon, its faults, the\nfindings of the doctor, the configuration on disk, the rules in the " +
+			"kernel, versions, and the last lines of the log.\nRun the command as root, because other users " +
+			"cannot read all of this information. The command changes nothing, and\nworks without a running " +
+			"daemon.\n\nThe command replaces tokens, passwords and keys with REDACTED. The command does not " +
+			"replace the names and addresses of\nthis host and of its Services. Only the user who runs the " +
+			"command can read the archive. If the command cannot collect\nsome information, the file errors.txt " +
+			"in the archive contains the error.",
 		Example: "  sudo edgeway bugreport /root/edgeway.tar.gz",
 		Args:    between(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -166,8 +166,8 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	for _, line := range r.errors {
 		fmt.Fprintf(out, "  not read: %s\n", line)
 	}
-	fmt.Fprintf(out, "Tokens, passwords and keys are replaced by %s.\n"+
-		"Names and addresses are not: look at the files before you send them.\n", redacted)
+	fmt.Fprintf(out, "The command replaced tokens, passwords and keys with %s.\nIt did not replace "+
+		"names and addresses: check the files before you send the archive.\n", redacted)
 	return err
 }
 

@@ -25,20 +25,20 @@ const (
 func cleanupCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove everything that the daemon put into the kernel; stop it first",
-		Long: `Remove everything that a daemon of any version has put into the kernel, with any backend.
-
-The command fails while a daemon holds the lock beside its socket, even if that daemon is hung or stopped and does not
-answer: it would write its rules again. Established connections to Services end. The packages run this command when
-they are removed. It takes seconds, or minutes where iptables has very many rules.`,
+		Short: "Remove all kernel state that the daemon created; stop the daemon first",
+		Long: "Remove all rules and other kernel state that daemons of any version and with any " +
+			"backend created.\n\nThe command fails while a daemon holds the lock next to its socket, even if that " +
+			"daemon hangs or is stopped, because the\ndaemon would write its rules again. Established " +
+			"connections to Services break. The packages run this command when they\nare removed. The command " +
+			"takes seconds, or minutes if iptables has very many rules.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			socket, _ := g.socket() // cleanup works without a valid configuration, too
 			release, err := control.LockOut(socket)
 			if errors.Is(err, control.ErrRunning) {
-				return fmt.Errorf("nothing is removed: %w\n"+
-					"The daemon would write its rules again, even if it does not answer now.\n"+
-					"fix: systemctl stop edgeway  # or kill -KILL and the number of the process", err)
+				return fmt.Errorf("nothing is removed: %w\nThe daemon would write its rules again, even "+
+					"if it does not respond now.\nfix: systemctl stop edgeway  # or kill -KILL with the process "+
+					"ID", err)
 			}
 			if err != nil {
 				return fmt.Errorf("nothing is removed, because a daemon may be running: %w", err)

@@ -43,7 +43,7 @@ func (g *globals) asking(
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
 			// Report both errors: the configuration may be the reason why no daemon listens on the default socket.
-			return coded{fmt.Errorf("%w\n%w, the default socket, which is tried where the configuration is invalid",
+			return coded{fmt.Errorf("%w\n%w (the default socket, because the configuration is invalid)",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code
 			return coded{err, exitNotRunning}

@@ -33,21 +33,21 @@ func configCommand(g *globals) *cobra.Command {
 		&cobra.Command{
 			Use:   "check",
 			Short: "Check the configuration, the kubeconfig and the manifests, and list all errors",
-			Long: `Check the configuration file and its drop-ins, the kubeconfig and the files that it names, the
-web configuration and all manifests. It is an error if the daemon would refuse or leave out something, or if this
-version no longer has a key. Without a kubeconfig, a port of a Service that has no endpoint is a warning. Each line
-names the file with the line, or the object, and what to do.
-
-As root, the command runs again as the user edgeway for a configuration in /etc/edgeway, because the service reads it
-with the rights of that user. A backend that cannot run on this host is an error there, and a warning for files
-elsewhere, which may be for another host. Nothing is changed, and nothing is contacted. The exit code is 2 if there are
-errors.`,
+			Long: "Check the configuration file and its drop-ins, the kubeconfig and the files that it " +
+				"names, the\nweb configuration and all manifests. Everything that the daemon would reject or " +
+				"ignore is an error. Without a kubeconfig,\na port of a Service that has no endpoint is a " +
+				"warning. Each line names the file and line, or the object, and the fix.\n\nAs root, the command " +
+				"checks a configuration in /etc/edgeway as the user edgeway, because the service reads the " +
+				"files with\nthe rights of that user. A backend that this host cannot run is an error for a " +
+				"configuration in /etc/edgeway, and a\nwarning for any other configuration, which may be for " +
+				"another host. The command changes nothing and contacts no server.\nThe exit code is 2 if there " +
+				"are errors.",
 			Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return checkConfig(cmd, g.config) },
 		},
 		&cobra.Command{
 			Use:   "dump",
-			Short: "Print the configuration that is in force: the file, its drop-ins and the defaults",
+			Short: "Print the configuration that results from the file, its drop-ins and the defaults",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, err := daemon.LoadConfig(g.config)

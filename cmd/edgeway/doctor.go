@@ -18,21 +18,19 @@ func doctorCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [namespace/name]",
 		Short: "Find out why connections to Services fail on this host",
-		Long: `Find out why connections to Services fail on this host, and how to fix it.
-
-Each line is the result of one check: ok, a notice, a warning (connections work, with a restriction), a problem
-(connections fail) or unhealthy (the kernel does not hold the plan). Below it is the fix: a command, or a key of the
-configuration. The command changes nothing.
-
-The command checks the plan of the running daemon. Without a daemon, it makes a plan from the configuration, the
-manifests, and the objects of the API server or else the last-known state. Run it as root, because other users cannot
-read the kubeconfig and the state.
-
-With --connect, the command connects from this host to the frontends of Services and to their endpoints, closes the
-connections immediately, and says which side is at fault. With --trace, it also has the kernel trace the packets of one
-connection that gets no answer, and names the rule of any program that drops them.
-
-The exit code is 4 if there is a problem, and otherwise 0, also with warnings.`,
+		Long: "Find out why connections to Services fail on this host, and how to fix the " +
+			"problem.\n\nEach line is the result of one check: ok, a notice, a warning (connections work, with a " +
+			"restriction), a problem\n(connections fail) or unhealthy (the kernel does not have the rules of the " +
+			"plan). The fix follows the result: a command,\nor a key of the configuration. The command changes " +
+			"nothing.\n\nThe command checks the plan of the running daemon. Without a daemon, the command " +
+			"computes a plan from the configuration,\nthe manifests and the last-known state or, if there is no " +
+			"last-known state, the objects of the API server. Run the\ncommand as root, because other users " +
+			"cannot read the kubeconfig and the state.\n\nWith --connect, the command connects from this host to " +
+			"the frontends of Services and to their endpoints, closes the\nconnections immediately, and reports " +
+			"whether the fault is on this host or at an endpoint. With --trace, the kernel also\ntraces the " +
+			"packets of up to three connections that get no answer, and the command names the rule that drops " +
+			"them.\n\nThe exit code is 4 if there is a problem, and otherwise 0. Warnings do not affect the exit " +
+			"code.",
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
 		Args:    between(0, 1),
 
@@ -44,7 +42,8 @@ The exit code is 4 if there is a problem, and otherwise 0, also with warnings.`,
 		"connect to the named Service, or to all Services, and to the endpoints")
 	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also over UDP")
 	cmd.Flags().BoolVar(&try.Trace, "trace", false,
-		"with --connect: trace one connection that gets no answer, and name the rule that drops it")
+		"with --connect: trace up to three connections that get no answer, and name the rule that "+
+			"drops them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
 			return coded{errors.New("a Service, --udp and --trace need --connect"), exitUsage}

@@ -17,18 +17,27 @@ func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain source destination[/protocol]",
 		Short: "Show what happens to a new connection, why, and how to fix it",
-		Long: `Show what happens to a new connection, why, and how to fix it.
+		Long: `Show what happens to a new connection, why, and how to fix a problem.
 
-The source is an address, or "host" for this host itself: then the kernel chooses the route and the source address. An
-interface can follow the address, as in 10.244.0.5@cni0, if Edgeway detects pods by their interface.
+The source is an ` +
+			`address, or "host" for this host. For "host", the kernel chooses the route and the source address. ` +
+			`If
+Edgeway detects pods by their interface, an interface can follow the address, as in ` +
+			`10.244.0.5@cni0.
 
-The destination is an address and a port, localhost and a port, or the name of a Service. A Service's name needs the
-namespace if several namespaces have that name, and a port, as a number or a name, if the Service has several ports. An
-address needs no port if its Services have only one. If a Service has several addresses, the command takes one that such
-a client uses. The protocol is tcp (the default), udp or sctp.
+The destination is an address and a port, localhost and a port, or the name of a ` +
+			`Service. A Service's name needs the
+namespace if several namespaces have a Service with that name, ` +
+			`and a port, as a number or a name, if the Service has
+several ports. An address needs no port if ` +
+			`its Services have only one port. If a Service has several addresses, the
+command uses the address ` +
+			`that the client would use. The protocol is tcp (the default), udp or sctp.
 
-If the rules forward a TCP connection, the command checks that something answers. It connects to the destination and, if
-the source is not this host, to the endpoints. It closes the connections immediately.`,
+If the rules forward a ` +
+			`TCP connection, the command connects to the destination and, if the source is not this host, ` +
+			`to
+the endpoints. The command closes these connections immediately.`,
 		Example: "  edgeway explain 198.51.100.7 203.0.113.10:443\n  edgeway explain host kube-system/kube-dns:53/udp\n  edgeway explain host localhost:30080",
 		Args:    between(2, 2),
 	}

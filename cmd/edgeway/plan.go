@@ -13,12 +13,17 @@ func planCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [namespace/name]",
 		Short: "Print the plan of the running daemon as JSON",
-		Long: `Print as JSON what the running daemon programs into the kernel, for all Services or for one. "edgeway services"
+		Long: `Print as JSON what the running daemon programs into the kernel, for all Services or for ` +
+			`one. "edgeway services"
 and "edgeway explain" show the same facts for people.
 
-For each port of a Service, the plan has the addresses (frontends) and the endpoints. The routes of a frontend are those
-of connections from pods, from this host and from outside, in this order. The pools are the endpoints for the traffic
-policy Cluster, and those for Local. problems has the objects that are ignored, completely or in part.`,
+For each port of a ` +
+			`Service, the plan contains the addresses (frontends) and the endpoints. routes describes what ` +
+			`happens
+to connections from pods, from this host and from outside, in this order. pools contains ` +
+			`the endpoints for the traffic
+policies Cluster and Local. problems lists the objects that Edgeway ` +
+			`ignores, completely or in part.`,
 		Args:              between(0, 1),
 		ValidArgsFunction: g.completeService(0),
 	}

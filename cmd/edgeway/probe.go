@@ -13,10 +13,9 @@ func probeCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "probe",
 		Short: "Check whether this host has what the backends need; changes nothing",
-		Long: `Check for each backend whether this host has the kernel features and the programs that it needs.
-
-The command changes nothing. It fails if the configured backend cannot run, or the default backend if there is no
-valid configuration.`,
+		Long: "Check for each backend whether this host has the kernel features and the programs that " +
+			"the backend needs.\n\nThe command changes nothing. The command fails if this host cannot run the " +
+			"configured backend or, without a valid\nconfiguration, the default backend.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.LoadConfig(g.config)

@@ -24,13 +24,13 @@ func runCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon",
-		Long: `Run the daemon, until SIGTERM or SIGINT. The rules stay in the kernel and keep working after it ends.
-
-SIGHUP reads the configuration again; an invalid one changes nothing. Under systemd, the unit edgeway.service runs this
-command. It is ready when the kernel has been programmed, and needs CAP_NET_ADMIN, not root.
-
-With --dry-run, print the Services of the plan and end; with -o json, the plan. The exit code is then 1 if an object
-has a problem, or if the sources have not listed all objects in time.`,
+		Long: "Run the daemon until it receives SIGTERM or SIGINT. The rules stay in the kernel and " +
+			"keep working after the\ndaemon exits.\n\nOn SIGHUP, the daemon reads its configuration again; an " +
+			"invalid configuration changes nothing. Under systemd, the unit\nedgeway.service runs this command. " +
+			"The unit is ready when the daemon has programmed the kernel. The daemon needs\nCAP_NET_ADMIN, but " +
+			"not root.\n\nWith --dry-run, the command prints the Services of the plan and exits; with -o json, it " +
+			"prints the plan. The exit code is\nthen 1 if an object has a problem, or if the sources have not " +
+			"listed all objects in time.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {

@@ -13,22 +13,32 @@ import (
 func servicesCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services [namespace | namespace/name]",
-		Short: "List the Services, and what is wrong with each",
-		Long: `List the Services that the daemon knows, the Services of one namespace, or one Service. There is a line
-for each Service, whether or not the daemon serves it.
+		Short: "List the Services and their problems",
+		Long: `List the Services that the daemon knows, the Services of one namespace, or one Service. ` +
+			`The output has one line
+for each Service, whether or not the daemon serves the Service.
 
-READY/ALL shows the number of endpoint addresses that get connections and answer, and the number of all endpoint
+READY/ALL ` +
+			`shows the number of endpoint addresses that get connections and answer, and the number of all ` +
+			`endpoint
 addresses. STATE is "ok", or the worst of these states:
 
-  refused by kernel   the kernel refuses a port, or its newest version
-  left out            the Service is invalid, too big, or has no address that this host can serve
-  not in kernel       the Service is new, and the kernel does not have it yet
+  refused by kernel   the kernel ` +
+			`rejected a port, or its newest version
+  left out            the Service is invalid, too big, or ` +
+			`has no address that this host can serve
+  not in kernel       the Service is new, and the kernel ` +
+			`does not have it yet
   still in kernel     the Service was deleted, but the kernel still has it
-  no ready endpoint   connections to a port are rejected
-  dead endpoints      some endpoints do not answer (checks.tcp)
-  incomplete          a part of the Service is left out, such as an address of another Service
+  ` +
+			`no ready endpoint   the kernel rejects connections to a port
+  dead endpoints      some endpoints ` +
+			`do not answer (checks.tcp)
+  incomplete          Edgeway ignores a part of the Service, such as an ` +
+			`address that another Service owns
 
-The reason follows the state. For a single Service, the command lists all reasons, each with its fix.`,
+The reason follows the state. For a single Service, the command ` +
+			`lists all reasons, each with its fix.`,
 		Example:           "  edgeway services\n  edgeway services --problems\n  edgeway services default/web -o wide",
 		Args:              between(0, 1),
 		ValidArgsFunction: g.completeService(0),

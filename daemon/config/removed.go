@@ -8,34 +8,38 @@ import (
 // removed maps each key of an earlier version to its replacement. A removed key never prevents the daemon from
 // starting, because a host must keep working after an unattended upgrade and the next reboot.
 var removed = map[string]string{
-	"source.lastknown.enabled": "the state is always kept, in source.lastknown.directory",
+	"source.lastknown.enabled": "Edgeway always stores the last-known state, in " +
+		"source.lastknown.directory",
 
-	"conntrack.cleanup":                 "flows to endpoints that are gone are always deleted",
+	"conntrack.cleanup":                 "Edgeway always deletes flows to removed endpoints",
 	"conntrack.min":                     "nf_conntrack_max is at least 131072" + sysctls,
-	"conntrack.tcp_established_timeout": "the kernel's time" + sysctls,
-	"conntrack.tcp_close_wait_timeout":  "the kernel's time" + sysctls,
-	"conntrack.udp_timeout":             "the kernel's time" + sysctls,
-	"conntrack.udp_stream_timeout":      "the kernel's time" + sysctls,
+	"conntrack.tcp_established_timeout": "the kernel's timeout applies" + sysctls,
+	"conntrack.tcp_close_wait_timeout":  "the kernel's timeout applies" + sysctls,
+	"conntrack.udp_timeout":             "the kernel's timeout applies" + sysctls,
+	"conntrack.udp_stream_timeout":      "the kernel's timeout applies" + sysctls,
 	"conntrack.tcp_be_liberal":          "the kernel's setting" + sysctls,
 
-	"fastpath.after_packets":    "a connection leaves the rules once it was answered",
-	"fastpath.devices":          "all network devices take part",
-	"fastpath.exclude":          "all network devices take part",
+	"fastpath.after_packets":    "a connection enters the fast path after its first reply",
+	"fastpath.devices":          "the fast path uses all network devices",
+	"fastpath.exclude":          "the fast path uses all network devices",
 	"fastpath.hardware_offload": "the kernel forwards, not the network devices",
 
-	"checks.tcp.timeout": "an endpoint has half of checks.tcp.interval to answer, and at most 5s",
-	"checks.tcp.passes":  "two answers in a row",
+	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval, " +
+		"and within 5s",
+	"checks.tcp.passes": "two consecutive successful checks",
 
 	"proxy.max_service_endpoints":     budget,
 	"proxy.max_service_frontends":     budget,
 	"proxy.max_service_source_ranges": budget,
 	"nftables.netlink":                "Edgeway always writes elements by netlink",
 
-	"proxy.min_sync_period":  "the pause after a sync is as long as that sync, 1ms to 1s",
-	"proxy.full_sync_period": "Edgeway compares the kernel with the plan every hour, and at once when rules are lost",
+	"proxy.min_sync_period": "the pause after a sync is as long as that sync, 1ms to 1s",
+	"proxy.full_sync_period": "Edgeway runs a full sync every hour, and immediately when another " +
+		"program changes its rules",
 }
 
-const budget = "the memory limit (MemoryMax= of edgeway.service) bounds all Services together, and the biggest beyond it are left out"
+const budget = "the memory limit (MemoryMax= of edgeway.service) limits the size of all Services " +
+	"together, and Edgeway does not serve the largest Services above the limit"
 
 const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
 

@@ -31,15 +31,15 @@ func schema(c *Config, backends []Choice) []section {
 		proxySection(&c.Proxy, backends),
 	}
 	after := []section{
-		{"routes", "The routes that Edgeway keeps on this host. They have the routing protocol \"edgeway\" (119). " +
-			"\"edgeway cleanup\" removes them.", []key{
+		{"routes", "The routes that Edgeway adds to this host, with the routing protocol \"edgeway\" " +
+			"(119). \"edgeway cleanup\" removes these routes.", []key{
 			{
-				"services", "Routes to the ranges of ClusterIPs, and to each other address of a Service. Without a " +
-					"route, the kernel refuses the host's own connections to Services. " +
-					"auto: if the host has no route to the address, for example because it has no default route. " +
-					"always: also if the host has a less specific route to a range. never: no routes. " +
-					"Without a default route, the host's own connections to ClusterIPs have the address of the " +
-					"link by which they leave.",
+				"services", "Routes to the ranges of ClusterIPs, and to each other address of a " +
+					"Service. Without a route, the kernel rejects the host's own connections to Services. auto: " +
+					"Edgeway adds a route if the host has no route to the address, for example because it has " +
+					"no default route. always: Edgeway also adds a route if the host has only a less specific " +
+					"route to a range. never: no routes. Without a default route, the host's own connections to " +
+					"ClusterIPs have the address of the link on which they leave.",
 				oneOf(&c.Routes.Services, RoutesAuto, RoutesAlways, RoutesNever),
 			},
 		}},
@@ -57,8 +57,8 @@ func schema(c *Config, backends []Choice) []section {
 		}},
 		{"control", "The socket on which the commands status, plan, explain, doctor and reload reach the daemon.", []key{
 			{
-				"socket", "The path of the socket through which commands reach the daemon. The daemon's user and " +
-					"group can query it. Only root and the daemon's user can reload.",
+				"socket", "The path of the socket through which commands reach the daemon. The " +
+					"daemon's user and group can query the daemon. Only root and the daemon's user can reload.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -67,16 +67,16 @@ func schema(c *Config, backends []Choice) []section {
 }
 
 func nodeSection(n *Node) section {
-	return section{"node", "This host, as Kubernetes sees it. It needs no Node object.", []key{
+	return section{"node", "The names and addresses of this host. The host needs no Node object.", []key{
 		{
 			"name", "The name of the Node object that Edgeway reads. Endpoints with this node name run on this " +
 				"host. Empty: the host's name in lower case.",
 			str(&n.Name, nodeName),
 		},
 		{
-			"addresses", "The host's own addresses, at most one of each family. A host without a default route " +
-				"needs them for \"primary\" in proxy.nodeport_addresses. Empty: the addresses of the Node object " +
-				"or, without one, those of the default route.",
+			"addresses", "The host's own addresses, at most one of each family. On a host without a " +
+				"default route, \"primary\" in proxy.nodeport_addresses needs this key. Empty: the addresses of " +
+				"the Node object or, without one, those of the default route.",
 			list(&n.Addresses, parseAddr),
 		},
 		{
@@ -85,9 +85,9 @@ func nodeSection(n *Node) section {
 			str(&n.Zone, labelValue),
 		},
 		{
-			"local_policy", "What the traffic policy Local means on a host without a Node object, which has no " +
-				"local endpoints. drop: Edgeway drops the connection, as Kubernetes does. cluster: it uses the " +
-				"endpoints of the whole cluster.",
+			"local_policy", "What the traffic policy Local means on a host without a Node object, " +
+				"which has no local endpoints. drop: Edgeway drops the connection, as Kubernetes does. cluster: " +
+				"Edgeway uses the endpoints of the whole cluster.",
 			oneOf(&n.LocalPolicy, LocalDrop, LocalCluster),
 		},
 	}}
@@ -95,13 +95,16 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads it again " +
-			"when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
+		{
+			"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads " +
+				"the kubeconfig again when the kubeconfig, or a file that it names, changes. Empty: no API server.",
+			path(&k.Kubeconfig),
+		},
 		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
-			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as in \"edge in " +
-				"(yes, all)\". Both kinds of object need them: Kubernetes copies the labels of a Service to its " +
-				"EndpointSlices.",
+			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as " +
+				"in \"edge in (yes, all)\". Services and EndpointSlices both need the labels: Kubernetes copies " +
+				"the labels of a Service to its EndpointSlices.",
 			str(&k.LabelSelector, labelSelector),
 		},
 		{
@@ -115,22 +118,25 @@ func kubeSection(k *Kube) section {
 func fileSection(f *File) section {
 	return section{"source.file", "Services from manifest files, alone or together with an API server.", []key{
 		{
-			"paths", "Manifests: files, and folders whose *.yaml, *.yml and *.json files Edgeway reads. They hold " +
-				"Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway reads them again when they change. " +
-				"If a path, a file or a document is unusable, Edgeway removes nothing. " +
-				"An empty file, or a folder without files, counts as unusable: to remove everything in it, leave a " +
-				"file with a comment.",
+			"paths", "Manifests: files, and folders whose *.yaml, *.yml and *.json files Edgeway " +
+				"reads. Manifests contain Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway reads a " +
+				"manifest again when it changes. If a path, a file or a document is unusable, Edgeway removes " +
+				"nothing. An empty file, or a folder without files, is unusable: to remove all Services of a " +
+				"file or folder, leave a file with a comment.",
 			paths(&f.Paths),
 		},
 	}}
 }
 
 func lastKnownSection(l *LastKnown) section {
-	return section{"source.lastknown", "The last-known state of the API server and of the manifests. Edgeway " +
-		"starts from it if it cannot read them.", []key{
-		{"directory", "The folder of the last-known state. Its subfolder manifests holds the state of the " +
-			"manifests. Edgeway writes it at SIGTERM, and otherwise at most 1 GB a day: " +
-			"a power cut loses the changes of the last minutes (at most 20 with 10,000 Services).", path(&l.Directory, required)},
+	return section{"source.lastknown", "The last-known state of the API server and of the manifests. " +
+		"Edgeway uses this state at its start if a source is unreadable.", []key{
+		{
+			"directory", "The folder of the last-known state. Its subfolder manifests contains the state " +
+				"of the manifests. Edgeway writes the state at SIGTERM, and otherwise at most 1 GB a day: a power " +
+				"cut loses the changes of the last minutes (at most 20 minutes with 10,000 Services).",
+			path(&l.Directory, required),
+		},
 	}}
 }
 
@@ -151,17 +157,17 @@ func names(choices []Choice) []string {
 	return out
 }
 
-const alwaysRefused = "This key does not bind Services from manifests. Edgeway always refuses addresses that are " +
-	"loopback, link-local, multicast, broadcast or reserved, " +
-	"and those of the API server, of default gateways and of the clouds' metadata services. At an address of this " +
-	"host, it always refuses the TCP ports of health.address, metrics.address, health checks and an API server " +
-	"on this host."
+const alwaysRefused = "This key does not apply to Services from manifests. Edgeway always refuses " +
+	"addresses that are loopback, link-local, multicast, broadcast or reserved, and the addresses of the API " +
+	"server, of default gateways and of the clouds' metadata services. At an address of this host, Edgeway " +
+	"always refuses the TCP ports of health.address, metrics.address, health checks and an API server on this " +
+	"host."
 
 const metadataAdvice = "On a host in a cloud, add the addresses of its metadata service, such as " +
-	"\"168.63.129.16/32\" (Azure), \"100.100.100.200/32\" (Alibaba), " +
-	"\"192.0.0.192/32\" and \"fd00:c1::a9fe:a9fe/128\" (Oracle), \"fd00:ec2::254/128\" (AWS), \"fd20:ce::254/128\" " +
-	"(Google) or \"fd00:42::42/128\" (Scaleway): " +
-	"they answer this host with its credentials. Edgeway never uses 169.254.169.254, which is link-local."
+	"\"168.63.129.16/32\" (Azure), \"100.100.100.200/32\" (Alibaba), \"192.0.0.192/32\" and " +
+	"\"fd00:c1::a9fe:a9fe/128\" " +
+	"(Oracle), \"fd00:ec2::254/128\" (AWS), \"fd20:ce::254/128\" (Google) or \"fd00:42::42/128\" (Scaleway): the " +
+	"metadata service returns this host's credentials. Edgeway never uses 169.254.169.254, which is link-local."
 
 func proxySection(p *Proxy, backends []Choice) section {
 	return section{"proxy", "How Edgeway handles connections.", slices.Concat(trafficKeys(p, backends), addressKeys(p))}
@@ -175,15 +181,18 @@ func trafficKeys(p *Proxy, backends []Choice) []key {
 				"backend, the previous rules stay until the new backend has programmed the kernel.",
 			oneOf(&p.Backend, names(backends)...),
 		},
-		{"fallback", "The backend that Edgeway uses if this host cannot run proxy.backend, because a program, a " +
-			"kernel module or a kernel feature is missing. Edgeway chooses at the start and at each reload. none: " +
-			"the daemon does not start.", oneOf(&p.Fallback, append(names(backends), FallbackNone)...)},
+		{
+			"fallback", "The backend that Edgeway uses if this host cannot run proxy.backend, because a " +
+				"program, a kernel module or a kernel feature is missing. Edgeway chooses the backend at its start " +
+				"and at each reload. none: if this host cannot run proxy.backend, the daemon does not start.",
+			oneOf(&p.Fallback, append(names(backends), FallbackNone)...),
+		},
 		{"ip_families", "The address families, \"IPv4\" and \"IPv6\". Empty: the families that the host has.", list(&p.IPFamilies, parseFamily)},
 		{
-			"local_detection", "How Edgeway recognizes packets of pods that run on this host. cluster_cidr: by " +
-				"cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. bridge_interface and " +
-				"interface_name_prefix: by the interface on which a packet arrives. none: no pods run here, and " +
-				"ClusterIP traffic keeps its source.",
+			"local_detection", "How Edgeway recognizes packets of pods that run on this host. " +
+				"cluster_cidr: by cluster_cidrs. node_cidr: by the pod CIDRs of the Node object. " +
+				"bridge_interface and interface_name_prefix: by the interface on which a packet arrives. none: " +
+				"no pods run on this host, and packets to ClusterIPs keep their source address.",
 			oneOf(&p.LocalDetection, DetectNone, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectPrefix),
 		},
 		{"cluster_cidrs", "The ranges of the pods' addresses, for local_detection = \"cluster_cidr\".", list(&p.ClusterCIDRs, parsePrefix)},
@@ -191,9 +200,12 @@ func trafficKeys(p *Proxy, backends []Choice) []key {
 		{"interface_name_prefix", "The beginning of the names of the pods' interfaces, for local_detection = " +
 			"\"interface_name_prefix\".", str(&p.InterfaceNamePrefix, interfacePrefix)},
 		{"masquerade_all", "Whether every connection to a ClusterIP gets this host's address as its source.", boolean(&p.MasqueradeAll)},
-		{"masquerade_bit", "The bit of the packet mark that means \"rewrite the source\". Edgeway's connections to " +
-			"the API server have the bit two below it (12 for 14; 30 and 31 for 0 and 1), and no rule touches " +
-			"them. Edgeway leaves the other bits alone.", integer(&p.MasqueradeBit, 0, 31)},
+		{
+			"masquerade_bit", "The number of the packet mark's bit that means \"masquerade this packet\". " +
+				"Packets of Edgeway's own connections have the bit two positions lower (12 for 14; 30 for 0 and 31 " +
+				"for 1), and no rule redirects, rejects or drops these packets. Edgeway does not change other bits.",
+			integer(&p.MasqueradeBit, 0, 31),
+		},
 	}
 }
 
@@ -209,52 +221,54 @@ func addressKeys(p *Proxy) []key {
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to an address in them that " +
-				"no Service has, and refuses external IPs in them. It adds the ranges of ServiceCIDR objects, " +
-				"except those that overlap a network of this host. It drops nothing in a range that contains the " +
-				"address of the API server, of the proxy to it or of a default gateway, or that overlaps a network " +
-				"of this host; the status shows an overlap as a problem. If a range overlaps a route through a " +
-				"gateway or a tunnel, the status shows a notice.",
+			"service_cidrs", "The ranges of the ClusterIPs. Edgeway drops connections to unused " +
+				"addresses in these ranges, and refuses external IPs in these ranges. Edgeway adds the ranges " +
+				"of ServiceCIDR objects, except ranges that overlap a network of this host. Edgeway drops no " +
+				"connections to a range that contains the address of the API server, of the proxy to the API " +
+				"server or of a default gateway, or that overlaps a network of this host; the status shows an " +
+				"overlap as a problem. If a range overlaps a route through a gateway or a tunnel, the status " +
+				"shows a notice.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
-			"nodeport_range", "The range that the NodePorts and health check ports of Services from the API server " +
-				"may come from, so that none takes the port of a program of this host. Edgeway does not serve a " +
-				"port outside it, and status reports the host as degraded. This key does not bind Services from " +
-				"manifests. The TCP ports of health.address, metrics.address and an API server on this host are " +
-				"always refused.",
+			"nodeport_range", "The range of the NodePorts and health check ports that Edgeway serves " +
+				"for Services from the API server. The range keeps Services from using the ports of programs of " +
+				"this host. If a Service has a port outside the range, the status reports the host as degraded. " +
+				"This key does not apply to Services from manifests. Edgeway always refuses the TCP ports of " +
+				"health.address, metrics.address and an API server on this host.",
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server: none by " +
-				"default, because the author of any Service can write one and get this host's connections to it " +
-				"(CVE-2020-8554). \"host\" means the addresses of this host, a range all other addresses in it. " +
-				"Edgeway refuses an external IP in a range of ClusterIPs. " + alwaysRefused,
+			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API " +
+				"server. The default is none, because a user who can write Services can otherwise receive this " +
+				"host's connections to any address (CVE-2020-8554). \"host\" means the addresses of this host. A " +
+				"range means all other addresses in the range. Edgeway refuses an external IP in a range of " +
+				"ClusterIPs. " + alwaysRefused,
 			externalIPs(&p.AllowExternalIPs),
 		},
 		{
-			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means the " +
-				"addresses of this host, such as those that keepalived, kube-vip or DSR add, a range all other " +
-				"addresses in it. A user who may write the status of Services can take any of them. This key does " +
-				"not bind Services from manifests. Edgeway always refuses the addresses and ports that it always " +
-				"refuses for allow_external_ips.",
+			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means " +
+				"the addresses of this host, such as addresses that keepalived, kube-vip or DSR add. A range " +
+				"means all other addresses in the range. A user who can write the status of Services can claim " +
+				"any of these addresses. This key does not apply to Services from manifests. Edgeway always " +
+				"refuses the addresses and ports that it always refuses for allow_external_ips.",
 			loadBalancerIPs(&p.AllowLoadBalancers),
 		},
 		{
-			"deny_endpoints", "The ranges in which Edgeway uses no endpoint, so that no Service leads to a program " +
-				"that only this host should reach. \"host\" means the addresses of this host in EndpointSlices of " +
-				"the API server, while the host has no Node object. " +
-				"Manifests may always name this host. " + metadataAdvice,
+			"deny_endpoints", "Edgeway uses no endpoint in these ranges, so that no Service leads to a " +
+				"program that only this host should reach. \"host\" means the addresses of this host in " +
+				"EndpointSlices of the API server, while the host has no Node object. Manifests can always " +
+				"contain endpoints on this host. " + metadataAdvice,
 			deniedEndpoints(&p.DenyEndpoints),
 		},
 	}
 }
 
 func fastPathSection(f *FastPath) section {
-	return section{"fastpath", "The fast path: long-lived TCP and UDP connections of Services that opt in are " +
-		"forwarded from device to device by the kernel's flowtable, past all rules (KEP-4963). " +
-		"A Service opts in by the annotation edgeway.io/traffic-hint: LongLived, in manifests also by " +
-		"spec.trafficHint, or here.", []key{
+	return section{"fastpath", "The fast path: the kernel's flowtable forwards long-lived TCP and UDP " +
+		"connections of Services that opt in from device to device, without evaluating rules (KEP-4963). A " +
+		"Service opts in through the annotation edgeway.io/traffic-hint: LongLived, in manifests also through " +
+		"spec.trafficHint, or through fastpath.services.", []key{
 		{"enabled", "Whether established connections of Services that opt in use the fast path.", boolean(&f.Enabled)},
 		{"services", "Services that use the fast path, as \"namespace/name\", in addition to Services that opt in " +
 			"themselves.", list(&f.Services, parseServiceName)},
@@ -277,18 +291,20 @@ func checksSection(t *TCPChecks) section {
 		"not answer gets no new connections until it answers again. While no endpoint of a Service answers, all of " +
 		"them stay in use.", []key{
 		{
-			"sources", "The sources whose endpoints Edgeway checks with TCP connections. file: the manifests, " +
-				"which do not say whether an endpoint is ready. kube: the API server, in addition to the readiness " +
-				"that it reports. Empty: none. " +
-				"Edgeway checks each TCP port of an endpoint. The UDP and SCTP ports count as dead when no TCP " +
-				"port of the EndpointSlice answers.",
+			"sources", "The sources whose endpoints Edgeway checks with TCP connections. file: the " +
+				"manifests, whose readiness no controller updates. kube: the API server, in addition to the " +
+				"readiness that it reports. Empty: none. Edgeway checks each TCP port of an endpoint. The UDP " +
+				"and SCTP ports count as dead when no TCP port of the EndpointSlice answers.",
 			list(&t.Sources, parseCheckedSource),
 		},
 		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within " +
 			"half of this time, and within 5s. Edgeway makes at most 1000 checks a second: with many endpoints, it " +
 			"checks each endpoint less often.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
-		{"failures", "The number of consecutive failed checks after which an endpoint gets no new connections. " +
-			"Two consecutive answers end that.", integer(&t.Failures, 1, 100)},
+		{
+			"failures", "The number of consecutive failed checks after which an endpoint gets no new " +
+				"connections. After two consecutive successful checks, the endpoint gets new connections again.",
+			integer(&t.Failures, 1, 100),
+		},
 	}}
 }
 
@@ -307,8 +323,9 @@ func doctorSection(d *Doctor) section {
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
 		{"address", "The address of /metrics. Empty: Edgeway does not serve metrics.", listen(&m.Address)},
-		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like --web.config.file of " +
-			"Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig)},
+		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like " +
+			"--web.config.file of Prometheus' exporters. Edgeway reads the file again for each connection. " +
+			"Empty: plain HTTP for all clients.", path(&m.WebConfig)},
 		{"pprof", "Whether Edgeway serves /debug/pprof at the address of the metrics: to clients on this host, and " +
 			"to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}

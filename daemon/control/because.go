@@ -58,7 +58,8 @@ func fixNoRoute(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
 	}
-	return "add a route, such as a default route: the kernel looks it up before it sends the packet to an endpoint, so where it leads does not matter. With routes.services = \"auto\" the daemon keeps one"
+	return "add a route, such as a default route, whatever its gateway: the kernel looks up a route " +
+		"before Edgeway translates the address. With routes.services = \"auto\", the daemon adds a route itself"
 }
 
 // objectFaults returns the faults of the Service that owns the destination, and of Services that request the

@@ -198,9 +198,10 @@ func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) 
 	if !lost.IsValid() {
 		return
 	}
-	e.Fix = "add a route to " + lost.Addr().String() + ", by the node or the router that has it"
+	e.Fix = "add a route to " + lost.Addr().String() + ", through the Node or router that has the " +
+		"address"
 	if !reachable {
-		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has a route to none of them"
+		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has no route to any of them"
 	}
 }
 

@@ -231,7 +231,8 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 				to.addr.Addr(), all)}
 		}
 	}
-	return 0, netip.AddrPort{}, argumentError{fmt.Errorf("no Service has a port at %s: name the one that you mean",
+	return 0, netip.AddrPort{}, argumentError{fmt.Errorf("no Service has a port at %s: write a port, "+
+		"as in ADDRESS:PORT",
 		to.addr.Addr())}
 }
 
@@ -269,7 +270,8 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 	}
 	at, ok := to.choose(p, fit[0], from)
 	if !ok {
-		return 0, netip.AddrPort{}, fmt.Errorf("Service %s is served at no address: see edgeway services %s", name, name)
+		return 0, netip.AddrPort{}, fmt.Errorf("Edgeway serves Service %s at no address: see edgeway "+
+			"services %s", name, name)
 	}
 	return fit[0].Name.Protocol, at, nil
 }

@@ -61,12 +61,13 @@ func backend(ctx context.Context, h *Host) []fault.Fault {
 			h.Config.Proxy.Backend, err)}
 	case err != nil && h.Serving.Name != "" && h.Serving.Name != h.Backend.Name:
 		return []fault.Fault{warning(others,
-			"the backend %s cannot run here, %s serves instead (proxy.fallback): %v", h.Config.Proxy.Backend,
+			"this host cannot run the backend %s, and Edgeway uses %s instead (proxy.fallback): %v",
+			h.Config.Proxy.Backend,
 			h.Serving.Name, err)}
 	case err != nil:
-		return []fault.Fault{problem(others, "the backend %s cannot run here: %v", h.Config.Proxy.Backend, err)}
+		return []fault.Fault{problem(others, "this host cannot run the backend %s: %v", h.Config.Proxy.Backend, err)}
 	}
-	out := []fault.Fault{ok("the backend %s can run here", h.Backend.Name)}
+	out := []fault.Fault{ok("this host can run the backend %s", h.Backend.Name)}
 	if h.Backend.Faults != nil {
 		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6},
 			func(f plan.Family) bool { return !h.serves(f) })
@@ -99,6 +100,6 @@ func dropIn(_ context.Context, h *Host) []fault.Fault {
 	folder := filepath.Join(ownUnits, unitName+".d")
 	fix := fmt.Sprintf("mkdir -p %s && ln -s %s %s/ && systemctl daemon-reload && systemctl restart edgeway", folder,
 		filepath.Join(shareFiles, name), folder)
-	return []fault.Fault{problem(fix, "%s has no drop-in %s, without which the backend %s cannot run as a service",
+	return []fault.Fault{problem(fix, "%s lacks the drop-in %s, which the backend %s needs",
 		unitName, name, h.Backend.Name)}
 }

@@ -113,15 +113,17 @@ func (h *Host) lost(n network, r nodeinfo.NextHop, why string) fault.Fault {
 	switch {
 	case r.NoCarrier:
 		return problem("ip -brief link show dev "+quoted(r.Interface)+
-			"  # then plug it in, or give the network another route", "no packet can be sent to %s (%s)", what, why).
+			"  # then bring the link up, or add another route to the network",
+			"cannot send packets to %s (%s)", what, why).
 			For(fault.Scope{To: n.to})
 	case n.addr.Is6() && !h.ownAddr(plan.IPv6).IsValid():
 		return warning(`proxy.ip_families = ["IPv4"]`,
-			"no packet can be sent to %s (%s): this host has no address of IPv6", what, why)
+			"cannot send packets to %s (%s): this host has no IPv6 address", what, why)
 	case n.addr.Is6():
 		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
 	}
-	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host that has them, "+
-		"or of the router to it, on a network of this host%s", ip, short(n.to), instead),
-		"no packet can be sent to %s (%s)", what, why).For(fault.Scope{To: n.to})
+	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host "+
+		"that runs the endpoints, or of the router to that host, on a network of this host%s",
+		ip, short(n.to), instead),
+		"cannot send packets to %s (%s)", what, why).For(fault.Scope{To: n.to})
 }

@@ -80,10 +80,11 @@ func (h *Host) judge(t target) fault.Fault {
 	if fix == "" {
 		family := plan.FamilyOf(t.addr)
 		return warning(fmt.Sprintf("proxy.ip_families = [%q]", other(family)),
-			"no packet can be sent to %s (%s), as this host has no address of %s", t, why, family)
+			"cannot send packets to %s (%s), because this host has no %s address", t, why, family)
 	}
 	return problem(fix,
-		"no packet can be sent to %s (%s): connections of this host, as to %s of %s, fail before any rule sees them", t,
+		"cannot send packets to %s (%s): the host's own connections, such as those to %s of %s, fail "+
+			"before the kernel evaluates any rule", t,
 		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
@@ -113,7 +114,7 @@ func (h *Host) routeFor(t target) string {
 	}
 	fix := fmt.Sprintf("%s route replace %s dev %s src %s", ip, short(t.to), quoted(cmp.Or(device, "lo")), source)
 	if h.Config.Routes.Services == config.RoutesNever {
-		fix += `  # or routes.services = "auto": the daemon keeps it`
+		fix += `  # or set routes.services = "auto", so that the daemon adds the route`
 	}
 	return fix
 }

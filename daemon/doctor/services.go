@@ -19,13 +19,13 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	}
 	fix := `node.local_policy = "cluster"`
 	if h.NodeObject {
-		fix = "have an endpoint on this host, or give the Service the traffic policy Cluster"
+		fix = "start an endpoint on this host, or set the Service's traffic policy to Cluster"
 	}
 	for _, svc := range h.Plan.Services {
 		if from := dropped(svc); from != "" {
 			out = append(out, warning(fix,
-				"connections to %s (%s) from %s are dropped: its traffic policy is Local, and no endpoint is on "+
-					"this host",
+				"Edgeway drops connections to %s (%s) from %s: the traffic policy is Local, and no "+
+					"endpoint is on this host",
 				svc.Name, svc.Family, from))
 		}
 	}
@@ -43,7 +43,8 @@ func (h *Host) unchecked() string {
 	if setting == "" {
 		return ""
 	}
-	return "; edgeway doctor --connect tries whether they answer, and with " + setting + " the daemon always does"
+	return "; edgeway doctor --connect tests whether the endpoints answer; to make the daemon check " +
+		"them, set " + setting + " the daemon always does"
 }
 
 // Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the setting is

@@ -33,8 +33,8 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 		return []fault.Fault{ok("no interface has a strict rp_filter")}
 	}
 	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
-		"rp_filter is strict and has dropped %d packets whose route back leaves by another interface: answers "+
-			"of endpoints among them are lost", n)}
+		"the strict rp_filter has dropped %d packets that arrived on another interface than the one "+
+			"that leads back to their sender: these packets may be replies of endpoints", n)}
 }
 
 func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }

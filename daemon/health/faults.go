@@ -37,9 +37,10 @@ func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
 	switch {
 	case s.Plan == nil:
-		f.Message = "Nothing is programmed yet: waiting for " + c.missing()
+		f.Message = "Edgeway has programmed nothing yet: waiting for " + c.missing()
 	case s.Backend.Err != "":
-		f.Message = fmt.Sprintf("Nothing is programmed yet: the first sync failed %s: %s", times(s.Backend.Attempts),
+		f.Message = fmt.Sprintf("Edgeway has programmed nothing yet: the first sync failed %s: %s",
+			times(s.Backend.Attempts),
 			s.Backend.Err)
 	case s.Total > 0:
 		f.Message = fmt.Sprintf("The first sync is running: %d of %d ServicePorts are programmed", s.Done, s.Total)

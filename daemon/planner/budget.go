@@ -184,15 +184,17 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 
 // tooBig returns the reason why the Service is too large, or "" if the Planner serves the Service.
 func (p *Planner) tooBig(name tracker.Name) string {
-	const what = "the combinations of its endpoints, addresses and ports take %s of memory, "
+	const what = "the combinations of its endpoints, addresses and ports need %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
 	case !p.budget.leavesOut(name):
 		return ""
 	case bytes > p.budget.largest:
-		return fmt.Sprintf(what+"more than the %s of the largest Service that is served: it is left out",
+		return fmt.Sprintf(what+"more than the limit of %s for one Service: Edgeway does not serve the "+
+			"Service",
 			megabytes(bytes), megabytes(p.budget.largest))
 	default:
-		return fmt.Sprintf(what+"and the memory limit has %s for all Services: it is left out",
+		return fmt.Sprintf(what+"and the memory limit allows %s for all Services: Edgeway does not "+
+			"serve the Service",
 			megabytes(bytes), megabytes(p.budget.limit))
 	}
 }
@@ -210,7 +212,7 @@ func (p *Planner) leftOut() []fault.Fault {
 		}
 	}
 	return []fault.Fault{ofSetting("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,
-		"Services are left out because they take too much memory: %s", firstOf(labels)))}
+		"Edgeway does not serve Services that need too much memory: %s", firstOf(labels)))}
 }
 
 // megabytes formats a number of bytes as "1.5 MB".

@@ -283,7 +283,7 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	case len(svc.Slices) == 0:
 		return absence(
 			"the Service has no EndpointSlice",
-			"have the Service's selector match pods, or write an EndpointSlice with "+label,
+			"correct the Service's selector so that it matches pods, or write an EndpointSlice with "+label,
 		), true
 	case len(ofFamily) == 0:
 		return absence(
@@ -316,7 +316,8 @@ func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, b
 	if len(addrs) == 0 {
 		return absence(
 			fmt.Sprintf("its EndpointSlice %s has no endpoints", named[0].Name),
-			"have the Service's selector match pods that run, or write endpoints into the EndpointSlice",
+			"correct the Service's selector so that it matches running pods, or write endpoints into "+
+				"the EndpointSlice",
 		), true
 	}
 	return absence(

@@ -70,7 +70,7 @@ func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.NodePortRange
 	wider := PortRange{min(r.First, ports[0]), max(r.Last, ports[len(ports)-1])}
 	return []fault.Fault{ofSetting(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
-		"NodePorts and health check ports outside %s are not served: %s", r, firstOf(ports)))}
+		"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, firstOf(ports)))}
 }
 
 type portless struct {
@@ -112,8 +112,8 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 			continue
 		}
 		problem := ofSetting(setting, fault.New(NodePortAddressesID, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
-			"no address of this host accepts NodePorts over %s: \"primary\" stands for no address, as %s; "+
-				"set node.addresses to the address that is to have them, or %s to ranges or \"all\"",
+			"no address of this host accepts NodePorts over %s, because \"primary\" stands for no "+
+				"address: %s; set node.addresses to the address that clients use, or %s to ranges or \"all\"",
 			none.family, none.why, setting))
 		if len(node.NodePortAddrs) == 0 && len(out) == 0 {
 			problem.Severity = fault.Problem

@@ -34,7 +34,8 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return nil
 	})
 	if err != nil {
-		return planned{problems: []fault.Fault{svc.Spec.Key().Fault("", "it cannot be planned: %s", err)}}
+		return planned{problems: []fault.Fault{svc.Spec.Key().Fault("", "planning of the Service "+
+			"failed: %s", err)}}
 	}
 	return out
 }
@@ -123,7 +124,7 @@ func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) 
 	port := &s.Ports[index]
 	if port.Protocol == plan.SCTP {
 		found.Addf("spec.ports["+strconv.Itoa(index)+"].protocol",
-			"the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
+			"the Service is LongLived, but only TCP and UDP connections can use the fast path")
 		return false
 	}
 	return true

@@ -47,7 +47,8 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 		s.known = append(s.known, c)
 		if own := s.overlapsHost(c); own.IsValid() {
 			s.problems = append(s.problems, ofSetting(serviceCIDRsKey, fault.New(ServiceRangeNetworkID, fault.Problem, without(ranges, c),
-				"%s overlaps %s, a network of this host: connections to unused addresses of the range are not dropped", c, own)))
+				"%s overlaps %s, a network of this host: Edgeway does not drop connections to unused "+
+					"addresses of the range", c, own)))
 			continue
 		}
 		why := cmp.Or(s.holdsServer(c), s.holdsGateway(c))
@@ -56,7 +57,8 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 		if i >= 0 && why == "" {
 			fix := without(ranges, c) + "  # if a host has an address in " + c.String()
 			s.problems = append(s.problems, ofSetting(serviceCIDRsKey, fault.New(ServiceRangeRouteID, fault.Notice, fix,
-				"%s overlaps the route to %s: connections to addresses of the range that no Service has are dropped", c,
+				"%s overlaps the route to %s: Edgeway drops connections to unused addresses of the "+
+					"range", c,
 				s.host.Routes[i])))
 		}
 	}

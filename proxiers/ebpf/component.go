@@ -36,13 +36,15 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "The size of the BPF maps. normal: 65,536 addresses and ports of Services and 131,072 endpoints, " +
-				"in 8 MB of memory. large: 524,288 and 1,048,576, in 70 MB. nftables serves Services that do not fit.",
+			Doc: "The size of the BPF maps. normal: 65,536 addresses and ports of Services and 131,072 " +
+				"endpoints, in 8 MB of memory. large: 524,288 addresses and ports and 1,048,576 endpoints, in " +
+				"70 MB. nftables handles Services that do not fit.",
 		}, {
 			Name: "tc", Default: false,
-			Doc: "Whether a tc program at the network devices also serves TCP connections from pods and other " +
-				"hosts. false: nftables serves them, about as fast. true needs the drop-in ebpf-tc.conf, which " +
-				"gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the package's documentation.",
+			Doc: "Whether a tc program at the network devices also handles TCP connections from pods " +
+				"and other hosts. false: nftables handles these connections, about as fast. true needs the " +
+				"drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the " +
+				"package's documentation.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf"},
 	}

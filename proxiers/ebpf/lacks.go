@@ -78,8 +78,8 @@ const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 o
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
 	mixedUp    = "an IPv6 connection of this host that nftables translates can wait for up to a " +
-		"minute, or fail, if an earlier connection that the BPF programs served had the same port and endpoint: " +
-		"this kernel gives its answers to the wrong socket, as Linux 6.1 does"
+		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint: " +
+		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
 )
 
 // mixesUp reports whether the kernel looks up the socket of a packet before NAT has fully reversed the translation of

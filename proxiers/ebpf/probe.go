@@ -86,7 +86,8 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("%w: this kernel lacks something that the BPF programs need (Linux 6.1 or newer is known to have all): %w", proxiers.ErrUnsupported, err)
+		return fmt.Errorf("%w: this kernel lacks a feature that the BPF programs need (Linux 6.1 and "+
+			"newer have all of them): %w", proxiers.ErrUnsupported, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w (%s)", err, remedy)
 	}

@@ -88,9 +88,10 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 		if why := s.whyNotByTC(d); why != "" {
 			return byRules + why
 		}
-		return "by tc: at the network device connection tracking gets the endpoint" + s.soFar(svc)
+		return "by tc: the program at the network device writes the endpoint into connection tracking" + s.soFar(svc)
 	case bound && d.SNAT:
-		return "by socket, or by nftables if the socket is bound to its address, as its packets are masqueraded" +
+		return "by socket, or by nftables if the socket is bound to its address, because its packets " +
+			"need masquerading" +
 			s.soFar(svc)
 	}
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
@@ -104,7 +105,8 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	case d.Service.Name.Protocol == plan.UDP:
 		return "the tc program serves TCP only"
 	case d.SNAT && s.config.Flags&markRules != 0:
-		return "a routing rule asks for a packet mark, and the tc program cannot tell by which address to masquerade"
+		return "a routing rule matches a packet mark, so the tc program cannot determine the address " +
+			"for masquerading"
 	case s.without != nil:
 		return "the tc program is not in use: " + s.without.Error()
 	}

@@ -38,7 +38,7 @@ const Name = "iptables"
 func Components() []proxiers.Component {
 	list := []proxiers.Component{{
 		Name: Name,
-		Doc:  "iptables-nft or iptables-legacy, whichever the program iptables of this host is",
+		Doc:  "the variant of this host's iptables program, iptables-nft or iptables-legacy",
 		Resolve: func(ctx context.Context) (string, error) {
 			v, err := xtables.Choose(ctx)
 			if err != nil {
@@ -91,7 +91,8 @@ func gaps(svc *plan.ServicePort) []proxiers.Gap {
 	}
 	return []proxiers.Gap{{
 		Feature: "session affinity",
-		Reason: "Each endpoint remembers 100 clients and forgets the one that has been idle longest when another comes: " +
-			"the kernel's module xt_recent keeps no more, unless it is loaded with a larger ip_list_tot.",
+		Reason: "The kernel's module xt_recent remembers 100 clients for each endpoint, and then " +
+			"forgets the client that has been idle longest. To raise the limit, load the module with a larger " +
+			"ip_list_tot.",
 	}}
 }

@@ -152,7 +152,8 @@ func (p *proxier) intact(t watch.Table) (reason string) {
 		}
 	}
 	if got := (total{len(now.chains), now.rules}); got != want {
-		return fmt.Sprintf("%s has %d chains with %d rules of ours instead of %d with %d", t, got.chains, got.rules,
+		return fmt.Sprintf("%s has %d chains with %d rules of Edgeway instead of %d chains with %d "+
+			"rules", t, got.chains, got.rules,
 			want.chains, want.rules)
 	}
 	return ""

@@ -160,7 +160,8 @@ func (r *routes) check(a netip.Addr) error {
 	}
 	for _, n := range neighbours {
 		if n.IP.Equal(a.AsSlice()) && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NONE) == 0 {
-			return fmt.Errorf("%w: %s is the address of a neighbour of this host, for which it would answer",
+			return fmt.Errorf("%w: %s is the address of a neighbour of this host, whose packets this "+
+				"host would intercept",
 				proxiers.ErrRefused, a)
 		}
 	}
@@ -169,7 +170,8 @@ func (r *routes) check(a netip.Addr) error {
 		return fmt.Errorf("gateways: %w", err)
 	}
 	if len(list) > 0 {
-		return fmt.Errorf("%w: %s is the address of a gateway of this host, for which it would answer",
+		return fmt.Errorf("%w: %s is the address of a gateway of this host, whose packets this host "+
+			"would intercept",
 			proxiers.ErrRefused, a)
 	}
 	return nil

@@ -125,9 +125,10 @@ func (p *Plan) whyPass(pkt Packet) string {
 		}
 	}
 	if len(accepting) == 0 {
-		return fmt.Sprintf("%s, accepted at no %s address: proxy.nodeport_addresses", owner, FamilyOf(dst))
+		return fmt.Sprintf("%s, but proxy.nodeport_addresses has no %s address", owner, FamilyOf(dst))
 	}
-	return fmt.Sprintf("%s, accepted at %s only: proxy.nodeport_addresses", owner, strings.Join(accepting, ", "))
+	return fmt.Sprintf("%s, but only %s accepts NodePorts: proxy.nodeport_addresses",
+		owner, strings.Join(accepting, ", "))
 }
 
 func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
@@ -175,7 +176,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 // whyNotRelayed explains a false result of LoopbackPool.
 func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
-		return fmt.Sprintf("%s cannot be reached on loopback, where only TCP is relayed", s.Name)
+		return fmt.Sprintf("the relay on loopback does not serve %s, because it relays only TCP", s.Name)
 	}
 	return fmt.Sprintf("%s has no endpoint for clients outside of the cluster, so the relay does not listen for "+
 		"it on loopback",

@@ -77,11 +77,11 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 	skipped := func(n int, why string) {
 		if n > 0 {
 			out = append(out, fault.New(Check, fault.Warning, "edgeway doctor --connect NAMESPACE/NAME",
-				"%s of Services not tried: %s, unless a Service is named", text.Count(n, "port"), why))
+				"%s of Services not tested (%s); to test them, name a Service", text.Count(n, "port"), why))
 		}
 	}
-	skipped(late, fmt.Sprintf("all have %s", timeBound))
-	skipped(left, fmt.Sprintf("at most %d are", maxServices))
+	skipped(late, fmt.Sprintf("the time limit for all ports is %s", timeBound))
+	skipped(left, fmt.Sprintf("the command tests at most %d ports", maxServices))
 	return out
 }
 

@@ -30,8 +30,9 @@ const (
 // String returns the predicate of a sentence about a server, as in "10.244.1.11:8080 does not answer".
 func (o outcome) String() string {
 	return [...]string{
-		"answers", "does not answer", "refuses connections", "cannot be reached: there is no route, or a router refuses",
-		"cannot be reached: a rule of this host refuses it", "cannot be reached",
+		"answers", "does not answer", "refuses connections", "cannot be reached: there is no route, or " +
+			"a router rejects the packets",
+		"cannot be reached: a rule of this host rejects the packets", "cannot be reached",
 	}[o]
 }
 

@@ -58,11 +58,11 @@ func (s *service) claims(o Options) (out []claim) {
 	switch {
 	case len(live) == 0 && len(lost) > 0:
 		say(append(lost, dead...), s.fixEndpoint(dead[0], o),
-			"no endpoint of %s can be used, even directly: %s", s.Name, s.list(dead))
+			"this host cannot connect to any endpoint of %s, even directly: %s", s.Name, s.list(dead))
 		return out
 	case len(live) > 0 && len(dead) > 0:
 		say(dead, s.fixEndpoint(dead[0], o)+after(", or set ", o.Unchecked),
-			"%d of %s of %s cannot be used, even directly: %s. Connections to them fail", len(dead),
+			"this host cannot connect to %d of %s of %s, even directly: %s", len(dead),
 			text.Count(len(s.endpoints), "endpoint"), s.Name, s.list(dead))
 	}
 	if len(live) > 0 && len(lost) > 0 {
@@ -117,7 +117,8 @@ func (s *service) list(of []netip.AddrPort) string {
 func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
 	switch got := s.sent[to]; {
 	case got == refused && o.Trace:
-		return fmt.Sprintf("start the program at %s, or take it out of the EndpointSlices of %s/%s", to,
+		return fmt.Sprintf("start the program at %s, or remove the endpoint from the EndpointSlices of "+
+			"%s/%s", to,
 			s.Name.Namespace, s.Name.Name)
 	case got == refused:
 		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s", s.again(), to)
@@ -173,12 +174,14 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	hop, err := nodeinfo.LookupRoute(to)
 	switch {
 	case !v.Seen:
-		return " meets no rule of nftables: something drops it earlier, such as a BPF program", "bpftool cgroup tree"
+		return " reaches no nftables rule: something, such as a BPF program, drops its packets earlier",
+			"bpftool cgroup tree"
 	case got == answers:
 		return " is answered now", s.again() + "  # again"
 	case !v.Left, v.Answered:
-		return " or its answer is dropped on this host, but by no rule of nftables: rules of iptables-legacy and the " +
-			"reverse path filter cannot be traced", "iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
+		return " or its reply is dropped on this host, but not by a rule of nftables: the kernel " +
+				"cannot trace rules of iptables-legacy and the reverse path filter",
+			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
 	case got == refused || got == unreachable:
@@ -187,8 +190,9 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 			"ip route get " + to.String()
 	case hop.Default:
 		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and gets no answer: "+
-			"that router may not know the endpoint", to, hop), "ip route get " + to.String() + "  # then look for a route to it at the router"
+				"that router may have no route to the endpoint", to, hop),
+			"ip route get " + to.String() + "  # then look for a route to it at the router"
 	}
-	return fmt.Sprintf(" leaves this host for %s (%s), and gets no answer: "+
-		"look at the network, and at the endpoint's firewall and route back", to, hop), "ip route get " + to.String()
+	return fmt.Sprintf(" leaves this host for %s (%s), and gets no answer: check the network, and the "+
+		"endpoint's firewall and route back", to, hop), "ip route get " + to.String()
 }

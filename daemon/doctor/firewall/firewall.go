@@ -68,7 +68,8 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 		}
 		if fix := t.kubeProxy(); fix != "" {
 			out = append(out, fault.New(Check, fault.Problem, fix,
-				"kube-proxy has rules on this host %s: they translate connections to Services before Edgeway's do", t))
+				"kube-proxy has rules on this host %s, which translate connections to Services before "+
+					"Edgeway's rules do", t))
 		}
 		for _, base := range t.bases {
 			hits = c.ask(base, q, hits)
@@ -134,7 +135,8 @@ func needsOf(q Question) (needs []need) {
 			if needed, useful := q.Forwarded(f); needed+useful != "" {
 				through := []string{"prerouting", "forward", "postrouting"}
 				add(need{
-					what: "forwarded connections, as to " + needed + useful, optional: needed == "", leaves: true,
+					what:     "forwarded connections, such as those to " + needed + useful,
+					optional: needed == "", leaves: true,
 					clients: fault.Forwarded,
 				}, remote, through, through)
 			}

@@ -173,7 +173,7 @@ func (t *table) hasEdgeway() bool {
 // kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table contains no such
 // rules.
 func (t *table) kubeProxy() string {
-	const comment = "  # after kube-proxy was stopped on this host, or it writes them again"
+	const comment = "  # stop kube-proxy on this host first, because it writes its rules again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
 		return fmt.Sprintf("nft delete table %s %s", t.family, t.name) + comment
 	}

@@ -68,7 +68,7 @@ func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.Se
 		return p, false
 	}
 	if p.Port, ok = parsePort(in.Port); !ok {
-		b.Addf(field+".port", "%d is not 1 to 65535", in.Port)
+		b.Addf(field+".port", "%d is not in the range 1 to 65535", in.Port)
 		return p, false
 	}
 	p.NodePort = b.nodePort(field+".nodePort", in.NodePort)
@@ -81,11 +81,11 @@ func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
 	}
 	port, ok := parsePort(n)
 	if !ok {
-		b.Addf(field, "%d is not 1 to 65535", n)
+		b.Addf(field, "%d is not in the range 1 to 65535", n)
 		return 0
 	}
 	if b.typ == corev1.ServiceTypeClusterIP {
-		b.Addf(field, "a Service of type ClusterIP may not have it")
+		b.Addf(field, "not allowed for a Service of type ClusterIP")
 		return 0
 	}
 	return port
@@ -109,7 +109,8 @@ func (b *serviceBuilder) policies() {
 	case accessible:
 		b.out.ExternalLocal = b.policy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
 	case spec.ExternalTrafficPolicy != "":
-		b.Addf("spec.externalTrafficPolicy", "only a Service that can be reached from outside may have it")
+		b.Addf("spec.externalTrafficPolicy", "allowed only for a Service that accepts connections from "+
+			"outside the cluster")
 	}
 	b.healthCheck()
 }
@@ -131,13 +132,14 @@ func (b *serviceBuilder) healthCheck() {
 	n := b.in.Spec.HealthCheckNodePort
 	if b.typ != corev1.ServiceTypeLoadBalancer || !b.out.ExternalLocal {
 		if n != 0 {
-			b.Addf(field, "only a Service of type LoadBalancer with externalTrafficPolicy Local may have it")
+			b.Addf(field, "allowed only for a Service of type LoadBalancer with externalTrafficPolicy "+
+				"Local")
 		}
 		return
 	}
 	port, ok := parsePort(n)
 	if !ok {
-		b.Addf(field, "%d is not 1 to 65535", n)
+		b.Addf(field, "%d is not in the range 1 to 65535", n)
 		return
 	}
 	b.out.HealthCheckNodePort = port

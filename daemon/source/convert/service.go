@@ -94,7 +94,7 @@ func (b *serviceBuilder) kind() {
 	case corev1.ServiceTypeClusterIP, "":
 		b.typ = corev1.ServiceTypeClusterIP
 	default:
-		b.Addf("spec.type", "%.64q is unknown; served as a ClusterIP", t)
+		b.Addf("spec.type", "%.64q is unknown; Edgeway treats the Service as type ClusterIP", t)
 		b.typ = corev1.ServiceTypeClusterIP
 	}
 }
@@ -156,10 +156,10 @@ func (b *serviceBuilder) loadBalancer() {
 	ingress := b.in.Status.LoadBalancer.Ingress
 	if b.typ != corev1.ServiceTypeLoadBalancer {
 		if len(ingress) > 0 {
-			b.Addf("status.loadBalancer.ingress", "only a Service of type LoadBalancer may have it")
+			b.Addf("status.loadBalancer.ingress", "allowed only for a Service of type LoadBalancer")
 		}
 		if len(b.in.Spec.LoadBalancerSourceRanges) > 0 {
-			b.Addf("spec.loadBalancerSourceRanges", "only a Service of type LoadBalancer may have it")
+			b.Addf("spec.loadBalancerSourceRanges", "allowed only for a Service of type LoadBalancer")
 		}
 		return
 	}

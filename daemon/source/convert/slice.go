@@ -111,7 +111,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 		}
 	}
 	if p.Port, ok = parsePort(*in.Port); !ok {
-		b.Addf(field+".port", "%d is not 1 to 65535", *in.Port)
+		b.Addf(field+".port", "%d is not in the range 1 to 65535", *in.Port)
 		return p, false
 	}
 	return p, true

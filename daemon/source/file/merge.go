@@ -68,7 +68,7 @@ func (r *reading) fault() fault.Fault {
 	if r.more > 0 {
 		out += fmt.Sprintf("; and %d more", r.more)
 	}
-	out += "; until then nothing is removed"
+	out += "; Edgeway removes nothing until then"
 	if len(r.kept) > 0 {
 		slices.SortFunc(r.kept, source.Key.Compare)
 		var names []string
@@ -128,7 +128,7 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 				continue
 			}
 			misspelt := source.Key{}.Fault(join(o.at, "apiVersion"),
-				"%.64q is not used, and %s is in no other document any more", o.version, key)
+				"%.64q is unknown, and no other document contains %s", o.version, key)
 			misspelt.At, misspelt.Fix = at.String(), "correct it, or delete the object"
 			r.add(misspelt)
 			out.report(misspelt)

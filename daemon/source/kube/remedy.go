@@ -35,7 +35,7 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 		cause: describe(server, "", err), refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
 	}
 	if host, _ := hostPort(server); !f.refused && isServiceName(host) {
-		f.Message += ": the server is the name of a Service, which leads nowhere outside of the cluster"
+		f.Message += ": the server is the name of a Service, which does not resolve outside the cluster"
 		f.Fix = fmt.Sprintf(fixAddress, kubeconfig)
 	}
 	return f
@@ -43,14 +43,15 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 
 // An operator must run the commands that create new credentials on a host where kubectl has the necessary permissions.
 const (
-	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  " +
-		"# where kubectl may: write what it prints as the token into %s"
-	fixAuthority = `kubectl -n kube-system get configmap kube-root-ca.crt -o 'jsonpath={.data.ca\.crt}'  ` +
-		"# where kubectl may: write what it prints as the certificate-authority into %s"
-	fixRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  " +
-		"# where kubectl may: the rights for the service account edgeway"
-	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  " +
-		"# where kubectl works: write what it prints as the server into %s"
+	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  # on a machine where " +
+		"kubectl has the rights: write the output into %s as the token"
+	fixAuthority = "kubectl -n kube-system get configmap kube-root-ca.crt -o " +
+		"'jsonpath={.data.ca\\.crt}'  # on a machine where kubectl has the rights: write the output into %s as " +
+		"the certificate-authority"
+	fixRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  # on a " +
+		"machine where kubectl has the rights: grants the rights of the service account edgeway"
+	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # on a " +
+		"machine where kubectl works: write the output into %s as the server"
 	fixClock = "timedatectl set-ntp true  " +
 		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
@@ -75,11 +76,11 @@ func remedy(err error, server, kubeconfig string) string {
 		return fmt.Sprintf("getent hosts %s  # finds nothing: correct the DNS of this host, "+
 			"or write an address as the server into %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Sprintf("ip route get %s  # shows the way: at its end nothing listens on port %s, "+
-			"or a firewall refuses; or correct the server in %s", host, port, kubeconfig)
+		return fmt.Sprintf("ip route get %s  # shows the route: at the destination, no program listens "+
+			"on port %s, or a firewall rejects the connection; or correct the server in %s", host, port, kubeconfig)
 	}
-	return fmt.Sprintf("ip route get %s  # shows the way there: look for a firewall on it; "+
-		"or correct the server in %s", host, kubeconfig)
+	return fmt.Sprintf("ip route get %s  # shows the route: check for a firewall on the path; or "+
+		"correct the server in %s", host, kubeconfig)
 }
 
 // isServiceName reports whether host is a DNS name of a Service in a cluster.
@@ -105,7 +106,7 @@ func remedyTLS(err error, kubeconfig string) string {
 		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
 	case errors.As(err, &plain):
 		return "write the address of the API server itself as the server into " + kubeconfig +
-			": the program that answers there does not speak TLS"
+			": the server at this address does not use TLS"
 	}
 	return ""
 }
