@@ -100,8 +100,8 @@ type orphans struct {
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphaned sockets in connections and returns their number. A connection stays in the map until its
-// socket is destroyed, so that a later call retries after a failure.
+// end destroys the orphaned sockets in connections and returns the number of destroyed sockets. A connection stays in
+// the map until its socket is destroyed, so that a later call retries after a failure.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {

@@ -36,6 +36,6 @@
 //
 // # Licence
 //
-// The C sources in bpf and the objects compiled from them are under the GPL, version 2, because they call kernel
+// The C sources in bpf and the objects compiled from them are under the GPL, version 2, because the code calls kernel
 // functions that require this licence. The kernel runs the objects, which are not part of the program that loads them.
 package ebpf

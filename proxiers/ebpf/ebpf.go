@@ -20,7 +20,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// devices signals look that network devices were added or changed.
+	// devices wakes look after network devices were added or changed.
 	devices chan struct{}
 	wait    sync.WaitGroup
 }

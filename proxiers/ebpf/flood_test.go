@@ -98,8 +98,8 @@ func (w *world) tracked() (n int) {
 	return n
 }
 
-// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns their number. The
-// processor that sends the SYNs also runs the tc program for them.
+// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns the number of SYNs. The
+// processor that sends a SYN also runs the tc program for this SYN.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {

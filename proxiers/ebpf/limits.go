@@ -11,8 +11,8 @@ import (
 )
 
 // tcRate is the number of connections that the tc program may start per second on each processor. If a firewall drops a
-// SYN after the program has added the entry, the entry stays for 120 s, so that each processor adds at most 24,000 such
-// entries. nftables forwards the connections above the limit.
+// SYN after the program has added the entry, the entry stays for 120 s. So at most 24,000 such entries exist for each
+// processor. nftables forwards the connections above the limit.
 const tcRate = 200
 
 // limitPackets updates the flags of the tc program. After an error, limitPackets stops the tc program, and a later call

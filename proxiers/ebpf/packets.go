@@ -20,8 +20,8 @@ import (
 )
 
 // packets keeps the tc program attached to the network devices on which connections arrive. Bridge ports, bond members
-// and VRF members do not need the program, because it is attached to the bridge, bond or VRF device. On a VRF member,
-// the program would also look up the wrong routes.
+// and VRF members do not need the program, because the bridge, bond or VRF device has the program. On a VRF member, the
+// program would also look up the wrong routes.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -73,7 +73,7 @@ func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	return source, p.follow()
 }
 
-// knows reports whether the maps contain the facts about the host that n holds.
+// knows reports whether the maps contain the addresses and pods of n.
 func (p *packets) knows(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
@@ -105,7 +105,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes the addresses with which the kernel masquerades to a map: the first address of each subnet, except
+// tellSources writes to a map the addresses with which the kernel masquerades: the first address of each subnet, except
 // link-local addresses. tellSources returns the address that the kernel uses for a device without an address
 // (inet_select_addr in Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
@@ -234,7 +234,7 @@ func (p *packets) damaged() bool {
 }
 
 // leave detaches the program from all devices. Connections that the program started continue, because connection
-// tracking translates them.
+// tracking translates their packets.
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {

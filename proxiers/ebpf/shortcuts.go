@@ -47,7 +47,7 @@ type shortcuts struct {
 	retry   retry
 	orphans orphans
 
-	// mu guards the fields below, which the goroutine of look reads.
+	// mu guards the fields below, which proxier.look reads on another goroutine.
 	mu      sync.Mutex
 	objects *objects
 	tables  tables

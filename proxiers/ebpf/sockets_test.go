@@ -152,7 +152,7 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// When an endpoint is removed, a UDP socket that is connected to the endpoint gets an error. The removal does not
+// When an endpoint is removed, a UDP socket that is connected to the endpoint returns an error. The removal does not
 // affect TCP sockets or UDP sockets that are not connected to a Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)

@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// The restarted daemon applies a change of the plan that it missed while it was stopped.
+	// The restarted daemon applies a change of the plan that occurred while no daemon was running.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -216,7 +216,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
-	// When the maps have space again, they contain all Services.
+	// When the maps have space again, Maintain adds the missing Services.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
 	if err := w.proxier.Maintain(t.Context()); err != nil {

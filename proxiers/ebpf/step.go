@@ -221,8 +221,8 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 	return sets
 }
 
-// adopt returns a record with the number and the sets that an earlier process assigned to a ServicePort, because the
-// maps identify the ServicePort of a socket by this number. adopt keeps only sets that match the plan.
+// adopt returns a record with the number and the sets that an earlier process assigned to a ServicePort. The maps
+// identify the ServicePort of a socket by this number. adopt keeps only sets that match the plan.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -256,7 +256,7 @@ func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	return true
 }
 
-// write makes the changes that are safe while nftables still implements the old plan: write adds elements to which no
+// write makes the changes that are safe while nftables still implements the old plan. write adds elements to which no
 // frontend refers yet, removes frontends, and marks frontends that the programs must leave to nftables.
 func (st *step) write(t *tables) error {
 	if err := t.slots.put(st.fresh); err != nil {

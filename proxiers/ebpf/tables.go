@@ -13,8 +13,8 @@ const perBatch = 4096
 // table is a BPF map with typed keys and values.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
-// each may miss an element that is written during the call, or visit it twice. Only the daemon writes to the maps that
-// follow from the plan.
+// each may miss or repeat an element that is written during the call. Only the daemon writes to the maps that follow
+// from the plan.
 func (t table[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, perBatch), make([]V, perBatch)
 	var cursor ebpf.MapBatchCursor

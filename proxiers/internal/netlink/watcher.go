@@ -16,7 +16,7 @@ import (
 )
 
 // On kernels before 5.13, which use a separate buffer for each notice, watcherBuffer has space for the notices about
-// 1,000 element operations. On newer kernels, it has space for many more.
+// 1,000 element operations. On newer kernels, watcherBuffer has space for many more notices.
 const watcherBuffer = 8 << 20
 
 // rejoinAfter is the delay before the next attempt to join the multicast group.
@@ -40,8 +40,8 @@ type WatcherOptions struct {
 // The kernel sends a notice for each object that a transaction changed, and then a notice for the transaction. All
 // notices are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects a later
 // transaction as stale. A notice contains the address of the sender's socket, which identifies the transactions of
-// Commit. Own identifies the transactions of programs that Edgeway runs by their number. To this end, Own holds mu,
-// reads earlier notices first, runs the program, and then expects at most the given number of relevant transactions.
+// Commit. For a program that Edgeway runs, Own does not know the sender. So Own holds mu while the program runs, reads
+// earlier notices first, and then expects at most as many relevant transactions as the program sends.
 //
 // For a big transaction, the kernel would allocate a page for each notice, so Own leaves the multicast group and
 // compares the kernel's count of transactions instead.

@@ -9,8 +9,8 @@ const staleAttempts = 1000
 // ErrTouched means that Commit did not send a batch because another program had changed Edgeway's objects.
 var ErrTouched = errors.New("another program changed Edgeway's rules")
 
-// Commit commits a batch after it has read all notices. If another program has changed Edgeway's objects since the last
-// Forget, Commit reports the change and returns ErrTouched without sending the batch, unless anyway is set. Commit
+// Commit reads all pending notices and then commits a batch. If another program has changed Edgeway's objects since the
+// last Forget, Commit reports the change and returns ErrTouched without sending the batch, unless anyway is set. Commit
 // ignores transactions on other objects, but returns ErrStale after too many such transactions.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)

@@ -219,7 +219,7 @@ func TestGenerationCountsTransactions(t *testing.T) {
 }
 
 // If the watcher cannot rejoin the group, the watcher keeps running and reports drift, also after the next full sync.
-// After the watcher has rejoined the group, it detects changes as before.
+// The watcher detects changes again after it has rejoined the group.
 func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")

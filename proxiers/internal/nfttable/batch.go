@@ -25,7 +25,7 @@ type batch struct {
 	sendWire func() error
 
 	created []Object
-	// deleted and added are indexed by family and set. size is the total number of their entries.
+	// deleted and added are indexed by family and set. size is the total number of entries in deleted and added.
 	deleted, added [2][][]Entry
 	size           int
 	old, new       Needs
@@ -128,8 +128,8 @@ const elementsPerCommand = 200
 const elementLength = 56
 
 // elements returns several elements of one set for an add command or, without values, for a delete command. knftables
-// expects one element and writes "{ key : value }", so elements passes a list that ends with the last key as the key.
-// Compared with one command for each element, a list halves nft's CPU time.
+// expects one element and writes "{ key : value }", so the key that elements passes is a list that ends with the last
+// key. Compared with one command for each element, a list halves nft's CPU time.
 func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables.Element {
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
 	list := make([]byte, 0, elementLength*len(group))

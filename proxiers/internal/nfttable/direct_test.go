@@ -31,7 +31,7 @@ func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	}
 }
 
-// longPool returns a ServicePort with n endpoints. Their numbers start at first.
+// longPool returns a ServicePort with n endpoints, the first of which has the number first.
 func longPool(n, first int) *plan.ServicePort {
 	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
 	for i := range n {

@@ -37,8 +37,8 @@ type Entry struct {
 	Value
 }
 
-// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because it has
-// the type of a packet's priority.
+// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because the type
+// is that of a packet's priority.
 type ChainNumber uint32
 
 func (n ChainNumber) append(b []byte) []byte {

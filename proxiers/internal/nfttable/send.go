@@ -71,9 +71,9 @@ func (b *batch) spill() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends the transaction. For packets, the changes take effect
-// atomically, unless they need several transactions. With wire, the elements follow in a separate transaction, and
-// before that transaction no element refers to the new objects.
+// flush adds the collected changes to the transaction and sends the transaction. For packets, changes that fit in one
+// transaction take effect atomically. With wire, the elements follow in a separate transaction, and before that
+// transaction no element refers to the new objects.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)

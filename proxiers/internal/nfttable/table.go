@@ -16,10 +16,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// elementRoom is the space in the socket's buffer for each element of a chunk: four times the maximum size of an
-// element, which is 400 bytes (an IPv6 key, the name of a chain, and a comment), because a batch may contain up to
-// three chunks. Without CAP_NET_ADMIN in the initial user namespace, as in an unprivileged container, the socket
-// accepts batches of 416 KiB, so that a chunk has 266 elements.
+// elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
+// IPv6 key, the name of a chain, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN in
+// the initial user namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, so that a chunk
+// has 266 elements.
 const elementRoom = 1600
 
 // bigTransaction is the number of operations above which the watcher leaves the multicast group.

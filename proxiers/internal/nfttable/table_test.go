@@ -87,8 +87,8 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 	return text(b.added), text(b.deleted)
 }
 
-// Edgeway reads elements of every kind exactly as it wrote them, and a full sync finds exactly the elements that
-// differ.
+// The kernel returns elements of every kind exactly as Edgeway wrote the elements, and a full sync finds exactly the
+// elements that differ.
 func TestReadBack(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -126,7 +126,8 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// In one transaction, Maintain deletes a chain and the map to which its rules refer, a minute after their last use.
+// A minute after the last use of a chain and of the map to which the chain refers, Maintain deletes both in one
+// transaction.
 func TestTendSweepsIdleObjects(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}

@@ -27,7 +27,7 @@ type span struct {
 	remove bool
 }
 
-// reset keeps the buffer only if it has at most 1 MiB.
+// reset keeps the buffer unless the buffer is larger than 1 MiB.
 func (w *wire) reset() {
 	if w.Size() > 1<<20 {
 		*w = wire{}
@@ -69,8 +69,8 @@ func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 }
 
 // elementAt returns the index of the element at an offset in a message, or -1 if no element is at the offset.
-// wire.write must have created the message, in which the headers precede the names of the table and of the set, and
-// then the list.
+// wire.write must have created the message, which consists of headers, the names of the table and of the set, and the
+// list.
 func elementAt(message []byte, offset int) (i int) {
 	size := func(at int) int {
 		if at+4 > len(message) {
