@@ -65,7 +65,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		ip   string
 		want []string
 	}{
-		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // a longer prefix still rejects
+		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // the route with the longer prefix still rejects packets
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
 		{"route del default", []string{range4, external4}},
@@ -197,7 +197,6 @@ func TestRestartAndCleanup(t *testing.T) {
 	}
 }
 
-// foreign lists the routes of other programs.
 func (l *lab) foreign() string {
 	var out strings.Builder
 	for line := range strings.Lines(l.ip("-4 route show table all") + l.ip("-6 route show table all")) {
