@@ -129,7 +129,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 		}
 		delete(unlisted, r.cookie())
 		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to another address
-			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT means that the socket is closed
+			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket is closed
 				failed = append(failed, err)
 				continue
 			}

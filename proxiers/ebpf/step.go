@@ -117,7 +117,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 		}
 	}
 	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // a replacement of all members needs space for the old and the new members
+	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // a replacement of all members needs twice the space
 	if r.full() {
 		r.sets = [2]uint32{}
 		st.noRoom = append(st.noRoom, svc)

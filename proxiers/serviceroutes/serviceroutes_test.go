@@ -65,7 +65,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		ip   string
 		want []string
 	}{
-		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // the route with the longer prefix still rejects packets
+		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // a longer prefix still rejects
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
 		{"route del default", []string{range4, external4}},
