@@ -19,17 +19,7 @@ func nodePortAddresses(p *NodePortAddresses) value {
 	return addresses(&p.Prefixes, word{"primary", &p.Primary}, word{"localhost", &p.Localhost}, word{"all", &p.All})
 }
 
-func externalIPs(p *ExternalIPs) value {
-	return addresses(&p.Prefixes, word{"host", &p.Host})
-}
-
-func loadBalancerIPs(p *LoadBalancerIPs) value {
-	return addresses(&p.Prefixes, word{"host", &p.Host})
-}
-
-func deniedEndpoints(p *DeniedEndpoints) value {
-	return addresses(&p.Prefixes, word{"host", &p.Host})
-}
+func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, word{"host", &p.Host}) }
 
 // portRange returns a value that accepts "FIRST-LAST", or an empty string for any port.
 func portRange(p *PortRange) value {
@@ -61,9 +51,6 @@ func portRange(p *PortRange) value {
 		limits: "FIRST-LAST, or empty for any",
 	}
 }
-
-// String returns the range in the form "30000-32767".
-func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
 func addresses(prefixes *[]netip.Prefix, words ...word) value {
 	find := func(s string) int { return slices.IndexFunc(words, func(w word) bool { return w.name == s }) }

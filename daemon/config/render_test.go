@@ -64,7 +64,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
 	whole := []reflect.Type{ // a single key sets a field of these types
-		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
+		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[HostRanges](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)
 	count = func(v reflect.Type) {

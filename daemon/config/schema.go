@@ -230,7 +230,7 @@ func addressKeys(p *Proxy) []key {
 				"default, because the author of any Service can write one and get this host's connections to it " +
 				"(CVE-2020-8554). \"host\" means the addresses of this host, a range all other addresses in it. " +
 				"Edgeway refuses an external IP in a range of ClusterIPs. " + alwaysRefused,
-			externalIPs(&p.AllowExternalIPs),
+			hostRanges(&p.AllowExternalIPs),
 		},
 		{
 			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means the " +
@@ -238,14 +238,14 @@ func addressKeys(p *Proxy) []key {
 				"addresses in it. A user who may write the status of Services can take any of them. This key does " +
 				"not bind Services from manifests. Edgeway always refuses the addresses and ports that it always " +
 				"refuses for allow_external_ips.",
-			loadBalancerIPs(&p.AllowLoadBalancers),
+			hostRanges(&p.AllowLoadBalancers),
 		},
 		{
 			"deny_endpoints", "The ranges in which Edgeway uses no endpoint, so that no Service leads to a program " +
 				"that only this host should reach. \"host\" means the addresses of this host in EndpointSlices of " +
 				"the API server, while the host has no Node object. " +
 				"Manifests may always name this host. " + metadataAdvice,
-			deniedEndpoints(&p.DenyEndpoints),
+			hostRanges(&p.DenyEndpoints),
 		},
 	}
 }

@@ -168,7 +168,7 @@ func TestBudgetAfterServiceGrows(t *testing.T) {
 
 func TestServiceFaultsAreBounded(t *testing.T) {
 	opts := testOptions()
-	opts.AllowExternalIPs = nil
+	opts.Proxy.AllowExternalIPs.Prefixes = nil
 	w := newWorld(t, opts, testService("svc", func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 1000) }))
 	if last := w.problems[len(w.problems)-1].String(); len(w.problems) != 21 || last != "Service ns/svc: 980 more faults" {
 		t.Errorf("%d problems, the last is %q", len(w.problems), last)
