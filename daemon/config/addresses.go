@@ -23,33 +23,25 @@ func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, word{"host"
 
 // portRange returns a value that accepts "FIRST-LAST", or an empty string for any port.
 func portRange(p *PortRange) value {
-	return value{
-		set: func(v any, _ string) error {
-			s, err := as[string](v, "a string")
-			if err != nil {
-				return err
-			}
-			if s == "" {
-				*p = PortRange{}
-				return nil
-			}
-			low, high, _ := strings.Cut(s, "-")
-			first, err1 := strconv.ParseUint(low, 10, 16)
-			last, err2 := strconv.ParseUint(high, 10, 16)
-			if err1 != nil || err2 != nil || first == 0 || first > last {
-				return fmt.Errorf(`%q is not a range of ports, as in "30000-32767"`, s)
-			}
-			*p = PortRange{uint16(first), uint16(last)}
-			return nil
-		},
-		get: func() any {
-			if *p == (PortRange{}) {
-				return ""
-			}
-			return p.String()
-		},
-		limits: "FIRST-LAST, or empty for any",
-	}
+	v := scalar(p, "a string", func(s string) (PortRange, error) {
+		if s == "" {
+			return PortRange{}, nil
+		}
+		low, high, _ := strings.Cut(s, "-")
+		first, err1 := strconv.ParseUint(low, 10, 16)
+		last, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 != nil || err2 != nil || first == 0 || first > last {
+			return PortRange{}, fmt.Errorf(`%q is not a range of ports, as in "30000-32767"`, s)
+		}
+		return PortRange{uint16(first), uint16(last)}, nil
+	}, func(r PortRange) any {
+		if r == (PortRange{}) {
+			return ""
+		}
+		return r.String()
+	})
+	v.limits = "FIRST-LAST, or empty for any"
+	return v
 }
 
 func addresses(prefixes *[]netip.Prefix, words ...word) value {

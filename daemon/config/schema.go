@@ -96,7 +96,7 @@ func nodeSection(n *Node) section {
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
 		{"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads it again " +
-			"when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig)},
+			"when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig, optional)},
 		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
 			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as in \"edge in " +
@@ -308,7 +308,7 @@ func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
 		{"address", "The address of /metrics. Empty: Edgeway does not serve metrics.", listen(&m.Address)},
 		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like --web.config.file of " +
-			"Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig)},
+			"Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig, optional)},
 		{"pprof", "Whether Edgeway serves /debug/pprof at the address of the metrics: to clients on this host, and " +
 			"to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}
