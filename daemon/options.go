@@ -45,21 +45,7 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 }
 
 // LoadConfig reads the configuration. See config.Load.
-func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Choices()) }
-
-// Choices returns the values of proxy.backend with their documentation.
-func Choices() []config.Choice {
-	var out []config.Choice
-	for _, b := range Backends() {
-		c := config.Choice{Name: b.Name, Doc: b.Doc}
-		for _, s := range b.Settings {
-			c.Settings = append(c.Settings,
-				config.Setting{Name: s.Name, Doc: s.Doc, Value: s.Default, Default: s.Default, Values: s.Values})
-		}
-		out = append(out, c)
-	}
-	return out
-}
+func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Backends()) }
 
 // hostOptions excludes the addresses and routes of the backends, the routes to Services, and the addresses of
 // kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.

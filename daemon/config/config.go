@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"time"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -160,26 +161,11 @@ const nftables = "nftables"
 // FallbackNone means that no other backend replaces a backend that cannot run.
 const FallbackNone = "none"
 
-// Choice describes a backend, which is a value of proxy.backend.
-type Choice struct {
-	Name string
-	// Doc is a sentence without a full stop.
-	Doc string
-	// Settings are the keys of the backend's own section, or nil if the backend has no such section.
-	Settings []Setting
-}
-
-// Setting is a key in a backend's own section. Value is a bool, or a string from Values.
-type Setting struct {
-	Name, Doc      string
-	Value, Default any
-	Values         []string
-}
-
-// Section is a backend's own section.
+// Section is a backend's own section. Values has the value of each setting, a bool or a string, by the setting's name.
 type Section struct {
 	Name     string
-	Settings []Setting
+	Settings []proxiers.Setting
+	Values   map[string]any
 }
 
 // Routes configures the routes that Edgeway maintains on this host.

@@ -11,12 +11,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
+var choices = []proxiers.Component{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 

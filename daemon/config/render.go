@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"edgeway/proxiers"
 )
 
 // Dump returns the whole configuration in TOML. Load reads the same configuration back from that text.
@@ -23,7 +25,7 @@ func Dump(c *Config) string {
 // CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other
 // keys. Each key is preceded by its meaning and its limits, and has its default value. The keys are commented out,
 // and include the name of their section, because TOML allows each table only once.
-func CommentedDefault(backends []Choice) string {
+func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)

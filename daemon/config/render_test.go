@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"edgeway/proxiers"
 )
 
 // When every key is uncommented, the shipped file must load to the defaults.
@@ -37,7 +39,7 @@ func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 }
 
 // Manual returns the list of keys in mdoc format.
-func Manual(backends []Choice) string {
+func Manual(backends []proxiers.Component) string {
 	escape := strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "-", `\-`)
 	paragraph := func(b *strings.Builder, text string) {
 		for sentence := range strings.SplitSeq(text, ". ") {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"edgeway/proxiers"
 )
 
 // section is one table of the configuration file.
@@ -22,7 +24,7 @@ type key struct {
 }
 
 // schema binds every key to its field in c. backends are the allowed values of proxy.backend.
-func schema(c *Config, backends []Choice) []section {
+func schema(c *Config, backends []proxiers.Component) []section {
 	before := []section{
 		nodeSection(&c.Node),
 		kubeSection(&c.Source.Kube),
@@ -134,18 +136,18 @@ func lastKnownSection(l *LastKnown) section {
 	}}
 }
 
-// describe returns " NAME: DOC." for each choice.
-func describe(choices []Choice) string {
+// describe returns " NAME: DOC." for each backend.
+func describe(backends []proxiers.Component) string {
 	var b strings.Builder
-	for _, c := range choices {
+	for _, c := range backends {
 		b.WriteString(" " + c.Name + ": " + c.Doc + ".")
 	}
 	return b.String()
 }
 
-func names(choices []Choice) []string {
-	out := make([]string, len(choices))
-	for i, c := range choices {
+func names(backends []proxiers.Component) []string {
+	out := make([]string, len(backends))
+	for i, c := range backends {
 		out[i] = c.Name
 	}
 	return out
@@ -163,12 +165,12 @@ const metadataAdvice = "On a host in a cloud, add the addresses of its metadata 
 	"(Google) or \"fd00:42::42/128\" (Scaleway): " +
 	"they answer this host with its credentials. Edgeway never uses 169.254.169.254, which is link-local."
 
-func proxySection(p *Proxy, backends []Choice) section {
+func proxySection(p *Proxy, backends []proxiers.Component) section {
 	return section{"proxy", "How Edgeway handles connections.", slices.Concat(trafficKeys(p, backends), addressKeys(p))}
 }
 
 // trafficKeys returns the keys for the backend, pods and masquerading.
-func trafficKeys(p *Proxy, backends []Choice) []key {
+func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 	return []key{
 		{
 			"backend", "The backend, which programs the kernel." + describe(backends) + " On a reload with another " +
