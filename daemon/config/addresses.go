@@ -77,7 +77,7 @@ func addresses(prefixes *[]netip.Prefix, words ...word) value {
 			return nil
 		},
 		get: func() any {
-			var out []string
+			out := []string{} // toml.Marshal skips a nil slice
 			for _, w := range words {
 				if *w.on {
 					out = append(out, w.name)

@@ -3,8 +3,9 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/BurntSushi/toml"
 
 	"edgeway/proxiers"
 )
@@ -104,38 +105,6 @@ func comment(b *strings.Builder, text string) {
 
 // literal returns the result of value.get in TOML syntax.
 func literal(v any) string {
-	switch v := v.(type) {
-	case string:
-		return quote(v)
-	case []string:
-		quoted := make([]string, len(v))
-		for i, s := range v {
-			quoted[i] = quote(s)
-		}
-		return "[" + strings.Join(quoted, ", ") + "]"
-	case int64:
-		return strconv.FormatInt(v, 10)
-	case bool:
-		return strconv.FormatBool(v)
-	}
-	panic(fmt.Sprintf("no TOML form of a %T", v))
-}
-
-// quote returns a TOML basic string. TOML and Go differ in how they quote control characters.
-func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	line, _ := toml.Marshal(map[string]any{"v": v}) // never fails for a string, an int64, a bool or a []string
+	return strings.TrimSpace(strings.TrimPrefix(string(line), "v = "))
 }
