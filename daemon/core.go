@@ -109,7 +109,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	}
 	c.checks = useChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
-	c.health = health.New(c.pipeline, healthSources(c.sources.origins())...)
+	c.health = health.New(c.pipeline, c.sources.origins()...)
 	c.health.Ignore(cfg.Doctor.Ignore)
 	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
 	c.health.Include(c.sources.storeFaults, lastknown.FaultID)
@@ -202,13 +202,6 @@ func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, follower
 	case <-c.host.Ready():
 	}
 	return c.pipeline.Run(ctx, backend, followers...)
-}
-
-func healthSources(of []source.Source) (out []health.Source) {
-	for _, s := range of {
-		out = append(out, s)
-	}
-	return out
 }
 
 // Run runs the components until ctx is done or a component fails permanently.

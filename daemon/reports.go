@@ -111,7 +111,7 @@ func (i *instance) state() pipeline.State {
 
 func (i *instance) view() sdunit.View {
 	v := sdunit.View{
-		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: healthSources(i.sources.list()),
+		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.sources.list(),
 		Switching: i.leftovers.switching(),
 	}
 	if saved := i.lastKnown(); saved.Serving {
@@ -152,7 +152,7 @@ func (i *instance) metricsOptions() metrics.Options {
 	o := metrics.Options{
 		Version: i.opts.Version, Revision: i.opts.Revision,
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
-		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
+		State: i.pipeline.State, Tracker: i.sources.tracker.Stats, Sources: i.sources.list(),
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
 		Expiries: i.sources.expiries, Faults: i.health.IDs,
 		Panicked: func(err error) { i.parts.Record("metrics", err) },
@@ -164,9 +164,6 @@ func (i *instance) metricsOptions() metrics.Options {
 	}
 	if i.checks.on() {
 		o.Proxiers = append(o.Proxiers, i.checks.endpoints)
-	}
-	for _, s := range i.sources.list() {
-		o.Sources = append(o.Sources, s)
 	}
 	return o
 }

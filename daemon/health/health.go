@@ -75,21 +75,15 @@ func (r Report) Summary() string {
 // Pipeline provides the state of the syncs.
 type Pipeline interface{ State() pipeline.State }
 
-// Source provides the health of a source of objects.
-type Source interface {
-	Name() string
-	Status() source.Status
-}
-
 // Checker builds reports from the faults of all components.
 type Checker struct {
 	pipeline Pipeline
-	sources  []Source
+	sources  []source.Source
 	faults   fault.Set
 }
 
 // New returns a Checker for the faults of the pipeline and the sources.
-func New(p Pipeline, sources ...Source) *Checker {
+func New(p Pipeline, sources ...source.Source) *Checker {
 	c := &Checker{pipeline: p, sources: sources}
 	c.Include(c.pipelineFaults, "first-sync", "backend-sync", "quarantine", "node-leaving")
 	c.Include(c.sourceFaults)
@@ -131,7 +125,7 @@ func (c *Checker) Report() Report {
 		Time: time.Now(), LastSync: state.Backend.LastSync, Synced: state.Synced(), NodeEligible: !leaving(&state),
 		Faults: fault.Bounded(faults), Healthy: fault.Worst(faults) < fault.Unhealthy,
 	}
-	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src Source) bool {
+	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src source.Source) bool {
 		st := src.Status()
 		return st.Partial && !st.Synced
 	})

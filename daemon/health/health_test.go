@@ -1,6 +1,7 @@
 package health
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,8 @@ type fixedSource struct {
 
 func (f fixedSource) Name() string          { return f.name }
 func (f fixedSource) Status() source.Status { return f.status }
+
+func (fixedSource) Run(context.Context, source.Sink) error { return nil }
 
 func synced() *pipeline.State {
 	p := &plan.Plan{}

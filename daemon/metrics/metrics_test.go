@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"net/http"
@@ -35,6 +36,8 @@ type fixedSource struct {
 
 func (f fixedSource) Name() string          { return f.name }
 func (f fixedSource) Status() source.Status { return f.status }
+
+func (fixedSource) Run(context.Context, source.Sink) error { return nil }
 
 func endpoints(n int) []plan.Endpoint {
 	var out []plan.Endpoint
@@ -90,7 +93,7 @@ func testMetrics() *Metrics {
 				Services: tracker.Changes{Total: 7, Pending: 1}, Endpoints: tracker.Changes{Total: 9},
 			}
 		},
-		Sources: []Source{
+		Sources: []source.Source{
 			fixedSource{"file", source.Status{}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
 		},

@@ -22,12 +22,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Source provides the status of a source of objects.
-type Source interface {
-	Name() string
-	Status() source.Status
-}
-
 // Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
 // goroutine, and must not be nil.
 type Options struct {
@@ -37,7 +31,7 @@ type Options struct {
 	Families      []plan.Family
 	State         func() pipeline.State
 	Tracker       func() tracker.Stats
-	Sources       []Source
+	Sources       []source.Source
 	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
 	SavedAt func() time.Time
 	// Expiries returns the times at which the credentials for the API server expire.

@@ -30,7 +30,7 @@ func FuzzStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message, name string, running bool) {
 		manager := sdtest.New(t)
 		message, name = message[:min(len(message), 300)], name[:min(len(name), 300)] // one datagram holds both
-		v := View{Backend: name, Health: health.Report{Faults: []fault.Fault{{Message: message}}}, Sources: []health.Source{away{}}}
+		v := View{Backend: name, Health: health.Report{Faults: []fault.Fault{{Message: message}}}, Sources: []source.Source{away{}}}
 		if running {
 			synced(1)(&v)
 			v.State.Followers = []pipeline.StageState{{Name: name, Err: message}}

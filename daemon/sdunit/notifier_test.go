@@ -194,7 +194,7 @@ func TestWatchdogFollowsSyncLoop(t *testing.T) {
 	notified(t, "20000000", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.set(synced(1))
 		h.set(func(v *View) {
-			v.Sources = []health.Source{away{since: time.Now()}}
+			v.Sources = []source.Source{away{since: time.Now()}}
 			v.State.Backend.Err = "nft: no such file" // the sync fails, but does not hang
 			v.State.OutOfSync = time.Now()
 		})

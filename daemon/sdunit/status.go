@@ -8,6 +8,7 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
 	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -21,7 +22,7 @@ type View struct {
 	// Switching reports whether the kernel still has the rules of the backend that was used before a reload.
 	Switching bool
 	// Sources report their current status.
-	Sources []health.Source
+	Sources []source.Source
 	// SavedAt is the time of the last-known state that Edgeway serves, or zero if Edgeway serves the API server's
 	// objects.
 	SavedAt time.Time

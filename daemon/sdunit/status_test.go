@@ -17,11 +17,11 @@ func TestStatusIsSentOnMeaningfulChange(t *testing.T) {
 		if texts := statuses(during(m, time.Hour)); len(texts) > 70 {
 			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
 		}
-		h.set(func(v *View) { v.Sources = []health.Source{away{since: time.Now().Add(-5 * time.Minute)}} })
+		h.set(func(v *View) { v.Sources = []source.Source{away{since: time.Now().Add(-5 * time.Minute)}} })
 		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.Contains(texts[0], "; API server ") {
 			t.Errorf("texts when the API server became unreachable: %q", texts)
 		}
-		h.set(func(v *View) { v.Sources = []health.Source{away{time.Now().Add(-5 * time.Minute), true}} })
+		h.set(func(v *View) { v.Sources = []source.Source{away{time.Now().Add(-5 * time.Minute), true}} })
 		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || !strings.Contains(texts[0], "; API server rejecting requests") {
 			t.Errorf("texts when the API server began to refuse: %q", texts)
 		}
@@ -54,16 +54,16 @@ func TestStatusTexts(t *testing.T) {
 	for names, change := range map[string]func(*View){
 		"nftables|412|1,203|3 s": func(*View) {},
 		"nftables|412|1,203|3 s|; last-known state|2 h|; API server": func(v *View) {
-			v.SavedAt, v.Sources = now.Add(-2*time.Hour-time.Minute), []health.Source{away{}}
+			v.SavedAt, v.Sources = now.Add(-2*time.Hour-time.Minute), []source.Source{away{}}
 		},
 		"nftables|412|; source file": func(v *View) {
-			v.Sources = []health.Source{unread{}}
+			v.Sources = []source.Source{unread{}}
 		},
 		"nftables|412|; source file|5 min": func(v *View) {
-			v.Sources = []health.Source{unread{since: now.Add(-5 * time.Minute)}}
+			v.Sources = []source.Source{unread{since: now.Add(-5 * time.Minute)}}
 		},
 		"nftables|412|; degraded: ip-forward, route-services|; API server": func(v *View) {
-			v.Sources = []health.Source{away{}}
+			v.Sources = []source.Source{away{}}
 			for _, name := range []string{"ip-forward", "route-services", "route-services"} {
 				v.Health.Faults = append(v.Health.Faults, fault.Fault{ID: name, Severity: fault.Problem})
 			}
