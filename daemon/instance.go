@@ -161,7 +161,7 @@ func (i *instance) run(ctx context.Context) error {
 	always("rounds", i.rounds.Run)
 	start("control socket", i.control.Run)
 	always("service manager", func(ctx context.Context) {
-		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})
+		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.viewer(), Heartbeat: i.pipeline.Heartbeat})
 	})
 	i.serve(always)
 	return group.Wait()

@@ -19,7 +19,6 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
@@ -107,17 +106,6 @@ func (i *instance) state() pipeline.State {
 		s.Followers = append(s.Followers, pipeline.StageState{Name: f.Name})
 	}
 	return s
-}
-
-func (i *instance) view() sdunit.View {
-	v := sdunit.View{
-		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: i.sources.list(),
-		Switching: i.leftovers.switching(),
-	}
-	if saved := i.lastKnown(); saved.Serving {
-		v.SavedAt = saved.SavedAt
-	}
-	return v
 }
 
 // lastKnown describes the saved state that Edgeway serves if the API server has not responded since the start, or if

@@ -4,27 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
-
-// away simulates an unreachable API server.
-type away struct {
-	since   time.Time
-	refused bool
-}
-
-func (away) Name() string { return "kube" }
-
-func (a away) Status() source.Status {
-	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Fault: fault.Fault{Message: "connection refused"}, Refused: a.refused}
-}
 
 // blocking is a backend that hangs and ignores its context.
 type blocking struct{ release chan struct{} }
