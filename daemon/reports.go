@@ -29,19 +29,21 @@ import (
 
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
-		Socket:  i.cfg.Control.Socket,
-		Logger:  i.logger,
-		Status:  i.status,
-		State:   func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
-		Facts:   i.facts,
-		Out:     func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
-		Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
-		NextHop: nodeinfo.LookupRoute,
-		FastPath: func(sp *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
-			return i.fastPath().of(sp, origin, hops)
+		Socket: i.cfg.Control.Socket,
+		Logger: i.logger,
+		Status: i.status,
+		State:  func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
+		Facts:  i.facts,
+		Lookups: control.Lookups{
+			Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
+			NextHop: nodeinfo.LookupRoute,
+			Out:     func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
+			FastPath: func(sp *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
+				return i.fastPath().of(sp, origin, hops)
+			},
+			Path:   i.path,
+			Faults: i.freshFaults,
 		},
-		Path:   i.path,
-		Faults: i.freshFaults,
 		Place:  i.sources.place,
 		Dead:   i.checks.dead,
 		Reload: i.opts.Reload,

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/proxiers/plan"
 )
 
 // The response with the plan of bigState has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
@@ -38,10 +37,9 @@ func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	path = filepath.Join(t.TempDir(), "s")
 	state := bigState()
 	s, err := Listen(Options{
-		Socket: path, Logger: slog.New(slog.DiscardHandler), NextHop: testWay, Gaps: noGaps,
+		Socket: path, Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
 		State:  func() pipeline.State { return state },
 		Status: func() Status { return Status{Version: "1.2.3"} },
-		Out:    func(*plan.ServicePort) []string { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -225,9 +223,8 @@ func TestClientReportsClosedConnection(t *testing.T) {
 func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps,
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
 		State: func() pipeline.State { return state },
-		Out:   func(*plan.ServicePort) []string { return nil },
 	}, nil)
 	s.limits.turn = time.Millisecond
 	s.groupTurn <- struct{}{}
