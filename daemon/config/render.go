@@ -7,6 +7,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"edgeway/daemon/text"
 	"edgeway/proxiers"
 )
 
@@ -86,21 +87,11 @@ func (k key) describe() string {
 	return k.doc + " Allowed: " + k.value.limits + "."
 }
 
-// comment writes text as "# " lines of at most 84 columns.
-func comment(b *strings.Builder, text string) {
-	const width = 82
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			b.WriteString("# " + line + "\n")
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
+// comment writes doc as "# " lines of at most 84 columns.
+func comment(b *strings.Builder, doc string) {
+	for _, line := range text.Wrap("", doc, 82, 0) {
+		b.WriteString("# " + line + "\n")
 	}
-	b.WriteString("# " + line + "\n")
 }
 
 // literal returns the result of value.get in TOML syntax.
