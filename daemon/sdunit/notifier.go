@@ -171,7 +171,7 @@ func (n *Notifier) aliveLines() []string {
 	}
 	if !n.ready && now.Sub(n.extended) >= extendEvery {
 		n.extended = now
-		lines = append(lines, extension())
+		lines = append(lines, extension(extendBy))
 	}
 	return lines
 }
