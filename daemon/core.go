@@ -19,8 +19,6 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/kube"
-	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
@@ -111,17 +109,14 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.sources.origins()...)
 	c.health.Ignore(cfg.Doctor.Ignore)
-	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
-	c.health.Include(c.sources.storeFaults, lastknown.FaultID)
-	c.health.Include(c.sources.clockFaults, kube.ClockID)
-	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) },
-		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID, planner.ServiceRangeNetworkID,
-		planner.ServiceRangeRouteID)
-	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) },
-		"endpoint-checks", "services-dead")
-	c.health.Include(c.services.unserved, planner.NoEndpointID)
-	c.health.Include(c.removedKeys, "removed-key")
-	c.health.Include(c.parts.Faults, contain.PanicFault)
+	c.health.Include(c.sources.credentialFaults)
+	c.health.Include(c.sources.storeFaults)
+	c.health.Include(c.sources.clockFaults)
+	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) })
+	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) })
+	c.health.Include(c.services.unserved)
+	c.health.Include(c.removedKeys)
+	c.health.Include(c.parts.Faults)
 	return c, nil
 }
 

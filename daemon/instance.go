@@ -108,15 +108,15 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 func (i *instance) assemble(ctx context.Context) error {
 	logRemovedKeys(i.logger, i.cfg.Removed)
 	i.logFallback()
-	i.health.Include(i.shownFaults, proxiers.PortFault, "shortcut")
+	i.health.Include(i.shownFaults)
 	i.rounds = i.newRounds()
-	i.health.Include(i.rounds.Faults, checkNames()...)
+	i.health.Include(i.rounds.Faults)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
-	i.health.Include(i.leftovers.faults, "leftovers")
-	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
-	i.health.Include(i.fallback, "fallback")
+	i.health.Include(i.leftovers.faults)
+	i.health.Include(i.fastPath().faults)
+	i.health.Include(i.fallback)
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // set last, because clients may request the health at any time
 	i.opts.Shared.healthy.Store(&healthy)
