@@ -32,7 +32,7 @@ func (i *instance) controlOptions() control.Options {
 		Socket: i.cfg.Control.Socket,
 		Logger: i.logger,
 		Status: i.status,
-		State:  func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
+		State:  func() pipeline.State { return shown(i.pipeline.State(), i.cfg.Doctor.Ignore) },
 		Facts:  i.facts,
 		Lookups: control.Lookups{
 			Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
@@ -88,25 +88,11 @@ func (i *instance) shortcut() []string {
 }
 
 func (i *instance) status() control.Status {
-	s := control.NewStatus(shown(i.state(), i.cfg.Doctor.Ignore), i.health.Report())
+	s := control.NewStatus(shown(i.pipeline.State(), i.cfg.Doctor.Ignore), i.health.Report())
 	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
 	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
 	s.Sources, s.LastKnown, s.Checks = i.sources.status(), i.lastKnown(), i.checks.status()
 	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
-	return s
-}
-
-// state returns the state of the pipeline. Before the first sync, for example after a reload, state adds the names of
-// the stages.
-func (i *instance) state() pipeline.State {
-	s := i.pipeline.State()
-	if s.Backend.Name != "" || len(i.stages) == 0 {
-		return s
-	}
-	s.Backend.Name = i.stages[0].Name
-	for _, f := range i.stages[1:] {
-		s.Followers = append(s.Followers, pipeline.StageState{Name: f.Name})
-	}
 	return s
 }
 

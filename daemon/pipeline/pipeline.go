@@ -185,6 +185,7 @@ func (p *Pipeline) arrange(backend Stage, followers []Stage) {
 		p.followers = append(p.followers, follower)
 	}
 	p.stages = append([]*stage{p.backend}, p.followers...)
+	p.publish() // the status lists the stages before they run
 }
 
 func (p *Pipeline) noteChange() {
