@@ -109,9 +109,11 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.sources.origins()...)
 	c.health.Ignore(cfg.Doctor.Ignore)
-	c.health.Include(c.sources.credentialFaults)
+	if kube := c.sources.kube; kube != nil {
+		c.health.Include(kube.Faults)
+		c.health.Include(kube.ClockFaults)
+	}
 	c.health.Include(c.sources.storeFaults)
-	c.health.Include(c.sources.clockFaults)
 	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) })
 	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) })
 	c.health.Include(c.services.unserved)
