@@ -122,7 +122,7 @@ const (
 func (c *configCheck) checkBackendKeys() {
 	for _, own := range c.cfg.Sections {
 		for _, s := range own.Settings {
-			if own.Name != c.cfg.Proxy.Backend && s.Value != s.Default {
+			if own.Name != c.cfg.Proxy.Backend && own.Values[s.Name] != s.Default {
 				c.add(fault.New("backend-key", fault.Notice, fmt.Sprintf("proxy.backend = %q", own.Name),
 					"%s.%s has no effect with the backend %s", own.Name, s.Name, c.cfg.Proxy.Backend))
 			}

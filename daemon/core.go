@@ -19,8 +19,6 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/kube"
-	"edgeway/daemon/source/lastknown"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
@@ -46,7 +44,7 @@ type Core struct {
 	faultLog *health.FaultLog
 }
 
-// CoreOptions configures a Core, in addition to the configuration file. Applied and Synced may be nil.
+// CoreOptions configures a Core, in addition to the configuration file.
 type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family
@@ -55,11 +53,10 @@ type CoreOptions struct {
 	Checker *endpointcheck.Checker
 	// Budget is the memory budget of the planner. See planner.Options.
 	Budget planner.Budget
-	// Parts restarts components that panic. If Parts is nil, the Core creates its own Parts.
+	// Parts restarts components that panic.
 	Parts *contain.Parts
-	// Lines limits the log lines about changes. If Lines is nil, the Core creates its own Damper.
-	Lines *journal.Damper
-	// FaultLog logs the faults. If FaultLog is nil, the Core creates its own FaultLog.
+	// Lines limits the log lines about changes.
+	Lines    *journal.Damper
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
@@ -92,15 +89,9 @@ type HostWatcher interface {
 
 // NewCore returns a Core. NewCore reads the kubeconfig, but starts nothing before Run.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
-	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines, faultLog: o.FaultLog}
-	if c.parts == nil {
-		c.parts = contain.New(o.Logger)
-	}
-	if c.lines == nil {
-		c.lines = journal.NewDamper(o.Logger)
-	}
-	if c.faultLog == nil {
-		c.faultLog = newFaultLog(o.Logger)
+	c := &Core{
+		cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines,
+		faultLog: o.FaultLog,
 	}
 	c.services = newServiceLog(o.Logger, c.lines, o.InForce)
 	var err error
@@ -109,19 +100,18 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	}
 	c.checks = useChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
-	c.health = health.New(c.pipeline, healthSources(c.sources.origins())...)
+	c.health = health.New(c.pipeline, c.sources.origins()...)
 	c.health.Ignore(cfg.Doctor.Ignore)
-	c.health.Include(c.sources.credentialFaults, kube.FaultIDs()...)
-	c.health.Include(c.sources.storeFaults, lastknown.FaultID)
-	c.health.Include(c.sources.clockFaults, kube.ClockID)
-	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) },
-		planner.NodePortAddressesID, planner.NodePortRangeID, planner.BudgetID, planner.ServiceRangeNetworkID,
-		planner.ServiceRangeRouteID)
-	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) },
-		"endpoint-checks", "services-dead")
-	c.health.Include(c.services.unserved, planner.NoEndpointID)
-	c.health.Include(c.removedKeys, "removed-key")
-	c.health.Include(c.parts.Faults, contain.PanicFault)
+	if kube := c.sources.kube; kube != nil {
+		c.health.Include(kube.Faults)
+		c.health.Include(kube.ClockFaults)
+	}
+	c.health.Include(c.sources.storeFaults)
+	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) })
+	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) })
+	c.health.Include(c.services.unserved)
+	c.health.Include(c.removedKeys)
+	c.health.Include(c.parts.Faults)
 	return c, nil
 }
 
@@ -150,9 +140,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 		OnApplied: o.Applied,
 		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 			c.services.synced(snap, p, s)
-			if o.Synced != nil {
-				o.Synced(snap, p, s)
-			}
+			o.Synced(snap, p, s)
 			c.sources.commit(c.planner.Contested()) // the kernel has accepted the objects
 		},
 	})
@@ -202,13 +190,6 @@ func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, follower
 	case <-c.host.Ready():
 	}
 	return c.pipeline.Run(ctx, backend, followers...)
-}
-
-func healthSources(of []source.Source) (out []health.Source) {
-	for _, s := range of {
-		out = append(out, s)
-	}
-	return out
 }
 
 // Run runs the components until ctx is done or a component fails permanently.

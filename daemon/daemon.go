@@ -180,10 +180,9 @@ const (
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and repeats the call once after a permanent error. During the calls, loadAtStart
-// requests more start time from systemd.
+// loadAtStart calls loadAndCheck, and repeats the call once after a permanent error.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
-	defer manager.ExtendStart(ctx, startTimeout)()
+	manager.ExtendStart(startTimeout)
 	set, err := loadAndCheck(ctx, path)
 	if _, ok := errors.AsType[*Permanent](err); !ok {
 		return set, err

@@ -158,14 +158,6 @@ func (i *instance) newRounds() *doctor.Rounds {
 	})
 }
 
-// checkNames returns the IDs of the faults that the doctor's rounds may find.
-func checkNames() (out []string) {
-	for _, c := range doctor.Cheap() {
-		out = append(out, c.Name)
-	}
-	return out
-}
-
 func factsOf(state *pipeline.State) doctor.Facts {
 	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
 	if f.Plan == nil {

@@ -108,15 +108,15 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 func (i *instance) assemble(ctx context.Context) error {
 	logRemovedKeys(i.logger, i.cfg.Removed)
 	i.logFallback()
-	i.health.Include(i.shownFaults, proxiers.PortFault, "shortcut")
+	i.health.Include(i.shownFaults)
 	i.rounds = i.newRounds()
-	i.health.Include(i.rounds.Faults, checkNames()...)
+	i.health.Include(i.rounds.Faults)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
-	i.health.Include(i.leftovers.faults, "leftovers")
-	i.health.Include(i.fastPath().faults, proxiers.FastPathFault)
-	i.health.Include(i.fallback, "fallback")
+	i.health.Include(i.leftovers.faults)
+	i.health.Include(i.fastPath().faults)
+	i.health.Include(i.fallback)
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // set last, because clients may request the health at any time
 	i.opts.Shared.healthy.Store(&healthy)
@@ -161,7 +161,7 @@ func (i *instance) run(ctx context.Context) error {
 	always("rounds", i.rounds.Run)
 	start("control socket", i.control.Run)
 	always("service manager", func(ctx context.Context) {
-		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.view, Heartbeat: i.pipeline.Heartbeat})
+		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.viewer(), Heartbeat: i.pipeline.Heartbeat})
 	})
 	i.serve(always)
 	return group.Wait()
@@ -245,7 +245,7 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	lines := journal.NewDamper(logger)
 	s := shared{
 		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
-		parts: contain.New(logger), lines: lines, faultLog: newFaultLog(logger),
+		parts: contain.New(logger), lines: lines, faultLog: NewFaultLog(logger),
 	}
 	s.loopback = localnodeport.New(localnodeport.Options{
 		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -91,13 +90,5 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	}
 	if next(before); env.Takeover {
 		t.Error("a backend takes over from itself")
-	}
-}
-
-// After a reload, the status lists the names of all stages, even if no stage has run yet.
-func TestStageNamesBeforeFirstRun(t *testing.T) {
-	i := &instance{Core: &Core{pipeline: pipeline.New(pipeline.Options{})}, stages: []pipeline.Stage{{Name: "first"}, {Name: "second"}}}
-	if s := i.state(); s.Backend.Name != "first" || len(s.Followers) != 1 || s.Followers[0].Name != "second" {
-		t.Errorf("%+v", s)
 	}
 }

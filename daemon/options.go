@@ -6,11 +6,9 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -18,46 +16,16 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 	"edgeway/proxiers/serviceroutes"
 )
 
 func plannerOptions(cfg *config.Config, families []plan.Family, held func() []source.Holding) planner.Options {
-	p := cfg.Proxy
 	return planner.Options{
-		Families:           families,
-		NodeName:           cfg.Node.Name,
-		NodeAddresses:      cfg.Node.Addresses,
-		Zone:               cfg.Node.Zone,
-		LocalAsCluster:     cfg.Node.LocalPolicy == config.LocalCluster,
-		MasqueradeAll:      p.MasqueradeAll,
-		Pods:               podDetection(p),
-		NodePorts:          nodePorts(p.NodePortAddresses),
-		ServiceCIDRs:       p.ServiceCIDRs,
-		OwnRoutes:          cfg.Routes.Services != config.RoutesNever,
-		AllowExternalIPs:   p.AllowExternalIPs.Prefixes,
-		AllowHostIPs:       p.AllowExternalIPs.Host,
-		AllowLoadBalancers: p.AllowLoadBalancers.Prefixes, AllowHostLoadBalancers: p.AllowLoadBalancers.Host,
-		OwnPorts:          ownPorts(cfg),
-		DenyEndpoints:     p.DenyEndpoints.Prefixes,
-		DenyHostEndpoints: p.DenyEndpoints.Host,
-		NodePortRange:     planner.PortRange(p.NodePortRange),
-		LongLived:         longLived(cfg.FastPath),
-		Held:              held,
+		Node: cfg.Node, Proxy: cfg.Proxy, FastPath: cfg.FastPath, Families: families,
+		OwnRoutes: cfg.Routes.Services != config.RoutesNever, OwnPorts: ownPorts(cfg), Held: held,
 	}
-}
-
-func longLived(f config.FastPath) map[tracker.Name]bool {
-	if !f.Enabled {
-		return nil
-	}
-	out := map[tracker.Name]bool{}
-	for _, s := range f.Services {
-		out[tracker.Name{Namespace: s.Namespace, Name: s.Name}] = true
-	}
-	return out
 }
 
 // ownPorts maps the ports of the daemon's servers to their keys. ownPorts includes servers that are not listening,
@@ -77,21 +45,7 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 }
 
 // LoadConfig reads the configuration. See config.Load.
-func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Choices()) }
-
-// Choices returns the values of proxy.backend with their documentation.
-func Choices() []config.Choice {
-	var out []config.Choice
-	for _, b := range Backends() {
-		c := config.Choice{Name: b.Name, Doc: b.Doc}
-		for _, s := range b.Settings {
-			c.Settings = append(c.Settings,
-				config.Setting{Name: s.Name, Doc: s.Doc, Value: s.Default, Default: s.Default, Values: s.Values})
-		}
-		out = append(out, c)
-	}
-	return out
-}
+func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Backends()) }
 
 // hostOptions excludes the addresses and routes of the backends, the routes to Services, and the addresses of
 // kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
@@ -104,29 +58,6 @@ func hostOptions(cfg *config.Config) nodeinfo.Options {
 		out.IgnoreDevices = append(out.IgnoreDevices, b.Traits.Devices...)
 	}
 	return out
-}
-
-func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {
-	out := planner.NodePortAddresses{Primary: n.Primary, Localhost: n.Localhost, Prefixes: n.Prefixes}
-	if n.All {
-		out.Prefixes = append(slices.Clone(out.Prefixes), netip.PrefixFrom(netip.IPv4Unspecified(), 0),
-			netip.PrefixFrom(netip.IPv6Unspecified(), 0))
-	}
-	return out
-}
-
-func podDetection(p config.Proxy) planner.PodDetection {
-	switch p.LocalDetection {
-	case config.DetectClusterCIDR:
-		return planner.PodDetection{CIDRs: p.ClusterCIDRs}
-	case config.DetectNodeCIDR:
-		return planner.PodDetection{NodeCIDRs: true}
-	case config.DetectBridge:
-		return planner.PodDetection{Interfaces: []string{p.BridgeInterface}}
-	case config.DetectPrefix:
-		return planner.PodDetection{Interfaces: []string{p.InterfaceNamePrefix + "*"}}
-	}
-	return planner.PodDetection{}
 }
 
 // kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 has no

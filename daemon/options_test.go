@@ -1,32 +1,13 @@
 package daemon
 
 import (
-	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/planner"
 	"edgeway/proxiers/plan"
 )
-
-func TestPodDetectionModes(t *testing.T) {
-	cidr := netip.MustParsePrefix("10.244.0.0/16")
-	proxy := config.Proxy{ClusterCIDRs: []netip.Prefix{cidr}, BridgeInterface: "cni0", InterfaceNamePrefix: "veth"}
-	for mode, want := range map[config.LocalDetection]planner.PodDetection{
-		config.DetectNone:        {},
-		config.DetectClusterCIDR: {CIDRs: []netip.Prefix{cidr}},
-		config.DetectNodeCIDR:    {NodeCIDRs: true},
-		config.DetectBridge:      {Interfaces: []string{"cni0"}},
-		config.DetectPrefix:      {Interfaces: []string{"veth*"}},
-	} {
-		proxy.LocalDetection = mode
-		if got := podDetection(proxy); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", mode, got, want)
-		}
-	}
-}
 
 func TestConfiguredFamilies(t *testing.T) {
 	cfg := config.Default()
@@ -36,14 +17,11 @@ func TestConfiguredFamilies(t *testing.T) {
 	}
 }
 
-// The planner receives the range of NodePorts and the ports of the daemon's own servers.
+// The planner receives the ports of the daemon's own servers.
 func TestPlannerOptionsPorts(t *testing.T) {
 	opts := plannerOptions(config.Default(), nil, nil)
 	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts, want) {
 		t.Errorf("own ports %v, want %v", opts.OwnPorts, want)
-	}
-	if want := (planner.PortRange{First: 30000, Last: 32767}); opts.NodePortRange != want {
-		t.Errorf("NodePorts %v, want %v", opts.NodePortRange, want)
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
-	"edgeway/daemon/sdunit"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
@@ -30,19 +29,21 @@ import (
 
 func (i *instance) controlOptions() control.Options {
 	return control.Options{
-		Socket:  i.cfg.Control.Socket,
-		Logger:  i.logger,
-		Status:  i.status,
-		State:   func() pipeline.State { return shown(i.state(), i.cfg.Doctor.Ignore) },
-		Facts:   i.facts,
-		Out:     func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
-		Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
-		NextHop: nodeinfo.LookupRoute,
-		FastPath: func(sp *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
-			return i.fastPath().of(sp, origin, hops)
+		Socket: i.cfg.Control.Socket,
+		Logger: i.logger,
+		Status: i.status,
+		State:  func() pipeline.State { return shown(i.pipeline.State(), i.cfg.Doctor.Ignore) },
+		Facts:  i.facts,
+		Lookups: control.Lookups{
+			Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
+			NextHop: nodeinfo.LookupRoute,
+			Out:     func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
+			FastPath: func(sp *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
+				return i.fastPath().of(sp, origin, hops)
+			},
+			Path:   i.path,
+			Faults: i.freshFaults,
 		},
-		Path:   i.path,
-		Faults: i.freshFaults,
 		Place:  i.sources.place,
 		Dead:   i.checks.dead,
 		Reload: i.opts.Reload,
@@ -87,37 +88,12 @@ func (i *instance) shortcut() []string {
 }
 
 func (i *instance) status() control.Status {
-	s := control.NewStatus(shown(i.state(), i.cfg.Doctor.Ignore), i.health.Report())
+	s := control.NewStatus(shown(i.pipeline.State(), i.cfg.Doctor.Ignore), i.health.Report())
 	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
 	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
 	s.Sources, s.LastKnown, s.Checks = i.sources.status(), i.lastKnown(), i.checks.status()
 	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
 	return s
-}
-
-// state returns the state of the pipeline. Before the first sync, for example after a reload, state adds the names of
-// the stages.
-func (i *instance) state() pipeline.State {
-	s := i.pipeline.State()
-	if s.Backend.Name != "" || len(i.stages) == 0 {
-		return s
-	}
-	s.Backend.Name = i.stages[0].Name
-	for _, f := range i.stages[1:] {
-		s.Followers = append(s.Followers, pipeline.StageState{Name: f.Name})
-	}
-	return s
-}
-
-func (i *instance) view() sdunit.View {
-	v := sdunit.View{
-		Backend: i.component.Name, State: shown(i.pipeline.State(), i.cfg.Doctor.Ignore), Health: i.health.Report(), Sources: healthSources(i.sources.list()),
-		Switching: i.leftovers.switching(),
-	}
-	if saved := i.lastKnown(); saved.Serving {
-		v.SavedAt = saved.SavedAt
-	}
-	return v
 }
 
 // lastKnown describes the saved state that Edgeway serves if the API server has not responded since the start, or if
@@ -152,7 +128,7 @@ func (i *instance) metricsOptions() metrics.Options {
 	o := metrics.Options{
 		Version: i.opts.Version, Revision: i.opts.Revision,
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
-		State: i.pipeline.State, Tracker: i.sources.tracker.Stats,
+		State: i.pipeline.State, Tracker: i.sources.tracker.Stats, Sources: i.sources.list(),
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
 		Expiries: i.sources.expiries, Faults: i.health.IDs,
 		Panicked: func(err error) { i.parts.Record("metrics", err) },
@@ -164,9 +140,6 @@ func (i *instance) metricsOptions() metrics.Options {
 	}
 	if i.checks.on() {
 		o.Proxiers = append(o.Proxiers, i.checks.endpoints)
-	}
-	for _, s := range i.sources.list() {
-		o.Sources = append(o.Sources, s)
 	}
 	return o
 }
@@ -192,9 +165,9 @@ func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
-// newFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress lines about
+// NewFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress lines about
 // faults.
-func newFaultLog(logger *slog.Logger) *health.FaultLog {
+func NewFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }
 

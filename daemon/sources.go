@@ -158,20 +158,6 @@ func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	return saved, serving
 }
 
-func (s *sources) credentialFaults() []fault.Fault {
-	if s.kube == nil {
-		return nil
-	}
-	return s.kube.Faults()
-}
-
-func (s *sources) clockFaults() []fault.Fault {
-	if s.kube == nil {
-		return nil
-	}
-	return s.kube.ClockFaults()
-}
-
 func (s *sources) expiries() map[string]time.Time {
 	out := map[string]time.Time{}
 	if s.kube != nil {

@@ -262,7 +262,7 @@ func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	}
 	t.Setenv("PATH", filepath.Dir(slow)+":"+os.Getenv("PATH"))
 	u.start()
-	if first := u.await("EXTEND_TIMEOUT_USEC=30000000"); first.Has("READY=1") {
+	if first := u.await("EXTEND_TIMEOUT_USEC=390000000"); first.Has("READY=1") {
 		t.Error("ready before the probe has ended")
 	}
 	if err := os.Remove(hold); err != nil {

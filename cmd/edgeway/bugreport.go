@@ -65,10 +65,6 @@ func (g *globals) bugReportParts() []part {
 		{"status.json", "the state of the daemon", asJSON(func(ctx context.Context) (any, error) {
 			return client.Status(ctx)
 		})},
-		{"faults.json", "the faults of the daemon", asJSON(func(ctx context.Context) (any, error) {
-			status, err := client.Status(ctx)
-			return status.Faults, err
-		})},
 		{"services.json", "the Services", asJSON(func(ctx context.Context) (any, error) {
 			return client.Services(ctx, "")
 		})},

@@ -85,7 +85,7 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 			t.Errorf("%s lacks %q, or stdout does not name it:\n%.1000s\n%s", name, want, got[name], stdout)
 		}
 	}
-	for _, name := range []string{"status.json", "faults.json", "iptables.txt", "ip6tables.txt"} {
+	for _, name := range []string{"status.json", "iptables.txt", "ip6tables.txt"} {
 		if !strings.Contains("\n"+got["errors.txt"], "\n"+name+": ") || !strings.Contains(stdout, "not read: "+name) {
 			t.Errorf("errors.txt and stdout do not name %s:\n%s", name, got["errors.txt"])
 		}
@@ -196,7 +196,7 @@ users:
 	}
 	got := unpacked(t, path)
 	got["stdout"], got["stderr"] = stdout, stderr
-	for _, name := range []string{"status.json", "faults.json", "nft.txt", "journal.txt"} {
+	for _, name := range []string{"status.json", "nft.txt", "journal.txt"} {
 		if !strings.Contains(got[name], redacted) {
 			t.Errorf("%s has nothing that was replaced: %.300s", name, got[name])
 		}

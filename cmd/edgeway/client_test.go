@@ -14,10 +14,13 @@ import (
 
 	"edgeway/daemon/control"
 	"edgeway/daemon/doctor"
+	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/health"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/source"
 	"edgeway/proxiers"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -44,11 +47,18 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 		Status: status,
 		State:  func() pipeline.State { return pipeline.State{InForce: p} },
 		Facts:  func() doctor.Facts { return doctor.Facts{PID: 1, Faults: status().Faults} },
-		Gaps:   func(*plan.ServicePort) []proxiers.Gap { return nil },
-		Out:    func(*plan.ServicePort) []string { return nil },
-		NextHop: func(netip.Addr) (nodeinfo.NextHop, error) {
-			return nodeinfo.NextHop{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
+		Lookups: control.Lookups{
+			Gaps: func(*plan.ServicePort) []proxiers.Gap { return nil },
+			Out:  func(*plan.ServicePort) []string { return nil },
+			NextHop: func(netip.Addr) (nodeinfo.NextHop, error) {
+				return nodeinfo.NextHop{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
+			},
+			FastPath: func(*plan.ServicePort, plan.Origin, []nodeinfo.NextHop) string { return "" },
+			Faults:   func() []fault.Fault { return nil },
+			Path:     func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
 		},
+		Place:  func(source.Key) string { return "" },
+		Dead:   func() *endpointcheck.Dead { return nil },
 		Reload: func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
 	})
 	if err != nil {

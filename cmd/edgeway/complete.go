@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +22,13 @@ func (g *globals) completeService(index int) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
 		socket, _ := g.socket()
-		names, _ := control.NewClient(socket).Names(ctx)
-		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, typed) })
+		list, _ := control.NewClient(socket).Services(ctx, "")
+		var names []cobra.Completion
+		for i := range list.Items {
+			if name := list.Items[i].FullName(); strings.HasPrefix(name, typed) {
+				names = append(names, name)
+			}
+		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -26,7 +26,7 @@ func configCommand(g *globals) *cobra.Command {
 			Short: "Print a configuration file with every key, its meaning and its default",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), config.CommentedDefault(daemon.Choices()))
+				_, err := fmt.Fprint(cmd.OutOrStdout(), config.CommentedDefault(daemon.Backends()))
 				return err
 			},
 		},

@@ -14,14 +14,14 @@ import (
 func TestProbeTestsConfiguredBackend(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	for _, choice := range daemon.Choices() {
+	for _, choice := range daemon.Backends() {
 		backend := choice.Name
 		name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.backend = '"+backend+"'")
 		code, stdout, stderr := run(t, "probe", "--config", name)
 		if code != exitFailure || !strings.HasPrefix(stderr, "edgeway: "+backend+", the configured backend, cannot run: ") {
 			t.Errorf("probe with %s exit %d, err %q", backend, code, stderr)
 		}
-		if n := strings.Count(stdout, ": cannot run: "); n != len(daemon.Choices())-1 || strings.Contains(stdout, "\n"+backend+":") {
+		if n := strings.Count(stdout, ": cannot run: "); n != len(daemon.Backends())-1 || strings.Contains(stdout, "\n"+backend+":") {
 			t.Errorf("probe with %s says\n%s", backend, stdout)
 		}
 	}

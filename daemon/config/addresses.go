@@ -19,51 +19,30 @@ func nodePortAddresses(p *NodePortAddresses) value {
 	return addresses(&p.Prefixes, word{"primary", &p.Primary}, word{"localhost", &p.Localhost}, word{"all", &p.All})
 }
 
-func externalIPs(p *ExternalIPs) value {
-	return addresses(&p.Prefixes, word{"host", &p.Host})
-}
-
-func loadBalancerIPs(p *LoadBalancerIPs) value {
-	return addresses(&p.Prefixes, word{"host", &p.Host})
-}
-
-func deniedEndpoints(p *DeniedEndpoints) value {
-	return addresses(&p.Prefixes, word{"host", &p.Host})
-}
+func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, word{"host", &p.Host}) }
 
 // portRange returns a value that accepts "FIRST-LAST", or an empty string for any port.
 func portRange(p *PortRange) value {
-	return value{
-		set: func(v any, _ string) error {
-			s, err := as[string](v, "a string")
-			if err != nil {
-				return err
-			}
-			if s == "" {
-				*p = PortRange{}
-				return nil
-			}
-			low, high, _ := strings.Cut(s, "-")
-			first, err1 := strconv.ParseUint(low, 10, 16)
-			last, err2 := strconv.ParseUint(high, 10, 16)
-			if err1 != nil || err2 != nil || first == 0 || first > last {
-				return fmt.Errorf(`%q is not a range of ports, as in "30000-32767"`, s)
-			}
-			*p = PortRange{uint16(first), uint16(last)}
-			return nil
-		},
-		get: func() any {
-			if *p == (PortRange{}) {
-				return ""
-			}
-			return p.String()
-		},
-		limits: "FIRST-LAST, or empty for any",
-	}
+	v := scalar(p, "a string", func(s string) (PortRange, error) {
+		if s == "" {
+			return PortRange{}, nil
+		}
+		low, high, _ := strings.Cut(s, "-")
+		first, err1 := strconv.ParseUint(low, 10, 16)
+		last, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 != nil || err2 != nil || first == 0 || first > last {
+			return PortRange{}, fmt.Errorf(`%q is not a range of ports, as in "30000-32767"`, s)
+		}
+		return PortRange{uint16(first), uint16(last)}, nil
+	}, func(r PortRange) any {
+		if r == (PortRange{}) {
+			return ""
+		}
+		return r.String()
+	})
+	v.limits = "FIRST-LAST, or empty for any"
+	return v
 }
-
-// String returns the range in the form "30000-32767".
-func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
 func addresses(prefixes *[]netip.Prefix, words ...word) value {
 	find := func(s string) int { return slices.IndexFunc(words, func(w word) bool { return w.name == s }) }
@@ -98,7 +77,7 @@ func addresses(prefixes *[]netip.Prefix, words ...word) value {
 			return nil
 		},
 		get: func() any {
-			var out []string
+			out := []string{} // toml.Marshal skips a nil slice
 			for _, w := range words {
 				if *w.on {
 					out = append(out, w.name)

@@ -7,10 +7,12 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
@@ -99,10 +101,14 @@ type Proxy struct {
 	MasqueradeBit       int
 	NodePortAddresses   NodePortAddresses
 	ServiceCIDRs        []netip.Prefix // Edgeway adds the CIDRs of ServiceCIDR objects
-	NodePortRange       PortRange      // the zero value means any port
-	AllowExternalIPs    ExternalIPs
-	AllowLoadBalancers  LoadBalancerIPs
-	DenyEndpoints       DeniedEndpoints
+	NodePortRange       PortRange
+
+	// AllowExternalIPs and AllowLoadBalancers allow an address of this host only if Host is set, even if a range
+	// contains the address (CVE-2020-8554).
+	AllowExternalIPs, AllowLoadBalancers HostRanges
+	// DenyEndpoints denies the host's own addresses only to an API server, and only while the host has no Node object.
+	// On a Node, pods in the host's network use these addresses.
+	DenyEndpoints HostRanges
 }
 
 // LocalDetection is the method of recognizing packets from this host's pods.
@@ -118,36 +124,36 @@ const (
 	DetectPrefix      LocalDetection = "interface_name_prefix"
 )
 
-// NodePortAddresses selects the host's addresses that accept connections to NodePorts: the primary addresses
-// (Primary), 127.0.0.1 and ::1 (Localhost), all addresses except loopback (All), and the addresses in Prefixes.
+// NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
+// one family do not select addresses of the other family, and the zero value selects no address. Loopback must be
+// selected explicitly (KEP-6032): a wider range does not include loopback.
 type NodePortAddresses struct {
-	Primary, Localhost, All bool
-	Prefixes                []netip.Prefix
+	// Primary selects one address of each family: the first address of Node.Addresses or of the Node object that the
+	// host has, or else the source address of the default route. If neither exists, Primary selects no address.
+	Primary bool
+	// Localhost selects 127.0.0.1 and ::1.
+	Localhost bool
+	// All selects all addresses except loopback.
+	All bool
+	// Prefixes selects addresses by range. A range within 127.0.0.0/8 or ::1/128 has the effect of Localhost in its
+	// family.
+	Prefixes []netip.Prefix
 }
 
-// ExternalIPs selects the external IPs that Edgeway serves: the addresses in Prefixes that are not the host's own
-// and, if Host is set, the host's own addresses.
-type ExternalIPs struct {
+// HostRanges selects addresses: addresses in Prefixes and, if Host is set, the host's own addresses.
+type HostRanges struct {
 	Host     bool
 	Prefixes []netip.Prefix
 }
 
-// LoadBalancerIPs selects the load-balancer addresses that Edgeway serves: the addresses in Prefixes that are not the
-// host's own and, if Host is set, the host's own addresses.
-type LoadBalancerIPs struct {
-	Host     bool
-	Prefixes []netip.Prefix
-}
-
-// DeniedEndpoints selects the endpoints that Edgeway ignores: the addresses in Prefixes and, if Host is set, the
-// endpoints that an API server places on this host while the host has no Node object.
-type DeniedEndpoints struct {
-	Host     bool
-	Prefixes []netip.Prefix
-}
-
-// PortRange is the range of ports from First to Last, inclusive.
+// PortRange is the range of ports from First to Last, inclusive. The zero value contains all ports.
 type PortRange struct{ First, Last uint16 }
+
+// Has reports whether the range contains the port.
+func (p PortRange) Has(port uint16) bool { return p.Last == 0 || p.First <= port && port <= p.Last }
+
+// String returns the range in the form "30000-32767".
+func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
 // nftables is the name of the default backend and of its section.
 const nftables = "nftables"
@@ -155,26 +161,11 @@ const nftables = "nftables"
 // FallbackNone means that no other backend replaces a backend that cannot run.
 const FallbackNone = "none"
 
-// Choice describes a backend, which is a value of proxy.backend.
-type Choice struct {
-	Name string
-	// Doc is a sentence without a full stop.
-	Doc string
-	// Settings are the keys of the backend's own section, or nil if the backend has no such section.
-	Settings []Setting
-}
-
-// Setting is a key in a backend's own section. Value is a bool, or a string from Values.
-type Setting struct {
-	Name, Doc      string
-	Value, Default any
-	Values         []string
-}
-
-// Section is a backend's own section.
+// Section is a backend's own section. Values has the value of each setting, a bool or a string, by the setting's name.
 type Section struct {
 	Name     string
-	Settings []Setting
+	Settings []proxiers.Setting
+	Values   map[string]any
 }
 
 // Routes configures the routes that Edgeway maintains on this host.

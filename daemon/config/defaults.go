@@ -3,8 +3,9 @@ package config
 import (
 	"log/slog"
 	"net/netip"
-	"slices"
 	"time"
+
+	"edgeway/proxiers"
 )
 
 // Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
@@ -20,8 +21,8 @@ func Default() *Config {
 			LocalDetection:     DetectNone,
 			MasqueradeBit:      14,
 			NodePortAddresses:  NodePortAddresses{Primary: true},
-			AllowLoadBalancers: LoadBalancerIPs{Prefixes: everything},
-			DenyEndpoints:      DeniedEndpoints{Host: true},
+			AllowLoadBalancers: HostRanges{Prefixes: everything},
+			DenyEndpoints:      HostRanges{Host: true},
 			NodePortRange:      PortRange{30000, 32767},
 		},
 		Routes:    Routes{Services: RoutesAuto},
@@ -35,12 +36,17 @@ func Default() *Config {
 }
 
 // defaultOf returns the default configuration, including the sections of the backends.
-func defaultOf(backends []Choice) *Config {
+func defaultOf(backends []proxiers.Component) *Config {
 	c := Default()
 	for _, b := range backends {
-		if len(b.Settings) > 0 {
-			c.Sections = append(c.Sections, Section{b.Name, slices.Clone(b.Settings)})
+		if len(b.Settings) == 0 {
+			continue
 		}
+		own := Section{b.Name, b.Settings, map[string]any{}}
+		for _, s := range b.Settings {
+			own.Values[s.Name] = s.Default
+		}
+		c.Sections = append(c.Sections, own)
 	}
 	return c
 }

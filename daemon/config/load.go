@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"edgeway/daemon/files"
+	"edgeway/proxiers"
 )
 
 // Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
 // The last file that sets a key wins. Load joins all errors in the files. Each error is an *Error. backends are the
 // allowed values of proxy.backend.
-func Load(path string, backends []Choice) (*Config, error) {
+func Load(path string, backends []proxiers.Component) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -92,7 +93,7 @@ type file struct {
 }
 
 // load merges the files. The first file is the main file.
-func load(files []file, hostname string, backends []Choice) (*Config, error) {
+func load(files []file, hostname string, backends []proxiers.Component) (*Config, error) {
 	c := defaultOf(backends)
 	l := loader{keys: values(c, backends), origin: make(map[string]*Error)}
 	for i, f := range files {
@@ -195,7 +196,7 @@ func (l *loader) fail(mainFile, key string, err error) {
 }
 
 // values returns the value of each schema key, indexed by the full name of the key.
-func values(c *Config, backends []Choice) map[string]value {
+func values(c *Config, backends []proxiers.Component) map[string]value {
 	all := make(map[string]value)
 	for _, s := range schema(c, backends) {
 		for _, k := range s.keys {

@@ -11,12 +11,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 )
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-var choices = []Choice{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
+var choices = []proxiers.Component{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
@@ -117,9 +118,9 @@ socket = "/s"
 			MasqueradeAll:     true,
 			NodePortAddresses: NodePortAddresses{Primary: true, Localhost: true, All: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 			ServiceCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
-			AllowExternalIPs:  ExternalIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
-			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: LoadBalancerIPs{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
-			DenyEndpoints: DeniedEndpoints{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
+			AllowExternalIPs:  HostRanges{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+			NodePortRange:     PortRange{30000, 32767}, AllowLoadBalancers: HostRanges{Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+			DenyEndpoints: HostRanges{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}},
 		},
 		Routes:    Routes{Services: RoutesAlways},
 		Conntrack: Conntrack{MaxPerCore: 1},
@@ -139,7 +140,7 @@ socket = "/s"
 // The last file that sets a list replaces the whole list, including the keywords of an earlier file.
 func TestLastFileReplacesList(t *testing.T) {
 	const text = "version = 1\nsource.file.paths = ['m']\nproxy.allow_external_ips = "
-	for list, want := range map[string]ExternalIPs{
+	for list, want := range map[string]HostRanges{
 		"[]":                     {},
 		"['host']":               {Host: true},
 		"['::/0', 'host']":       {Host: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0")}},

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -9,20 +8,14 @@ import (
 	"edgeway/daemon/text"
 )
 
-// nearest returns the known key that is most similar to an unknown key: a key of the same name in another section, or
-// the key with the smallest edit distance.
+// nearest returns the known key that is most similar to an unknown key. Keys of the same name in other sections take
+// precedence over all other keys.
 func (l *loader) nearest(key string) string {
-	name := key[strings.LastIndex(key, ".")+1:]
 	known := append(slices.Sorted(maps.Keys(l.keys)), versionKey)
-	return slices.MinFunc(known, func(a, b string) int {
-		return cmp.Compare(mistakes(key, name, a), mistakes(key, name, b))
-	})
-}
-
-func mistakes(key, name, known string) int {
-	all := text.Distance(key, known)
-	if known[strings.LastIndex(known, ".")+1:] == name {
-		return min(all, 1)
+	name := func(key string) string { return key[strings.LastIndex(key, ".")+1:] }
+	same := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return name(k) != name(key) })
+	if len(same) > 0 {
+		known = same
 	}
-	return all
+	return text.Closest(key, known)
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -70,10 +69,7 @@ func parseFaultID(s string) (string, error) {
 	if slices.Contains(known, s) {
 		return s, nil
 	}
-	nearest := slices.MinFunc(known, func(a, b string) int {
-		return cmp.Compare(text.Distance(s, a), text.Distance(s, b))
-	})
-	return s, fmt.Errorf("%q is not the ID of a fault; the nearest known one is %q", s, nearest)
+	return s, fmt.Errorf("%q is not the ID of a fault; the nearest known one is %q", s, text.Closest(s, known))
 }
 
 func parseNamespace(s string) (string, error) {

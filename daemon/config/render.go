@@ -3,8 +3,12 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"edgeway/daemon/text"
+	"edgeway/proxiers"
 )
 
 // Dump returns the whole configuration in TOML. Load reads the same configuration back from that text.
@@ -23,7 +27,7 @@ func Dump(c *Config) string {
 // CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other
 // keys. Each key is preceded by its meaning and its limits, and has its default value. The keys are commented out,
 // and include the name of their section, because TOML allows each table only once.
-func CommentedDefault(backends []Choice) string {
+func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
@@ -83,57 +87,15 @@ func (k key) describe() string {
 	return k.doc + " Allowed: " + k.value.limits + "."
 }
 
-// comment writes text as "# " lines of at most 84 columns.
-func comment(b *strings.Builder, text string) {
-	const width = 82
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			b.WriteString("# " + line + "\n")
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
+// comment writes doc as "# " lines of at most 84 columns.
+func comment(b *strings.Builder, doc string) {
+	for _, line := range text.Wrap("", doc, 82, 0) {
+		b.WriteString("# " + line + "\n")
 	}
-	b.WriteString("# " + line + "\n")
 }
 
 // literal returns the result of value.get in TOML syntax.
 func literal(v any) string {
-	switch v := v.(type) {
-	case string:
-		return quote(v)
-	case []string:
-		quoted := make([]string, len(v))
-		for i, s := range v {
-			quoted[i] = quote(s)
-		}
-		return "[" + strings.Join(quoted, ", ") + "]"
-	case int64:
-		return strconv.FormatInt(v, 10)
-	case bool:
-		return strconv.FormatBool(v)
-	}
-	panic(fmt.Sprintf("no TOML form of a %T", v))
-}
-
-// quote returns a TOML basic string. TOML and Go differ in how they quote control characters.
-func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	line, _ := toml.Marshal(map[string]any{"v": v}) // never fails for a string, an int64, a bool or a []string
+	return strings.TrimSpace(strings.TrimPrefix(string(line), "v = "))
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"edgeway/proxiers"
 )
 
 // When every key is uncommented, the shipped file must load to the defaults.
@@ -37,7 +39,7 @@ func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 }
 
 // Manual returns the list of keys in mdoc format.
-func Manual(backends []Choice) string {
+func Manual(backends []proxiers.Component) string {
 	escape := strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "-", `\-`)
 	paragraph := func(b *strings.Builder, text string) {
 		for sentence := range strings.SplitSeq(text, ". ") {
@@ -64,7 +66,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
 	whole := []reflect.Type{ // a single key sets a field of these types
-		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
+		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[HostRanges](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)
 	count = func(v reflect.Type) {

@@ -1,45 +1,42 @@
 package config
 
-import "slices"
+import "edgeway/proxiers"
 
-// Settings returns the values of a backend's own section, indexed by key, or nil if the section does not exist.
+// Settings returns the values of a backend's own section, indexed by key, or nil if the section does not exist. The
+// caller must not modify the map.
 func (c *Config) Settings(section string) map[string]any {
-	i := slices.IndexFunc(c.Sections, func(s Section) bool { return s.Name == section })
-	if i < 0 {
-		return nil
+	for _, own := range c.Sections {
+		if own.Name == section {
+			return own.Values
+		}
 	}
-	values := map[string]any{}
-	for _, s := range c.Sections[i].Settings {
-		values[s.Name] = s.Value
-	}
-	return values
+	return nil
 }
 
 func ownSections(c *Config) (out []section) {
 	for _, own := range c.Sections {
 		s := section{name: own.Name, doc: "Settings of the backend " + own.Name + "."}
-		for i := range own.Settings {
-			k := &own.Settings[i]
-			s.keys = append(s.keys, key{k.Name, k.Doc, own.Settings[i].bind()})
+		for _, setting := range own.Settings {
+			s.keys = append(s.keys, key{setting.Name, setting.Doc, own.bind(setting)})
 		}
 		out = append(out, s)
 	}
 	return out
 }
 
-func (s *Setting) bind() value {
-	set := func(bound value, current func() any) value {
-		store := bound.set
-		bound.set = func(v any, dir string) error {
-			err := store(v, dir)
-			s.Value = current()
-			return err
-		}
-		return bound
+func (s Section) bind(setting proxiers.Setting) value {
+	var v value
+	switch current := s.Values[setting.Name].(type) {
+	case bool:
+		v = boolean(&current)
+	case string:
+		v = oneOf(&current, setting.Values...)
 	}
-	if b, ok := s.Value.(bool); ok {
-		return set(boolean(&b), func() any { return b })
+	set := v.set
+	v.set = func(raw any, dir string) error {
+		err := set(raw, dir)
+		s.Values[setting.Name] = v.get()
+		return err
 	}
-	t, _ := s.Value.(string)
-	return set(oneOf(&t, s.Values...), func() any { return t })
+	return v
 }

@@ -3,14 +3,16 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"edgeway/proxiers"
 )
 
 // Edgeway reads, validates, prints and documents a backend's own section like all other sections.
 func TestBackendSection(t *testing.T) {
 	t.Parallel()
-	own := append([]Choice{{Name: "own", Doc: "to try it", Settings: []Setting{
-		{Name: "way", Doc: "How", Value: "a", Default: "a", Values: []string{"a", "b"}},
-		{Name: "strict", Doc: "Whether", Value: false, Default: false},
+	own := append([]proxiers.Component{{Name: "own", Doc: "to try it", Settings: []proxiers.Setting{
+		{Name: "way", Doc: "How", Default: "a", Values: []string{"a", "b"}},
+		{Name: "strict", Doc: "Whether", Default: false},
 	}}}, choices...)
 	read := func(text string) (*Config, error) {
 		return load([]file{{"/e.toml", []byte("version = 1\n[source.file]\npaths = [\"/m\"]\n" + text)}}, "host", own)

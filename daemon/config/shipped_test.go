@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write etc/edgeway/edgeway.toml and the 
 const root = "../.."
 
 func TestShippedFileEqualsCommentedDefault(t *testing.T) {
-	compareFile(t, filepath.Join(root, "etc/edgeway/edgeway.toml"), config.CommentedDefault(daemon.Choices()))
+	compareFile(t, filepath.Join(root, "etc/edgeway/edgeway.toml"), config.CommentedDefault(daemon.Backends()))
 }
 
 func TestManualListsEveryKey(t *testing.T) {
@@ -33,7 +33,7 @@ func TestManualListsEveryKey(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s lacks the marks around the keys", name)
 	}
-	compareFile(t, name, head+begin+config.Manual(daemon.Choices())+end+tail)
+	compareFile(t, name, head+begin+config.Manual(daemon.Backends())+end+tail)
 }
 
 func compareFile(t *testing.T, name, want string) {

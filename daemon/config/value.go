@@ -21,6 +21,8 @@ type value struct {
 	limits string
 }
 
+func optional(string) error { return nil }
+
 func required(s string) error {
 	if s == "" {
 		return errors.New("must not be empty")
@@ -59,38 +61,41 @@ func typeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-func str(p *string, check func(string) error) value {
+// scalar returns a value that decodes a TOML value of type R, whose name in messages is want.
+func scalar[R, T any](p *T, want string, parse func(R) (T, error), show func(T) any) value {
 	return value{
 		set: func(v any, _ string) error {
-			s, err := as[string](v, "a string")
-			if err == nil {
-				err = check(s)
+			raw, err := as[R](v, want)
+			if err != nil {
+				return err
 			}
+			parsed, err := parse(raw)
 			if err == nil {
-				*p = s
+				*p = parsed
 			}
 			return err
 		},
-		get: func() any { return *p },
+		get: func() any { return show(*p) },
 	}
 }
 
-func path(p *string, checks ...func(string) error) value {
-	return value{
-		set: func(v any, dir string) error {
-			s, err := as[string](v, "a string")
-			for _, check := range checks {
-				if err == nil {
-					err = check(s)
-				}
-			}
-			if err == nil {
-				*p = resolve(dir, s)
-			}
-			return err
-		},
-		get: func() any { return *p },
+func asIs[T any](v T) any { return v }
+
+func str(p *string, check func(string) error) value {
+	return scalar(p, "a string", func(s string) (string, error) { return s, check(s) }, asIs)
+}
+
+func path(p *string, check func(string) error) value {
+	v := str(p, check)
+	set := v.set
+	v.set = func(text any, dir string) error {
+		err := set(text, dir)
+		if err == nil {
+			*p = resolve(dir, *p)
+		}
+		return err
 	}
+	return v
 }
 
 func resolve(dir, p string) string {
@@ -101,58 +106,35 @@ func resolve(dir, p string) string {
 }
 
 func boolean(p *bool) value {
-	return value{
-		set: func(v any, _ string) error {
-			b, err := as[bool](v, "true or false")
-			if err == nil {
-				*p = b
-			}
-			return err
-		},
-		get: func() any { return *p },
-	}
+	return scalar(p, "true or false", func(b bool) (bool, error) { return b, nil }, asIs)
 }
 
 func integer(p *int, low, high int64) value {
 	limits := fmt.Sprintf("%d to %d", low, high)
-	return value{
-		set: func(v any, _ string) error {
-			n, err := as[int64](v, "an integer")
-			if err != nil {
-				return err
-			}
-			if n < low || n > high {
-				return fmt.Errorf("%d is out of range (%s)", n, limits)
-			}
-			*p = int(n)
-			return nil
-		},
-		get:    func() any { return int64(*p) },
-		limits: limits,
-	}
+	v := scalar(p, "an integer", func(n int64) (int, error) {
+		if n < low || n > high {
+			return 0, fmt.Errorf("%d is out of range (%s)", n, limits)
+		}
+		return int(n), nil
+	}, func(n int) any { return int64(n) })
+	v.limits = limits
+	return v
 }
 
 func duration(p *time.Duration, low, high time.Duration) value {
 	limits := fmt.Sprintf("%s to %s", short(low), short(high))
-	return value{
-		set: func(v any, _ string) error {
-			s, err := as[string](v, `a string with a unit, as in "30s" or "1h30m"`)
-			if err != nil {
-				return err
-			}
-			d, err := time.ParseDuration(s)
-			if err != nil {
-				return fmt.Errorf(`%q is not a duration, as in "30s" or "1h30m"`, s)
-			}
-			if d < low || d > high {
-				return fmt.Errorf("%s is out of range (%s)", s, limits)
-			}
-			*p = d
-			return nil
-		},
-		get:    func() any { return short(*p) },
-		limits: limits,
-	}
+	v := scalar(p, `a string with a unit, as in "30s" or "1h30m"`, func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf(`%q is not a duration, as in "30s" or "1h30m"`, s)
+		case d < low || d > high:
+			return 0, fmt.Errorf("%s is out of range (%s)", s, limits)
+		}
+		return d, nil
+	}, func(d time.Duration) any { return short(d) })
+	v.limits = limits
+	return v
 }
 
 // short formats a duration without the zero units that time.Duration.String adds: "1h", not "1h0m0s".
@@ -173,21 +155,14 @@ func oneOf[T ~string](p *T, allowed ...T) value {
 		quoted[i] = fmt.Sprintf("%q", a)
 	}
 	limits := orList(quoted)
-	return value{
-		set: func(v any, _ string) error {
-			s, err := as[string](v, "a string")
-			if err != nil {
-				return err
-			}
-			if !slices.Contains(allowed, T(s)) {
-				return fmt.Errorf("%q is not allowed (%s)", s, limits)
-			}
-			*p = T(s)
-			return nil
-		},
-		get:    func() any { return string(*p) },
-		limits: limits,
-	}
+	v := scalar(p, "a string", func(s string) (T, error) {
+		if !slices.Contains(allowed, T(s)) {
+			return "", fmt.Errorf("%q is not allowed (%s)", s, limits)
+		}
+		return T(s), nil
+	}, func(t T) any { return string(t) })
+	v.limits = limits
+	return v
 }
 
 // orList joins the items with commas and a final "or".
@@ -202,28 +177,24 @@ func orList(items []string) string {
 // list returns a value for an array of strings. parse converts each string. The value keeps the order of the strings
 // and rejects repeated elements.
 func list[T comparable](p *[]T, parse func(string) (T, error)) value {
-	return value{
-		set: func(v any, _ string) error {
-			texts, err := stringArray(v)
+	return scalar(p, "an array of strings", func(array []any) ([]T, error) {
+		var all []T
+		for i, e := range array {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("must be an array of strings, but element %d is %s", i+1, typeName(e))
+			}
+			t, err := parse(s)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			var all []T
-			for _, s := range texts {
-				t, err := parse(s)
-				if err != nil {
-					return err
-				}
-				if slices.Contains(all, t) {
-					return fmt.Errorf("%q is a duplicate", s)
-				}
-				all = append(all, t)
+			if slices.Contains(all, t) {
+				return nil, fmt.Errorf("%q is a duplicate", s)
 			}
-			*p = all
-			return nil
-		},
-		get: func() any { return texts(*p) },
-	}
+			all = append(all, t)
+		}
+		return all, nil
+	}, func(all []T) any { return texts(all) })
 }
 
 func texts[T any](all []T) []string {
@@ -232,22 +203,6 @@ func texts[T any](all []T) []string {
 		out[i] = fmt.Sprint(t)
 	}
 	return out
-}
-
-func stringArray(v any) ([]string, error) {
-	array, err := as[[]any](v, "an array of strings")
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, len(array))
-	for i, e := range array {
-		s, ok := e.(string)
-		if !ok {
-			return nil, fmt.Errorf("must be an array of strings, but element %d is %s", i+1, typeName(e))
-		}
-		out[i] = s
-	}
-	return out, nil
 }
 
 func paths(p *[]string) value {

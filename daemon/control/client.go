@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/user"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -66,12 +64,6 @@ func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 func (c *Client) Services(ctx context.Context, filter string) (ServiceList, error) {
 	var list ServiceList
 	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)
-}
-
-// Names returns the names of all Services in the form "namespace/name".
-func (c *Client) Names(ctx context.Context) ([]string, error) {
-	var names []string
-	return names, c.call(ctx, http.MethodGet, "names", nil, &names)
 }
 
 // Explain explains a connection. See Subject.Explain.
@@ -140,28 +132,11 @@ func (c *Client) explainFailure(what string, err error) error {
 	case is(os.ErrNotExist), is(syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case is(os.ErrPermission):
-		return fmt.Errorf("%s: %w to use %s: run the command as root%s", what, ErrDenied, c.socket,
-			orAsMember(c.socket))
+		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group", what,
+			ErrDenied, c.socket)
 	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
 		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user has too many commands "+
 			"open at once: try again: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-// orAsMember names the socket's group, whose members may connect, unless the group is root.
-func orAsMember(socket string) string {
-	info, err := os.Stat(socket)
-	if err != nil {
-		return ""
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || owner.Gid == 0 || info.Mode().Perm()&0o060 != 0o060 {
-		return ""
-	}
-	group := strconv.FormatUint(uint64(owner.Gid), 10)
-	if known, err := user.LookupGroupId(group); err == nil {
-		group = known.Name
-	}
-	return ", or as a member of the group " + group
 }

@@ -80,16 +80,21 @@ const (
 // Subject holds the state from which the daemon explains connections.
 type Subject struct {
 	State pipeline.State
+	Lookups
+}
+
+// Lookups holds the functions from which the daemon explains connections. None may be nil.
+type Lookups struct {
 	// Gaps returns the differences from the plan that the backend and the followers declare for a ServicePort.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute. NextHop must not be nil.
+	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
-	// Out describes the failures of a ServicePort's dead endpoints. Out is nil if endpoints are not checked.
+	// Out describes the failures of a ServicePort's dead endpoints.
 	Out      func(*plan.ServicePort) []string
-	FastPath FastPath // FastPath may be nil
-	// Faults returns the daemon's faults. Faults may be nil.
+	FastPath FastPath
+	// Faults returns the daemon's faults.
 	Faults func() []fault.Fault
-	// Path returns the backend's path of a connection. See proxiers.Explainer. Path may be nil.
+	// Path returns the backend's path of a connection. See proxiers.Explainer.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
@@ -113,9 +118,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 		for _, gap := range s.Gaps(d.Service) {
 			e.Gaps = append(e.Gaps, gap.Feature+": "+gap.Reason)
 		}
-		if s.Out != nil {
-			e.Out = s.Out(d.Service)
-		}
+		e.Out = s.Out(d.Service)
 	}
 	if q.noRoute != nil {
 		e.Verdict, e.Reason, e.Fix = unreachable, q.noRoute.Error(), fixNoRoute(d)
@@ -134,7 +137,7 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 
 // faults adds the problems that break a forwarded connection.
 func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
-	if s.Faults == nil || !e.Forwarded() {
+	if !e.Forwarded() {
 		return
 	}
 	flow := fault.Flow{
@@ -207,7 +210,7 @@ func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) 
 
 // path adds the scheduler and the shortcut that the backend uses for the connection.
 func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool) {
-	if s.Path == nil || d.Service == nil || d.Verdict != plan.Forward {
+	if d.Service == nil || d.Verdict != plan.Forward {
 		return
 	}
 	path, err := s.Path(d, bound)

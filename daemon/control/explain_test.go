@@ -35,7 +35,17 @@ func noRoute(to netip.Addr) (nodeinfo.NextHop, error) {
 }
 
 func subjectOf(p *plan.Plan) *Subject {
-	return &Subject{State: pipeline.State{InForce: p}, Gaps: noGaps, NextHop: testWay}
+	return &Subject{State: pipeline.State{InForce: p}, Lookups: testLookups()}
+}
+
+func testLookups() Lookups {
+	return Lookups{
+		Gaps: func(*plan.ServicePort) []proxiers.Gap { return nil }, NextHop: testWay,
+		Out:      func(*plan.ServicePort) []string { return nil },
+		FastPath: func(*plan.ServicePort, plan.Origin, []nodeinfo.NextHop) string { return "" },
+		Faults:   func() []fault.Fault { return nil },
+		Path:     func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
+	}
 }
 
 func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, string) {
@@ -228,8 +238,6 @@ func TestSubjectServices(t *testing.T) {
 		t.Errorf("of nothing: %q", got)
 	}
 }
-
-func noGaps(*plan.ServicePort) []proxiers.Gap { return nil }
 
 func TestExplainShowsGaps(t *testing.T) {
 	gaps := func(svc *plan.ServicePort) []proxiers.Gap {

@@ -12,7 +12,7 @@ import (
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string
 
 func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {
-	if s.FastPath == nil || d.Service == nil || d.Verdict != plan.Forward || src.IsLoopback() {
+	if d.Service == nil || d.Verdict != plan.Forward || src.IsLoopback() {
 		return ""
 	}
 	var hops []nodeinfo.NextHop

@@ -25,11 +25,10 @@ import (
 // The sizes of the plan and the request limit the size of the response.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps, Reload: func(context.Context) error { return nil },
-		Status:  func() Status { return Status{} },
-		State:   func() pipeline.State { return pipeline.State{InForce: testPlan()} },
-		NextHop: testWay,
-		Out:     func(*plan.ServicePort) []string { return nil },
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, Dead: noneDead,
+		Reload: func(context.Context) error { return nil },
+		Status: func() Status { return Status{} },
+		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
 	}, nil)
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {
@@ -53,7 +52,6 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add(request(http.MethodGet, "status", nil))
 	f.Add(request(http.MethodGet, "services", nil))
-	f.Add(request(http.MethodGet, "names", nil))
 	for _, only := range []string{"default", "default/web", "default/wbe", "/", "\x1b[2J", "a/b/c", strings.Repeat("x", 1000)} {
 		f.Add(request(http.MethodGet, "services", url.Values{"only": {only}}))
 	}

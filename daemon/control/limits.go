@@ -6,9 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-	"unicode/utf8"
-
-	"edgeway/daemon/text"
 )
 
 // limits restricts the memory and the connections that clients of the socket can use. Every member of the socket's
@@ -23,13 +20,13 @@ type limits struct {
 	// turn is the time that a request for a large response may wait. At any time, the server builds at most one large
 	// response for members of the group, and one for root and the daemon's user.
 	turn time.Duration
-	// stall is the time limit for a client to read a piece of the response. whole is the time limit for all pieces.
-	stall, whole time.Duration
+	// answer is the time limit for a client to read the response.
+	answer time.Duration
 }
 
 // defaultLimits suits the commands, which read immediately and give up after 30 s.
 var defaultLimits = limits{
-	connections: 16, header: 5 * time.Second, turn: time.Second, stall: 5 * time.Second, whole: 30 * time.Second,
+	connections: 16, header: 5 * time.Second, turn: time.Second, answer: 10 * time.Second,
 }
 
 // errBusy is the response to a request that had to wait too long. The client retries.
@@ -57,51 +54,13 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 }
 
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
-	now := time.Now()
-	p := &pieces{
-		w: w, control: http.NewResponseController(w), stall: s.limits.stall, end: now.Add(s.limits.whole),
-	}
-	err := p.control.SetWriteDeadline(now.Add(s.limits.stall))
+	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.answer))
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		err = json.NewEncoder(p).Encode(value)
+		err = json.NewEncoder(w).Encode(value)
 	}
 	if err != nil {
 		s.opts.Logger.Debug("control answer not delivered", "error", err)
 	}
-}
-
-// pieces is a writer that sets a new deadline for each piece of a response.
-type pieces struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	stall   time.Duration
-	end     time.Time
-}
-
-// pieceSize is smaller than the kernel's buffer for a Unix socket.
-const pieceSize = 64 << 10
-
-// Write implements io.Writer. data must be UTF-8.
-func (p *pieces) Write(data []byte) (written int, err error) {
-	for written < len(data) {
-		rest := data[written:]
-		n := min(pieceSize, len(rest))
-		for n < len(rest) && n > 1 && !utf8.RuneStart(rest[n]) {
-			n--
-		}
-		deadline := time.Now().Add(p.stall)
-		if deadline.After(p.end) {
-			deadline = p.end
-		}
-		if err := p.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return written, err
-		}
-		if _, err := text.CleanWriter(p.w).Write(rest[:n]); err != nil {
-			return written, err
-		}
-		written += n
-	}
-	return written, nil
 }

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/proxiers/plan"
 )
 
 // The response with the plan of bigState has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
@@ -38,10 +37,9 @@ func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	path = filepath.Join(t.TempDir(), "s")
 	state := bigState()
 	s, err := Listen(Options{
-		Socket: path, Logger: slog.New(slog.DiscardHandler), NextHop: testWay, Gaps: noGaps,
+		Socket: path, Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
 		State:  func() pipeline.State { return state },
 		Status: func() Status { return Status{Version: "1.2.3"} },
-		Out:    func(*plan.ServicePort) []string { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +120,7 @@ func live() int64 {
 // Two hundred clients that do not read occupy only 16 connections and one response, and delay no other client.
 func TestStalledClientsShareOneAnswer(t *testing.T) {
 	l := defaultLimits
-	l.turn, l.stall, l.whole = time.Hour, time.Hour, time.Hour
+	l.turn, l.answer = time.Hour, time.Hour
 	c, path := serveLimited(t, l)
 	empty := live()
 	first := mute(t, path, 1)
@@ -164,7 +162,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 // The server closes the connections of clients that do not read. A command that had to wait then gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
-	l.header, l.turn, l.stall = 300*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	l.header, l.turn, l.answer = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second
 	c, path := serveLimited(t, l)
 	silent, err := net.Dial("unix", path)
 	if err != nil {
@@ -188,7 +186,7 @@ func TestTimeoutsCloseStalledConnections(t *testing.T) {
 
 func TestSlowReaderIsDisconnected(t *testing.T) {
 	l := defaultLimits
-	l.whole = 500 * time.Millisecond
+	l.answer = 500 * time.Millisecond
 	_, path := serveLimited(t, l)
 	slow := mute(t, path, 1)
 	for buf := make([]byte, 1000); open(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
@@ -225,9 +223,8 @@ func TestClientReportsClosedConnection(t *testing.T) {
 func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Gaps: noGaps,
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
 		State: func() pipeline.State { return state },
-		Out:   func(*plan.ServicePort) []string { return nil },
 	}, nil)
 	s.limits.turn = time.Millisecond
 	s.groupTurn <- struct{}{}

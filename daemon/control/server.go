@@ -6,7 +6,6 @@
 //	GET  /v1/plan[?service=NAMESPACE/NAME]
 //	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
 //	GET  /v1/services[?only=NAMESPACE|NAMESPACE/NAME]
-//	GET  /v1/names    the names of all Services
 //	GET  /v1/facts    the facts that edgeway doctor needs
 //	POST /v1/reload
 //
@@ -20,23 +19,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"edgeway/daemon/doctor"
 	"edgeway/daemon/endpointcheck"
-	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
-	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
-	"edgeway/proxiers/fault"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the functions that compute the responses. The server calls these functions from any goroutine. Path,
-// Place and Dead may be nil.
+// Options holds the functions that compute the responses. The server calls these functions from any goroutine.
 type Options struct {
 	// Socket is the path of the socket. A lock file with the suffix ".lock" remains next to the socket.
 	Socket string
@@ -44,14 +38,7 @@ type Options struct {
 	Status func() Status
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
-	// Gaps returns the differences from the plan that the backend and the followers declare for a ServicePort.
-	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// NextHop, Out, FastPath, Path and Faults are documented in Subject.
-	NextHop  func(netip.Addr) (nodeinfo.NextHop, error)
-	Out      func(*plan.ServicePort) []string
-	FastPath FastPath
-	Path     func(d plan.Decision, bound bool) (proxiers.Path, error)
-	Faults   func() []fault.Fault
+	Lookups
 	// Place and Dead are documented in ServiceInput.
 	Place func(source.Key) string
 	Dead  func() *endpointcheck.Dead
@@ -121,10 +108,6 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/plan", s.large(s.plan))
 	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
 	mux.HandleFunc("GET /v1/services", s.large(s.services))
-	mux.HandleFunc("GET /v1/names", s.large(func(*http.Request) (any, error) {
-		subject := s.subject()
-		return subject.Services(), nil
-	}))
 	mux.HandleFunc("POST /v1/reload", s.answer(func(r *http.Request) (any, error) {
 		if !isOwner(r.Context()) {
 			return nil, errNotOwner
@@ -195,11 +178,7 @@ func (s *Server) plan(r *http.Request) (any, error) {
 }
 
 func (s *Server) services(r *http.Request) (any, error) {
-	in := ServiceInput{State: s.opts.State(), Place: s.opts.Place}
-	if s.opts.Dead != nil {
-		in.Dead = s.opts.Dead()
-	}
-	list, err := NewServiceList(in)
+	list, err := NewServiceList(ServiceInput{State: s.opts.State(), Place: s.opts.Place, Dead: s.opts.Dead()})
 	if only := r.URL.Query().Get("only"); err == nil && only != "" {
 		return list.Only(only)
 	}
@@ -207,13 +186,6 @@ func (s *Server) services(r *http.Request) (any, error) {
 }
 
 func (s *Server) explain(r *http.Request) (any, error) {
-	subject, q := s.subject(), r.URL.Query()
+	subject, q := Subject{State: s.opts.State(), Lookups: s.opts.Lookups}, r.URL.Query()
 	return subject.Explain(q.Get("src"), q.Get("dst"), q.Get("proto"))
-}
-
-func (s *Server) subject() Subject {
-	return Subject{
-		State: s.opts.State(), Gaps: s.opts.Gaps, NextHop: s.opts.NextHop, Out: s.opts.Out,
-		FastPath: s.opts.FastPath, Path: s.opts.Path, Faults: s.opts.Faults,
-	}
 }

@@ -76,7 +76,8 @@ type ServiceInput struct {
 	State pipeline.State
 	// Dead holds the endpoints that do not respond. Dead may be nil.
 	Dead *endpointcheck.Dead
-	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Place may be nil.
+	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Only Services in the
+	// snapshot need Place.
 	Place func(source.Key) string
 }
 
@@ -204,9 +205,6 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 func (l *lister) sourceOf(s *source.Service) string {
 	if !s.Manifest {
 		return "API server"
-	}
-	if l.Place == nil {
-		return "manifest"
 	}
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
@@ -59,7 +60,8 @@ func planned(services ...*tracker.Service) ServiceInput {
 		}
 	}
 	slices.SortFunc(snap.Services, func(a, b *tracker.Service) int { return a.Name().Compare(b.Name()) })
-	p, problems := planner.New(planner.Options{NodePorts: planner.NodePortAddresses{Primary: true}}).
+	proxy := config.Proxy{NodePortAddresses: config.NodePortAddresses{Primary: true}}
+	p, problems := planner.New(planner.Options{Proxy: proxy}).
 		Plan(snap, &nodeinfo.Host{
 			Addrs: []nodeinfo.Addr{{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth0", Primary: true}},
 		}, nil)

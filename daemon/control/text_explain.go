@@ -19,8 +19,8 @@ func (e Explanation) Print(p *text.Screen) {
 	if !e.InForce {
 		p.Row("plan", "not in the kernel yet")
 	}
-	p.Row("from", "%s%s (%s)", e.Source, after(" via ", e.Interface), e.Origin)
-	p.Row("to", "%s/%s%s", e.Destination, e.Protocol, after(", ", e.NextHop))
+	p.Row("from", "%s%s (%s)", e.Source, text.After(" via ", e.Interface), e.Origin)
+	p.Row("to", "%s/%s%s", e.Destination, e.Protocol, text.After(", ", e.NextHop))
 	rows(p, "Service", e.Service)
 	rows(p, "frontend", e.Frontend)
 	if e.Affinity != "" {
@@ -59,7 +59,7 @@ func (ep ExplainedEndpoint) text(scheduled bool) string {
 	if scheduled {
 		out += fmt.Sprintf(", weight %d, %d active and %d inactive connections", ep.Weight, ep.Active, ep.Inactive)
 	}
-	return out + after(", ", ep.NextHop)
+	return out + text.After(", ", ep.NextHop)
 }
 
 func rows(p *text.Screen, heading string, texts ...string) {
@@ -68,13 +68,6 @@ func rows(p *text.Screen, heading string, texts ...string) {
 			p.Row(heading, "%s", t)
 		}
 	}
-}
-
-func after(prefix, text string) string {
-	if text == "" {
-		return ""
-	}
-	return prefix + text
 }
 
 // list joins values with commas, or returns none if there are no values.

@@ -143,7 +143,7 @@ func (s Status) node(p *text.Screen) {
 	if s.Node == nil {
 		return
 	}
-	name := s.Node.Name + after(", zone ", s.Zone)
+	name := s.Node.Name + text.After(", zone ", s.Zone)
 	// Immediately after a reload, the objects are not known yet.
 	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {

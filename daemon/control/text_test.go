@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -90,7 +91,9 @@ type fixedSource struct {
 func (f fixedSource) Name() string          { return f.name }
 func (f fixedSource) Status() source.Status { return f.status }
 
-func statusOf(state pipeline.State, sources ...health.Source) Status {
+func (fixedSource) Run(context.Context, source.Sink) error { return nil }
+
+func statusOf(state pipeline.State, sources ...source.Source) Status {
 	s := NewStatus(state, health.New(fixedState{state}, sources...).Report())
 	s.Version, s.Config, s.PID = "1.2.3", "/etc/edgeway/edgeway.toml", 4711
 	s.Started = s.Time.Add(-50 * time.Hour)

@@ -80,13 +80,6 @@ func (h *Host) serves(family plan.Family) bool {
 	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
 }
 
-func everything(family plan.Family) netip.Prefix {
-	if family == plan.IPv4 {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
 // forwarding checks whether the kernel forwards the connections that the plan needs.
 func (h *Host) forwarding(family plan.Family, key string, fix func() string) []fault.Fault {
 	if !h.serves(family) {
@@ -101,7 +94,7 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	case value != 0:
 		return []fault.Fault{ok("%s is %d", key, value)}
 	case needed != "":
-		all := fault.Scope{Clients: fault.Forwarded, To: everything(family)}
+		all := fault.Scope{Clients: fault.Forwarded, To: plan.Everything(family)}
 		return []fault.Fault{problem(fix(),
 			"%s is 0: this host does not forward connections of other hosts, such as those to %s", key, needed).For(all)}
 	case useful != "":

@@ -5,7 +5,6 @@
 package health
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -75,48 +74,30 @@ func (r Report) Summary() string {
 // Pipeline provides the state of the syncs.
 type Pipeline interface{ State() pipeline.State }
 
-// Source provides the health of a source of objects.
-type Source interface {
-	Name() string
-	Status() source.Status
-}
-
 // Checker builds reports from the faults of all components.
 type Checker struct {
 	pipeline Pipeline
-	sources  []Source
+	sources  []source.Source
 	faults   fault.Set
 }
 
 // New returns a Checker for the faults of the pipeline and the sources.
-func New(p Pipeline, sources ...Source) *Checker {
+func New(p Pipeline, sources ...source.Source) *Checker {
 	c := &Checker{pipeline: p, sources: sources}
-	c.Include(c.pipelineFaults, "first-sync", "backend-sync", "quarantine", "node-leaving")
+	c.Include(c.pipelineFaults)
 	c.Include(c.sourceFaults)
 	return c
 }
 
-// Include adds a component whose faults have the given IDs. faults may be called from any goroutine. Include must not
-// be called after the first report.
-func (c *Checker) Include(faults func() []fault.Fault, ids ...string) {
-	c.faults.Include(faults, ids...)
-}
+// Include adds a component that reports faults. faults may be called from any goroutine. Include must not be called
+// after the first report.
+func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
 // Ignore omits the notices with the given IDs. Ignore must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
 // IDs returns all known IDs. The value of an ID is true if a fault with that ID is more than a notice.
-func (c *Checker) IDs() map[string]bool {
-	out := map[string]bool{}
-	for _, src := range c.sources {
-		out["source-"+src.Name()] = false
-	}
-	for _, f := range c.pipeline.State().Followers {
-		out["follower-"+f.Name] = false
-	}
-	maps.Copy(out, c.faults.IDs())
-	return out
-}
+func (c *Checker) IDs() map[string]bool { return c.faults.IDs() }
 
 // Faults returns the faults of all components, the worst first. The result may contain thousands of faults.
 func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
@@ -131,7 +112,7 @@ func (c *Checker) Report() Report {
 		Time: time.Now(), LastSync: state.Backend.LastSync, Synced: state.Synced(), NodeEligible: !leaving(&state),
 		Faults: fault.Bounded(faults), Healthy: fault.Worst(faults) < fault.Unhealthy,
 	}
-	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src Source) bool {
+	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src source.Source) bool {
 		st := src.Status()
 		return st.Partial && !st.Synced
 	})

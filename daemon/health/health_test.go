@@ -1,6 +1,7 @@
 package health
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,8 @@ type fixedSource struct {
 
 func (f fixedSource) Name() string          { return f.name }
 func (f fixedSource) Status() source.Status { return f.status }
+
+func (fixedSource) Run(context.Context, source.Sink) error { return nil }
 
 func synced() *pipeline.State {
 	p := &plan.Plan{}
@@ -242,7 +245,7 @@ func TestProblemsDegradeState(t *testing.T) {
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})
 	c.Include(func() []fault.Fault {
 		return []fault.Fault{{ID: "leftovers", Severity: fault.Warning}, {ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl"}}
-	}, "leftovers", "ip-forward", "conntrack")
+	})
 	r := c.Report()
 	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" || r.Faults[0].ID != "ip-forward" || len(r.Faults) != 3 {
 		t.Errorf("state %s, summary %q, %+v", r.State(), r.Summary(), r)

@@ -117,12 +117,8 @@ func (s scrape) syncs(state *pipeline.State) {
 		s.age("edgeway_out_of_sync_seconds", state.OutOfSync)
 	}
 	for _, st := range state.Stages() {
-		name := st.Name
-		if name == "" { // the stage has not synced yet
-			name = s.opts.Backend
-		}
-		s.counter("edgeway_drift_repairs_total", st.Drift, name)
-		s.timestamp("edgeway_last_error_timestamp_seconds", st.LastErr, name)
+		s.counter("edgeway_drift_repairs_total", st.Drift, st.Name)
+		s.timestamp("edgeway_last_error_timestamp_seconds", st.LastErr, st.Name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"net/http"
@@ -35,6 +36,8 @@ type fixedSource struct {
 
 func (f fixedSource) Name() string          { return f.name }
 func (f fixedSource) Status() source.Status { return f.status }
+
+func (fixedSource) Run(context.Context, source.Sink) error { return nil }
 
 func endpoints(n int) []plan.Endpoint {
 	var out []plan.Endpoint
@@ -90,13 +93,14 @@ func testMetrics() *Metrics {
 				Services: tracker.Changes{Total: 7, Pending: 1}, Endpoints: tracker.Changes{Total: 9},
 			}
 		},
-		Sources: []Source{
+		Sources: []source.Source{
 			fixedSource{"file", source.Status{}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: now.Add(-90 * time.Second)}},
 		},
 		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
 		Expiries: func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
 		Faults:   func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
+		Panicked: func(error) {},
 		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
 }
@@ -232,6 +236,7 @@ func TestScrapeBeforeFirstSync(t *testing.T) {
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
 		Expiries: func() map[string]time.Time { return nil }, Faults: func() map[string]bool { return nil },
+		Panicked: func(error) {},
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

@@ -22,14 +22,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Source provides the status of a source of objects.
-type Source interface {
-	Name() string
-	Status() source.Status
-}
-
 // Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
-// goroutine, and must not be nil.
+// goroutine. None may be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
@@ -37,7 +31,7 @@ type Options struct {
 	Families      []plan.Family
 	State         func() pipeline.State
 	Tracker       func() tracker.Stats
-	Sources       []Source
+	Sources       []source.Source
 	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
 	SavedAt func() time.Time
 	// Expiries returns the times at which the credentials for the API server expire.
@@ -46,8 +40,7 @@ type Options struct {
 	Faults func() map[string]bool
 	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
-	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics. Panicked
-	// may be nil.
+	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics.
 	Panicked func(error)
 }
 
@@ -64,7 +57,7 @@ func (c contained) Collect(out chan<- prometheus.Metric) {
 		c.Collector.Collect(out)
 		return nil
 	})
-	if err != nil && c.told != nil {
+	if err != nil {
 		c.told(err)
 	}
 }

@@ -39,7 +39,10 @@ func TestNoSyncBeforeSourcesAreComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.ready = false
-		b := start(t, w, newKernel(t), nil)
+		b := start(t, w, newKernel(t), nil, Stage{"follower", newKernel(t)})
+		if s := b.p.State(); s.Backend.Name != "backend" || len(s.Followers) != 1 || s.Followers[0].Name != "follower" {
+			t.Errorf("the stages before the first sync: %+v", s)
+		}
 		b.p.RequestFull("backend", "too early")
 		settle(time.Hour * 3)
 		if got := b.kernel.changes(); len(got) != 0 {

@@ -75,7 +75,7 @@ func TestUnservedPorts(t *testing.T) {
 		"of another family": {ep("fd00:1::1"), "Service ns/web: spec.ports[0]: the Service has no EndpointSlice of addressType IPv4, only of IPv6"},
 	} {
 		opts := testOptions()
-		opts.DenyEndpoints = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+		opts.Proxy.DenyEndpoints.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 		w := newWorld(t, opts, two, testSlice("web", c.endpoint))
 		snap, _ := w.tr.Snapshot()
 		got := Unserved(snap.Services[0], w.plan)

@@ -35,7 +35,7 @@ func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 // address of the API server or of a gateway.
 func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 	opts := testOptions()
-	opts.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
+	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64")
 	half := &source.ServiceCIDR{Name: "half", CIDRs: cidrs("128.0.0.0/1", "fd00:96::/112")}
 	w := newWorld(t, opts, half)
 	wantCIDRs := func(want ...string) {
@@ -78,7 +78,7 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 // if the IPv4 address belongs to the API server or to a name server.
 func TestNAT64FormOfRefusedAddressIsRefused(t *testing.T) {
 	opts := testOptions()
-	opts.AllowExternalIPs = cidrs("::/0")
+	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("::/0")
 	w := newWorld(t, opts, apiServer("203.0.113.9"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.7", "fd00:96::7")
 		s.ExternalIPs = ips("64:ff9b::cb00:7109", "64:ff9b::cb00:7135", "64:ff9b::cb00:7136")

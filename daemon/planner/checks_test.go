@@ -84,7 +84,7 @@ func TestLastEndpointStaysInPool(t *testing.T) {
 
 func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 	opts := testOptions()
-	opts.Zone = "z1"
+	opts.Node.Zone = "z1"
 	w := newCheckedWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
 	w.die("10.2.0.1:8080")
 	wantAddrs(t, "one of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.3")
@@ -220,7 +220,7 @@ func TestCheckedTargets(t *testing.T) {
 // address.
 func TestCheckedTargetsAreInPlan(t *testing.T) {
 	opts := testOptions()
-	opts.DenyEndpoints = cidrs("10.3.0.0/16")
+	opts.Proxy.DenyEndpoints.Prefixes = cidrs("10.3.0.0/16")
 	with := func(name string, vips []netip.Addr, endpoint string) []source.Object {
 		svc := testService(name, func(s *source.Service) { s.ClusterIPs = vips })
 		return []source.Object{svc, testSlice(name, ep(endpoint), ep("10.3.0.1"))}

@@ -16,7 +16,7 @@ import (
 // ClusterIP range, because only controllers write the status.
 func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
-	opts.ServiceCIDRs = cidrs("10.96.0.0/16")
+	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/16")
 	w := newWorld(t, opts, apiServer("10.98.0.1"), &source.ServiceCIDR{Name: "more", CIDRs: cidrs("10.97.0.0/16")},
 		&source.ServiceCIDR{Name: "server", CIDRs: cidrs("10.98.0.0/16")},
 		testService("tenant", func(s *source.Service) {
@@ -55,7 +55,7 @@ func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
 			if c.configured != "" {
-				opts.ServiceCIDRs = cidrs(c.configured)
+				opts.Proxy.ServiceCIDRs = cidrs(c.configured)
 			}
 			w := newWorld(t, opts)
 			w.host = testHost()
@@ -94,7 +94,7 @@ func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
-			opts.ServiceCIDRs = cidrs(strings.Fields(c.ranges)...)
+			opts.Proxy.ServiceCIDRs = cidrs(strings.Fields(c.ranges)...)
 			w := newWorld(t, opts)
 			w.host = testHost()
 			w.host.Networks = cidrs("172.17.0.0/16", "192.0.2.0/24", "2001:db8::/64")
@@ -114,7 +114,7 @@ func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 			if len(w.problems) != 1 || w.problems[0].ID != c.id || w.problems[0].Fix != c.fix || !strings.Contains(w.problems[0].Message, c.object) {
 				t.Errorf("problems %+v", w.problems)
 			}
-			if alone := CheckServiceCIDRs(opts.ServiceCIDRs, w.host); !slices.Equal(alone, w.problems) {
+			if alone := CheckServiceCIDRs(opts.Proxy.ServiceCIDRs, w.host); !slices.Equal(alone, w.problems) {
 				t.Errorf("without objects: %+v", alone)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
@@ -99,26 +100,25 @@ const RefusedAddressID = "refused-address"
 // would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests
 // need no permission, because only root can write manifests.
 type fence struct {
-	key    string
-	ranges []netip.Prefix
-	host   bool // whether the key allows the host's own addresses
+	key string
+	config.HostRanges
 }
 
 func (p *Planner) fence(kind plan.FrontendKind) fence {
 	if kind == plan.LoadBalancerIP {
-		return fence{"proxy.allow_load_balancer_ips", p.opts.AllowLoadBalancers, p.opts.AllowHostLoadBalancers}
+		return fence{"proxy.allow_load_balancer_ips", p.opts.Proxy.AllowLoadBalancers}
 	}
-	return fence{"proxy.allow_external_ips", p.opts.AllowExternalIPs, p.opts.AllowHostIPs}
+	return fence{"proxy.allow_external_ips", p.opts.Proxy.AllowExternalIPs}
 }
 
 func (f fence) allows(a netip.Addr, ofHost bool) bool {
-	return ofHost && f.host || !ofHost && contains(f.ranges, a)
+	return ofHost && f.Host || !ofHost && contains(f.Prefixes, a)
 }
 
 // refusal returns a Notice about an address that the key does not allow. The fix of the Notice allows the address.
 func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
-	for _, r := range f.ranges {
+	for _, r := range f.Prefixes {
 		items = append(items, strconv.Quote(r.String()))
 	}
 	if ofHost {
@@ -126,7 +126,7 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 	} else {
 		items = append(items, strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()))
 	}
-	if ofHost || f.host {
+	if ofHost || f.Host {
 		items = append(items, `"host"`)
 	}
 	out := object.Fault(field, "%s %s %s", a, why, f.key)

@@ -60,7 +60,7 @@ func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string 
 	switch {
 	case hasAddr(p.env.broadcasts, a):
 		return "is the broadcast or network address of a network of this host"
-	case contains(p.opts.DenyEndpoints, a):
+	case contains(p.opts.Proxy.DenyEndpoints.Prefixes, a):
 		return "is in a range of proxy.deny_endpoints"
 	case p.env.denyHost && !s.Manifest && hasAddr(p.env.hostAddrs, a):
 		return `is an address of this host, which has no Node object: to allow it, remove "host" from proxy.deny_endpoints`

@@ -42,7 +42,7 @@ func TestTopologyHints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
-			opts.Zone = "z1"
+			opts.Node.Zone = "z1"
 			w := newWorld(t, opts, testService("svc"), testSlice("svc", c.endpoints...))
 			wantAddrs(t, "cluster pool", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], c.want...)
 		})
@@ -51,7 +51,7 @@ func TestTopologyHints(t *testing.T) {
 
 func TestLocalPoolIgnoresHints(t *testing.T) {
 	opts := testOptions()
-	opts.Zone = "z1"
+	opts.Node.Zone = "z1"
 	local := func(s *source.Service) { s.ExternalLocal = true }
 	w := newWorld(t, opts, testService("svc", everywhere, local),
 		testSlice("svc", ep(epHere, "here", "zone=z2"), ep(epThere, "zone=z1")))

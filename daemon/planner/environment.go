@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
@@ -21,7 +22,7 @@ type environment struct {
 	detect   []plan.Family // families in which Edgeway can distinguish pods from other sources
 	nodeName string
 	zone     string
-	// localAsCluster is Options.LocalAsCluster, but always false on a host with a Node object.
+	// localAsCluster is the local policy "cluster", but always false on a host with a Node object.
 	localAsCluster bool
 	// nodeAddrs holds the addresses by which the cluster knows the host, sorted. In each family, the addresses come
 	// from the options, else from the Node object, else from the default route.
@@ -54,8 +55,9 @@ func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.det
 func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
 	node := snap.Node
 	env := &environment{
-		localAsCluster: o.LocalAsCluster && node == nil, denyHost: o.DenyHostEndpoints && node == nil,
-		apiServers: snap.APIServers, broadcasts: host.Broadcasts, nameServers: host.NameServers,
+		localAsCluster: o.Node.LocalPolicy == config.LocalCluster && node == nil,
+		denyHost:       o.Proxy.DenyEndpoints.Host && node == nil,
+		apiServers:     snap.APIServers, broadcasts: host.Broadcasts, nameServers: host.NameServers,
 	}
 	for _, a := range host.Gateways {
 		if !a.IsLinkLocalUnicast() { // no Service may have a link-local address, and IPv6 routers have many
@@ -65,16 +67,11 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 	if node == nil {
 		node = &source.Node{}
 	}
-	env.nodeName, env.zone = cmp.Or(o.NodeName, node.Name), cmp.Or(o.Zone, node.Zone)
-	out := &plan.Node{Name: env.nodeName, PodInterfaces: slices.Sorted(slices.Values(o.Pods.Interfaces))}
-	out.HostAddrs = env.takeAddrs(host)
-
-	pods := slices.Clone(o.Pods.CIDRs)
-	if o.Pods.NodeCIDRs {
-		pods = append(pods, node.PodCIDRs...)
-	}
+	env.nodeName, env.zone = cmp.Or(o.Node.Name, node.Name), cmp.Or(o.Node.Zone, node.Zone)
+	pods, interfaces := o.pods(node)
+	out := &plan.Node{Name: env.nodeName, HostAddrs: env.takeAddrs(host), PodInterfaces: interfaces}
 	services := serviceCIDRs{host: host, apiServers: snap.APIServers}
-	services.addSetting(o.ServiceCIDRs)
+	services.addSetting(o.Proxy.ServiceCIDRs)
 	services.addObjects(snap.ServiceCIDRs)
 	env.serviceCIDRs, env.problems = services.known, services.problems
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -88,7 +85,7 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 		out.NodePortAddrs = append(out.NodePortAddrs, ports...)
 		env.notePortless(o, family, ports)
 		out.Uplinks = append(out.Uplinks, env.uplinks(o, family, own, host)...)
-		if lo := loopback(family); o.NodePorts.loopback(family) && slices.Contains(out.HostAddrs, lo) {
+		if lo := loopback(family); o.allowsLoopback(family) && slices.Contains(out.HostAddrs, lo) {
 			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
 		}
 		podsOfFamily := plan.Minimal(plan.OfFamily(pods, family))
@@ -103,6 +100,23 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 	env.realAddrs = sortAddrs(append(env.realAddrs, env.nodeAddrs...))
 	env.apiPorts = env.serverPorts(snap)
 	return env, out
+}
+
+// pods returns the ranges and the devices by which Edgeway recognizes pods of this host. In a family without any, no
+// source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway short-circuits no
+// connection.
+func (o *Options) pods(node *source.Node) (ranges []netip.Prefix, interfaces []string) {
+	switch p := o.Proxy; p.LocalDetection {
+	case config.DetectClusterCIDR:
+		return p.ClusterCIDRs, nil
+	case config.DetectNodeCIDR:
+		return node.PodCIDRs, nil
+	case config.DetectBridge:
+		return nil, []string{p.BridgeInterface}
+	case config.DetectPrefix:
+		return nil, []string{p.InterfaceNamePrefix + "*"}
+	}
+	return nil, nil
 }
 
 func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
@@ -155,7 +169,7 @@ func (o *Options) nodeAddrs(
 		}
 		return netip.Addr{}
 	}
-	if own = addrsOfFamily(o.NodeAddresses, family); len(own) > 0 {
+	if own = addrsOfFamily(o.Node.Addresses, family); len(own) > 0 {
 		return own, onHost(own)
 	}
 	own = addrsOfFamily(node.Addresses, family)
@@ -169,20 +183,20 @@ func (o *Options) nodeAddrs(
 	return own, primary
 }
 
-// nodePortAddrs returns the addresses of one family that Options.NodePorts selects, sorted.
+// nodePortAddrs returns the addresses of one family that proxy.nodeport_addresses selects, sorted.
 func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddrs []netip.Addr) (out []netip.Addr) {
+	n := o.Proxy.NodePortAddresses
 	for _, a := range addrsOfFamily(hostAddrs, family) {
-		if a.IsLoopback() {
-			continue
-		}
-		if o.NodePorts.Primary && a == primary || contains(o.NodePorts.Prefixes, a) {
+		if !a.IsLoopback() && (n.All || n.Primary && a == primary || contains(n.Prefixes, a)) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func (n *NodePortAddresses) loopback(family plan.Family) bool {
+// allowsLoopback reports whether the loopback address of a family accepts NodePorts.
+func (o *Options) allowsLoopback(family plan.Family) bool {
+	n := o.Proxy.NodePortAddresses
 	return n.Localhost || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
 		return plan.FamilyOf(p.Addr()) == family && p.Addr().IsLoopback() && p.Bits() >= loopbackBits(family)
 	})

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/source"
-	"edgeway/daemon/tracker"
 	"edgeway/proxiers/plan"
 )
 
@@ -40,7 +40,7 @@ func TestServiceFrontends(t *testing.T) {
 // planner reports a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
-	opts.LongLived = map[tracker.Name]bool{{Namespace: "ns", Name: "named"}: true, {Namespace: "ns", Name: "nobody"}: true}
+	opts.FastPath = config.FastPath{Enabled: true, Services: []config.ServiceName{{Namespace: "ns", Name: "named"}, {Namespace: "ns", Name: "nobody"}}}
 	two := func(s *source.Service) {
 		s.Ports = append(s.Ports, source.ServicePort{Name: "sctp", Protocol: plan.SCTP, Port: 36412})
 	}
@@ -52,6 +52,14 @@ func TestLongLived(t *testing.T) {
 		t.Errorf("a Service that nobody names: %+v", sp)
 	}
 	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
+
+	opts.FastPath.Enabled = false
+	w.Planner = New(opts)
+	w.replan()
+	if sp := w.find("named", plan.IPv4); sp == nil || sp.LongLived {
+		t.Errorf("with the fast path turned off: %+v", sp)
+	}
+	w.wantProblems()
 }
 
 func TestFamilies(t *testing.T) {

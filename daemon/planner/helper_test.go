@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
@@ -50,10 +51,13 @@ func testHost() *nodeinfo.Host {
 
 func testOptions() Options {
 	return Options{
-		NodeName:         hostName,
-		Pods:             PodDetection{CIDRs: cidrs(podCIDR, "fd00:1::/64")},
-		NodePorts:        NodePortAddresses{Primary: true},
-		AllowExternalIPs: cidrs("0.0.0.0/0", "::/0"), AllowLoadBalancers: cidrs("0.0.0.0/0", "::/0"),
+		Node: config.Node{Name: hostName},
+		Proxy: config.Proxy{
+			LocalDetection: config.DetectClusterCIDR, ClusterCIDRs: cidrs(podCIDR, "fd00:1::/64"),
+			NodePortAddresses:  config.NodePortAddresses{Primary: true},
+			AllowExternalIPs:   config.HostRanges{Prefixes: cidrs("0.0.0.0/0", "::/0")},
+			AllowLoadBalancers: config.HostRanges{Prefixes: cidrs("0.0.0.0/0", "::/0")},
+		},
 	}
 }
 

@@ -20,7 +20,7 @@ func onHost(ports ...uint16) func(*source.Service) {
 // Only root can write manifests, so Services from manifests may have the host's addresses under any configuration.
 func TestManifestServicesMayHaveHostAddresses(t *testing.T) {
 	opts := testOptions()
-	opts.AllowExternalIPs, opts.AllowLoadBalancers = nil, nil
+	opts.Proxy.AllowExternalIPs.Prefixes, opts.Proxy.AllowLoadBalancers.Prefixes = nil, nil
 	svc := testService("svc", onHost(80), func(s *source.Service) { s.ExternalIPs = ips("198.51.100.1", hostIP6) })
 	w := newWorld(t, opts, svc)
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
@@ -35,7 +35,7 @@ func TestManifestServicesMayHaveHostAddresses(t *testing.T) {
 // if the configuration contains "host" or the Service is from a manifest.
 func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
-	opts.AllowHostLoadBalancers, opts.AllowHostIPs = true, true
+	opts.Proxy.AllowLoadBalancers.Host, opts.Proxy.AllowExternalIPs.Host = true, true
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}
 	for _, manifest := range []bool{false, true} {
 		w := newWorld(t, opts, apiServer("127.0.0.1"), testService("svc", func(s *source.Service) {
@@ -66,7 +66,7 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 // While at least one Service uses a health check port, no Service can use the port at a host address.
 func TestHealthCheckPortAtHostAddress(t *testing.T) {
 	opts := testOptions()
-	opts.AllowHostLoadBalancers = true
+	opts.Proxy.AllowLoadBalancers.Host = true
 	check := func(name string) *source.Service {
 		return testService(name, func(s *source.Service) {
 			s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.1"+name), true, 31000

@@ -25,7 +25,7 @@ func planBesideProblems(t *testing.T, ofHost bool) uint64 {
 		c.sink.Upsert(s)
 	}
 	opts, host := testOptions(), testHost()
-	opts.AllowExternalIPs = nil
+	opts.Proxy.AllowExternalIPs.Prefixes = nil
 	for i := range host.Addrs { // without a primary address, "primary" selects no address
 		host.Addrs[i].Primary = host.Addrs[i].Primary && !ofHost
 	}

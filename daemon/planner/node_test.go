@@ -1,17 +1,19 @@
 package planner
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
 
 func TestNodePortAddrs(t *testing.T) {
-	primary := NodePortAddresses{Primary: true}
+	primary := config.NodePortAddresses{Primary: true}
 	noRoute := func(h *nodeinfo.Host) {
 		for i := range h.Addrs {
 			h.Addrs[i].Primary = false
@@ -33,24 +35,25 @@ func TestNodePortAddrs(t *testing.T) {
 		"primary by the options":              {primary, second, []string{hostIP}, []string{"192.0.2.50"}, []string{"192.0.2.50", hostIP6}},
 		"primary by the options, not on host": {primary, nil, nil, []string{"198.51.100.9"}, []string{hostIP6}},
 		"ranges": {
-			NodePortAddresses{Prefixes: cidrs("192.0.2.0/24", "127.0.0.0/8")}, second, nil, nil, []string{hostIP, "192.0.2.50", "127.0.0.1"},
+			config.NodePortAddresses{Prefixes: cidrs("192.0.2.0/24", "127.0.0.0/8")}, second, nil, nil, []string{hostIP, "192.0.2.50", "127.0.0.1"},
 		},
-		"localhost":                           {NodePortAddresses{Localhost: true}, nil, nil, nil, []string{"127.0.0.1", "::1"}},
-		"localhost, IPv6 alone on loopback":   {NodePortAddresses{Localhost: true}, func(h *nodeinfo.Host) { h.Addrs = h.Addrs[1:] }, nil, nil, []string{"::1"}},
-		"primary and localhost":               {NodePortAddresses{Primary: true, Localhost: true}, nil, nil, nil, []string{hostIP, hostIP6, "127.0.0.1", "::1"}},
-		"another loopback address":            {NodePortAddresses{Prefixes: cidrs("127.0.0.53/32")}, nil, nil, nil, []string{"127.0.0.1"}},
-		"all of IPv6 and its loopback":        {NodePortAddresses{Prefixes: cidrs("::/0", "::1/128")}, nil, nil, nil, []string{hostIP6, "fe80::1", "::1"}},
-		"a range that is wider than loopback": {NodePortAddresses{Prefixes: cidrs("126.0.0.0/7", "::/127")}, nil, nil, nil, nil},
-		"all of IPv4 is no IPv6":              {NodePortAddresses{Prefixes: cidrs("0.0.0.0/0")}, nil, nil, nil, []string{hostIP}},
+		"localhost":                           {config.NodePortAddresses{Localhost: true}, nil, nil, nil, []string{"127.0.0.1", "::1"}},
+		"localhost, IPv6 alone on loopback":   {config.NodePortAddresses{Localhost: true}, func(h *nodeinfo.Host) { h.Addrs = h.Addrs[1:] }, nil, nil, []string{"::1"}},
+		"primary and localhost":               {config.NodePortAddresses{Primary: true, Localhost: true}, nil, nil, nil, []string{hostIP, hostIP6, "127.0.0.1", "::1"}},
+		"another loopback address":            {config.NodePortAddresses{Prefixes: cidrs("127.0.0.53/32")}, nil, nil, nil, []string{"127.0.0.1"}},
+		"all of IPv6 and its loopback":        {config.NodePortAddresses{Prefixes: cidrs("::/0", "::1/128")}, nil, nil, nil, []string{hostIP6, "fe80::1", "::1"}},
+		"a range that is wider than loopback": {config.NodePortAddresses{Prefixes: cidrs("126.0.0.0/7", "::/127")}, nil, nil, nil, nil},
+		"all of IPv4 is no IPv6":              {config.NodePortAddresses{Prefixes: cidrs("0.0.0.0/0")}, nil, nil, nil, []string{hostIP}},
 		"all": {
-			NodePortAddresses{Prefixes: cidrs("0.0.0.0/0", "::/0")}, nil, nil, nil, []string{hostIP, hostIP6, "fe80::1"},
+			config.NodePortAddresses{Prefixes: cidrs("0.0.0.0/0", "::/0")}, nil, nil, nil, []string{hostIP, hostIP6, "fe80::1"},
 		},
-		"mixed": {NodePortAddresses{Primary: true, Prefixes: cidrs("192.0.2.50/32")}, second, nil, nil, []string{hostIP, "192.0.2.50", hostIP6}},
-		"none":  {NodePortAddresses{}, second, nil, nil, nil},
+		"the keyword all": {config.NodePortAddresses{All: true}, nil, nil, nil, []string{hostIP, hostIP6, "fe80::1"}},
+		"mixed":           {config.NodePortAddresses{Primary: true, Prefixes: cidrs("192.0.2.50/32")}, second, nil, nil, []string{hostIP, "192.0.2.50", hostIP6}},
+		"none":            {config.NodePortAddresses{}, second, nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
-			opts.NodePorts, opts.NodeAddresses = c.entries, ips(c.options...)
+			opts.Proxy.NodePortAddresses, opts.Node.Addresses = c.entries, ips(c.options...)
 			w := newWorld(t, opts)
 			if c.host != nil {
 				c.host(w.host)
@@ -66,10 +69,10 @@ func TestNodePortAddrs(t *testing.T) {
 
 func TestPlanNode(t *testing.T) {
 	opts := testOptions()
-	opts.Pods = PodDetection{CIDRs: cidrs("10.1.0.0/16", "10.1.5.0/24"), NodeCIDRs: true, Interfaces: []string{"veth*", "cni0"}}
-	opts.ServiceCIDRs = cidrs("10.96.0.1/16", "fd00:96::/112")
+	opts.Proxy.ClusterCIDRs = cidrs("10.9.0.0/24", "10.1.0.0/16", "10.1.5.0/24")
+	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.1/16", "fd00:96::/112")
 	w := newWorld(t, opts,
-		&source.Node{Name: hostName, PodCIDRs: cidrs("10.9.0.0/24")},
+		&source.Node{Name: hostName, PodCIDRs: cidrs("10.8.0.0/24")},
 		&source.ServiceCIDR{Name: "kubernetes", CIDRs: cidrs("10.96.3.0/24", "10.112.0.0/16")})
 	w.host.Addrs = append(w.host.Addrs, w.host.Addrs[4]) // fe80::1 again, on another interface
 	w.host = &nodeinfo.Host{Addrs: w.host.Addrs}
@@ -79,7 +82,6 @@ func TestPlanNode(t *testing.T) {
 		HostAddrs:     ips("127.0.0.1", hostIP, "::1", hostIP6, "fe80::1"),
 		NodePortAddrs: ips(hostIP, hostIP6),
 		PodSources:    cidrs("10.1.0.0/16", "10.9.0.0/24"),
-		PodInterfaces: []string{"cni0", "veth*"},
 		ServiceCIDRs:  cidrs("10.96.0.0/16", "10.112.0.0/16", "fd00:96::/112"),
 	}
 	if !reflect.DeepEqual(w.plan.Node, want) {
@@ -87,31 +89,60 @@ func TestPlanNode(t *testing.T) {
 	}
 }
 
+// The planner uses only the setting that belongs to the mode of local detection.
+func TestPodDetectionModes(t *testing.T) {
+	proxy := config.Proxy{ClusterCIDRs: cidrs(podCIDR), BridgeInterface: "cni0", InterfaceNamePrefix: "veth"}
+	for mode, want := range map[config.LocalDetection]struct {
+		ranges     []netip.Prefix
+		interfaces []string
+	}{
+		config.DetectNone:        {},
+		config.DetectClusterCIDR: {cidrs(podCIDR), nil},
+		config.DetectNodeCIDR:    {cidrs("10.9.0.0/24"), nil},
+		config.DetectBridge:      {nil, []string{"cni0"}},
+		config.DetectPrefix:      {nil, []string{"veth*"}},
+	} {
+		proxy.LocalDetection = mode
+		ranges, interfaces := (&Options{Proxy: proxy}).pods(&source.Node{PodCIDRs: cidrs("10.9.0.0/24")})
+		if !slices.Equal(ranges, want.ranges) || !slices.Equal(interfaces, want.interfaces) {
+			t.Errorf("%s: %v and %q, want %+v", mode, ranges, interfaces, want)
+		}
+	}
+}
+
 // The planner detects pods by each configured method, separately for each family.
 func TestPodDetection(t *testing.T) {
+	none, nodeCIDR := config.Proxy{}, config.Proxy{LocalDetection: config.DetectNodeCIDR}
+	inRange := func(cidr string) config.Proxy {
+		return config.Proxy{LocalDetection: config.DetectClusterCIDR, ClusterCIDRs: cidrs(cidr)}
+	}
+	bridge := config.Proxy{LocalDetection: config.DetectBridge, BridgeInterface: "veth1"}
+	prefix := func(s string) config.Proxy {
+		return config.Proxy{LocalDetection: config.DetectPrefix, InterfaceNamePrefix: s}
+	}
 	for name, c := range map[string]struct {
-		pods    PodDetection
+		proxy   config.Proxy
 		origin  string
 		want    string // outcome at the IPv4 ClusterIP
 		without string // outcome without a Node object
 	}{
-		"none":                 {PodDetection{}, "outside", "there", "there"},
-		"cluster CIDR":         {PodDetection{CIDRs: cidrs(podCIDR)}, "outside", "there+", "there+"},
-		"of a pod":             {PodDetection{CIDRs: cidrs(podCIDR)}, "pod", "there", "there"},
-		"the other family's":   {PodDetection{CIDRs: cidrs("fd00:1::/64")}, "outside", "there", "there"},
-		"node CIDR":            {PodDetection{NodeCIDRs: true}, "outside", "there+", "there"},
-		"node CIDR, of a pod":  {PodDetection{NodeCIDRs: true}, "pod", "there", "there"},
-		"interface":            {PodDetection{Interfaces: []string{"veth1"}}, "outside", "there+", "there+"},
-		"interface, of a pod":  {PodDetection{Interfaces: []string{"veth1"}}, "pod", "there", "there"},
-		"prefix, of a pod":     {PodDetection{Interfaces: []string{"ve*"}}, "pod", "there", "there"},
-		"another prefix":       {PodDetection{Interfaces: []string{"tap*"}}, "pod", "there+", "there+"},
-		"the host is no pod":   {PodDetection{Interfaces: []string{"ve*"}}, "host", "there+", "there+"},
-		"the host, no pods":    {PodDetection{}, "host", "there", "there"},
-		"pods without a range": {PodDetection{NodeCIDRs: true}, "host", "there+", "there"},
+		"none":                 {none, "outside", "there", "there"},
+		"cluster CIDR":         {inRange(podCIDR), "outside", "there+", "there+"},
+		"of a pod":             {inRange(podCIDR), "pod", "there", "there"},
+		"the other family's":   {inRange("fd00:1::/64"), "outside", "there", "there"},
+		"node CIDR":            {nodeCIDR, "outside", "there+", "there"},
+		"node CIDR, of a pod":  {nodeCIDR, "pod", "there", "there"},
+		"interface":            {bridge, "outside", "there+", "there+"},
+		"interface, of a pod":  {bridge, "pod", "there", "there"},
+		"prefix, of a pod":     {prefix("ve"), "pod", "there", "there"},
+		"another prefix":       {prefix("tap"), "pod", "there+", "there+"},
+		"the host is no pod":   {prefix("ve"), "host", "there+", "there+"},
+		"the host, no pods":    {none, "host", "there", "there"},
+		"pods without a range": {nodeCIDR, "host", "there+", "there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
-			opts.Pods = c.pods
+			opts.Proxy = c.proxy
 			node := &source.Node{Name: hostName, PodCIDRs: cidrs(podCIDR)}
 			w := newWorld(t, opts, node, testService("svc"), testSlice("svc", ep(epThere)))
 			if got := outcome(w.plan.Decide(packetTo(c.origin, "ClusterIP"))); got != c.want {
@@ -132,7 +163,7 @@ func TestLocalByNodeName(t *testing.T) {
 	named := ep("10.1.0.1")
 	named.NodeName = "by-node"
 	opts := testOptions()
-	opts.NodeName = ""
+	opts.Node.Name = ""
 	w := newWorld(t, opts, testService("svc", local), testSlice("svc", ep("10.1.0.2", "here"), named, ep("10.1.0.3", "nowhere")))
 	wantAddrs(t, "no name", w.find("svc", plan.IPv4).Pools[plan.LocalPool])
 	w.put(&source.Node{Name: "by-node"})

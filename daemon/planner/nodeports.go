@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
@@ -20,14 +21,6 @@ const (
 	NodePortRangeID     = "nodeport-range"
 )
 
-// PortRange is a range of ports, including First and Last. The zero value contains all ports.
-type PortRange struct{ First, Last uint16 }
-
-// String formats a range as "30000-32767".
-func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
-
-func (r PortRange) has(port uint16) bool { return r.Last == 0 || r.First <= port && port <= r.Last }
-
 // portRefusal returns the reason why a Service cannot use a port of the host, or "" if there is none.
 func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	switch key := p.opts.OwnPorts[c.port]; {
@@ -35,23 +28,23 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 		return fmt.Sprintf("port %d is that of %s on this host", c.port, key)
 	case c.protocol == plan.TCP && slices.Contains(p.env.apiPorts, c.port):
 		return fmt.Sprintf("port %d is the API server's on this host", c.port)
-	case !s.Manifest && !p.opts.NodePortRange.has(c.port):
-		return fmt.Sprintf("port %d is not in proxy.nodeport_range (%s)", c.port, p.opts.NodePortRange)
+	case !s.Manifest && !p.opts.Proxy.NodePortRange.Has(c.port):
+		return fmt.Sprintf("port %d is not in proxy.nodeport_range (%s)", c.port, p.opts.Proxy.NodePortRange)
 	}
 	return ""
 }
 
-// countOutside adds a Service's ports outside Options.NodePortRange to p.outside, or removes the ports if by is -1.
+// countOutside adds a Service's ports outside Proxy.NodePortRange to p.outside, or removes the ports if by is -1.
 func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
 	}
 	for i := range s.Ports {
-		if port := s.Ports[i].NodePort; port != 0 && !p.opts.NodePortRange.has(port) {
+		if port := s.Ports[i].NodePort; port != 0 && !p.opts.Proxy.NodePortRange.Has(port) {
 			add(p.outside, port, by)
 		}
 	}
-	if c, ok := healthCheckClaim(s); ok && !p.opts.NodePortRange.has(c.port) {
+	if c, ok := healthCheckClaim(s); ok && !p.opts.Proxy.NodePortRange.Has(c.port) {
 		add(p.outside, c.port, by)
 	}
 }
@@ -67,8 +60,8 @@ func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
 		return nil
 	}
 	const setting = "proxy.nodeport_range"
-	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.NodePortRange
-	wider := PortRange{min(r.First, ports[0]), max(r.Last, ports[len(ports)-1])}
+	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.Proxy.NodePortRange
+	wider := config.PortRange{First: min(r.First, ports[0]), Last: max(r.Last, ports[len(ports)-1])}
 	return []fault.Fault{ofSetting(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
 		"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, firstOf(ports)))}
 }
@@ -82,11 +75,11 @@ type portless struct {
 // lists the addresses that accept NodePorts.
 func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
 	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
-	if len(ports) > 0 || !o.NodePorts.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
+	if len(ports) > 0 || !o.Proxy.NodePortAddresses.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
 		return
 	}
 	why := "this host has no default route, and node.addresses has no address"
-	if own := addrsOfFamily(o.NodeAddresses, family); len(own) > 0 {
+	if own := addrsOfFamily(o.Node.Addresses, family); len(own) > 0 {
 		why = fmt.Sprintf("node.addresses has %s, which is not an address of this host", own[0])
 	}
 	e.portless = append(e.portless, portless{family, why})

@@ -3,6 +3,7 @@ package planner
 import (
 	"testing"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
@@ -19,7 +20,7 @@ func healthPort(port uint16) func(*source.Service) {
 // root can write manifests, so Services from manifests can use any port.
 func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
-	opts.NodePortRange = PortRange{30000, 32767}
+	opts.Proxy.NodePortRange = config.PortRange{First: 30000, Last: 32767}
 	w := newWorld(t, opts, testService("low", onPort(22), healthPort(80)),
 		testService("high", onPort(30000), healthPort(32767), func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
 	w.wantFrontends("low", "ClusterIP 10.96.0.10:80")
@@ -41,11 +42,11 @@ func TestNodePortRange(t *testing.T) {
 	w.remove(testService("low"))
 	w.wantProblems()
 
-	opts.NodePorts = NodePortAddresses{} // a host that accepts no NodePorts has no problem
+	opts.Proxy.NodePortAddresses = config.NodePortAddresses{} // a host that accepts no NodePorts has no problem
 	w.Planner = New(opts)
 	w.put(testService("low", onPort(22)))
 	w.wantProblems("Service ns/low: spec.ports[0].nodePort: port 22 is not in proxy.nodeport_range (30000-32767)")
-	opts.NodePortRange = PortRange{}
+	opts.Proxy.NodePortRange = config.PortRange{}
 	w.Planner = New(opts)
 	w.replan()
 	w.wantProblems()

@@ -13,7 +13,6 @@
 package planner
 
 import (
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -44,7 +43,7 @@ type Planner struct {
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside maps each port outside Options.NodePortRange to the number of requests from Services.
+	// outside maps each port outside Proxy.NodePortRange to the number of requests from Services.
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int
@@ -214,10 +213,13 @@ func ofSetting(key string, f fault.Fault) fault.Fault {
 }
 
 func (p *Planner) unknownLongLived() (out []fault.Fault) {
-	for _, name := range slices.SortedFunc(maps.Keys(p.opts.LongLived), tracker.Name.Compare) {
-		if p.snap.Find(name) == nil {
+	if !p.opts.FastPath.Enabled {
+		return nil
+	}
+	for _, name := range p.opts.FastPath.Services {
+		if p.snap.Find(tracker.Name(name)) == nil {
 			out = append(out, ofSetting("fastpath.services", fault.New(source.ObjectFault, fault.Warning, "",
-				"there is no Service %s/%s", name.Namespace, name.Name)))
+				"there is no Service %s", name)))
 		}
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
@@ -102,18 +103,19 @@ func (c chaos) host() *nodeinfo.Host {
 func (c chaos) options() Options {
 	o := testOptions()
 	o.Families = pick(c, nil, []plan.Family{plan.IPv4}, []plan.Family{plan.IPv4, plan.IPv6})
-	o.NodeName = pick(c, "", hostName)
-	o.LocalAsCluster = c.chance(50)
-	o.MasqueradeAll = c.chance(30)
-	o.Zone = pick(c, "", "", "zone1")
-	o.Pods = pick(c, PodDetection{}, o.Pods, PodDetection{NodeCIDRs: true}, PodDetection{Interfaces: []string{"veth*", "cni0"}})
-	o.NodePorts.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
-	o.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
+	o.Node.Name = pick(c, "", hostName)
+	o.Node.LocalPolicy = pick(c, config.LocalDrop, config.LocalCluster)
+	o.Proxy.MasqueradeAll = c.chance(30)
+	o.Node.Zone = pick(c, "", "", "zone1")
+	o.Proxy.LocalDetection = pick(c, config.DetectNone, config.DetectClusterCIDR, config.DetectNodeCIDR, config.DetectBridge)
+	o.Proxy.BridgeInterface = "cni0"
+	o.Proxy.NodePortAddresses.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
+	o.Proxy.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
 	o.OwnRoutes = c.chance(50)
-	o.AllowHostIPs, o.AllowHostLoadBalancers = c.chance(30), c.chance(50)
+	o.Proxy.AllowExternalIPs.Host, o.Proxy.AllowLoadBalancers.Host = c.chance(30), c.chance(50)
 	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
-	o.NodePortRange = pick(c, PortRange{}, PortRange{30001, 32000})
-	o.DenyHostEndpoints = c.chance(50)
+	o.Proxy.NodePortRange = pick(c, config.PortRange{}, config.PortRange{First: 30001, Last: 32000})
+	o.Proxy.DenyEndpoints.Host = c.chance(50)
 	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxEndpoints / 9, maxEndpoints / 9, 1}, Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
 	return o

@@ -17,7 +17,7 @@ func apiServer(addrs ...string) *source.APIServer {
 // never have an address of the API server (CVE-2020-8554).
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
-	opts.AllowExternalIPs = cidrs("198.51.100.0/24", "192.0.2.0/24")
+	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("198.51.100.0/24", "192.0.2.0/24")
 	greedy := testService("greedy", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")
 		s.ExternalIPs = ips(hostIP, "198.51.100.7", "203.0.113.1", "198.51.100.10")
@@ -49,7 +49,7 @@ func TestRefusedAddresses(t *testing.T) {
 // server. Edgeway serves a name server at a ClusterIP, such as the cluster's DNS.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
-	opts.AllowExternalIPs = cidrs("0.0.0.0/0")
+	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("0.0.0.0/0")
 	dns := func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10") }
 	thief := func(s *source.Service) {
 		s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = ips("10.96.0.20"), ips("192.0.2.2", "10.96.0.10"), ips("192.0.2.3")
@@ -80,7 +80,7 @@ func TestNameServersAreRefused(t *testing.T) {
 // this host.
 func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	opts := testOptions()
-	opts.AllowHostLoadBalancers = true
+	opts.Proxy.AllowLoadBalancers.Host = true
 	w := newWorld(t, opts, testService("svc", everywhere))
 	for range 2 {
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
@@ -93,7 +93,7 @@ func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 
 func TestHostAddressesAsExternalIPs(t *testing.T) {
 	opts := testOptions()
-	opts.AllowExternalIPs, opts.AllowHostIPs = cidrs("198.51.100.0/24"), true
+	opts.Proxy.AllowExternalIPs.Prefixes, opts.Proxy.AllowExternalIPs.Host = cidrs("198.51.100.0/24"), true
 	w := newWorld(t, opts, apiServer("192.0.2.98"), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips(hostIP, "192.0.2.99", "192.0.2.98", "203.0.113.1", "198.51.100.10")
 	}))
@@ -165,7 +165,7 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 
 func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 	opts := testOptions()
-	opts.DenyEndpoints, opts.DenyHostEndpoints = cidrs("168.63.129.16/32"), true
+	opts.Proxy.DenyEndpoints.Prefixes, opts.Proxy.DenyEndpoints.Host = cidrs("168.63.129.16/32"), true
 	w := newWorld(t, opts, testService("svc", func(s *source.Service) { s.ClusterIPs = ips("fd00:96::1") }),
 		testSlice("svc", ep("64:ff9b::168.63.129.16"), ep("64:ff9b::"+hostIP), ep("64:ff9b::203.0.113.1")))
 	wantAddrs(t, "endpoints", w.find("svc", plan.IPv6).Pools[plan.ClusterPool], "64:ff9b::cb00:7101")
@@ -176,7 +176,7 @@ func TestDeniedEndpointsBehindNAT64(t *testing.T) {
 
 func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
-	opts.AllowLoadBalancers = cidrs("198.51.100.0/24", "192.0.2.0/24")
+	opts.Proxy.AllowLoadBalancers.Prefixes = cidrs("198.51.100.0/24", "192.0.2.0/24")
 	w := newWorld(t, opts, testService("svc", func(s *source.Service) {
 		s.ClusterIPs = ips("192.0.2.254")
 		s.ExternalIPs = ips("192.0.2.255", "192.0.2.253")
@@ -203,17 +203,19 @@ func TestDeniedEndpoints(t *testing.T) {
 		node   bool
 		want   []string
 	}{
-		"by default":            {func(*Options, *source.EndpointSlice) {}, false, []string{other}},
-		"of a manifest":         {func(_ *Options, s *source.EndpointSlice) { s.Manifest = true }, false, []string{other, hostIP}},
-		"on a Node":             {func(*Options, *source.EndpointSlice) {}, true, []string{other, hostIP}},
-		"without host":          {func(o *Options, _ *source.EndpointSlice) { o.DenyHostEndpoints = false }, false, []string{other, hostIP}},
-		"in a range":            {func(o *Options, _ *source.EndpointSlice) { o.DenyEndpoints = cidrs("192.0.2.0/24") }, true, []string{other}},
-		"in a range, manifest":  {func(o *Options, s *source.EndpointSlice) { s.Manifest, o.DenyEndpoints = true, cidrs("192.0.2.0/24") }, false, []string{other}},
+		"by default":    {func(*Options, *source.EndpointSlice) {}, false, []string{other}},
+		"of a manifest": {func(_ *Options, s *source.EndpointSlice) { s.Manifest = true }, false, []string{other, hostIP}},
+		"on a Node":     {func(*Options, *source.EndpointSlice) {}, true, []string{other, hostIP}},
+		"without host":  {func(o *Options, _ *source.EndpointSlice) { o.Proxy.DenyEndpoints.Host = false }, false, []string{other, hostIP}},
+		"in a range":    {func(o *Options, _ *source.EndpointSlice) { o.Proxy.DenyEndpoints.Prefixes = cidrs("192.0.2.0/24") }, true, []string{other}},
+		"in a range, manifest": {func(o *Options, s *source.EndpointSlice) {
+			s.Manifest, o.Proxy.DenyEndpoints.Prefixes = true, cidrs("192.0.2.0/24")
+		}, false, []string{other}},
 		"broadcast, a manifest": {func(_ *Options, s *source.EndpointSlice) { s.Manifest, s.Endpoints[0].Addr = true, ip("192.0.2.255") }, false, []string{other}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts, slice := testOptions(), testSlice("svc", ep(hostIP, "here"), ep(other, "here"))
-			opts.DenyHostEndpoints = true
+			opts.Proxy.DenyEndpoints.Host = true
 			c.change(&opts, slice)
 			w := newWorld(t, opts)
 			w.host = testHost()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
@@ -118,7 +119,9 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 
 // longLived also adds a fault if the port's protocol has no fast path.
 func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
-	if !s.LongLived && !p.opts.LongLived[nameOf(s)] {
+	f := &p.opts.FastPath
+	named := f.Enabled && slices.Contains(f.Services, config.ServiceName(nameOf(s)))
+	if !s.LongLived && !named {
 		return false
 	}
 	port := &s.Ports[index]
@@ -136,7 +139,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 	weigh(endpoints, spec.Weights)
 	pools := p.env.choosePools(endpoints)
 	policy := newPolicy(pools)
-	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.MasqueradeAll
+	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.Proxy.MasqueradeAll
 	policy.masqueradeHost = slices.Contains(p.env.guessed, sp.Family)
 	bound := !p.env.localAsCluster || pools.local != nil // whether the Local policies apply
 	for i := range sp.Frontends {

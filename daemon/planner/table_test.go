@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
 )
@@ -57,8 +58,8 @@ func outcome(d plan.Decision) string {
 // with or without pod detection, each without and with masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
-	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}
-	settings[2].MasqueradeAll, settings[3].MasqueradeAll = true, true
+	settings[1].Proxy.LocalDetection, settings[3].Proxy.LocalDetection = config.DetectNone, config.DetectNone
+	settings[2].Proxy.MasqueradeAll, settings[3].Proxy.MasqueradeAll = true, true
 	type policies struct{ internal, external bool } // Local
 	same := func(s string) [4]string { return [4]string{s, s, s, s} }
 	for _, row := range []struct {
@@ -160,19 +161,19 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
 	node := &source.Node{Name: hostName}
 	for name, c := range map[string]struct {
-		asCluster           bool
+		policy              config.LocalPolicy
 		node                source.Object
 		endpoint            source.Endpoint
 		clusterIP, nodePort string // from outside
 	}{
-		"drop":                             {false, nil, ep(epThere), "drop", "drop"},
-		"cluster":                          {true, nil, ep(epThere), "there+", "there+"},
-		"cluster, but the host is a Node":  {true, node, ep(epThere), "drop", "drop"},
-		"cluster, but an endpoint is here": {true, nil, ep(epHere, "here"), "here+", "here"},
+		"drop":                             {config.LocalDrop, nil, ep(epThere), "drop", "drop"},
+		"cluster":                          {config.LocalCluster, nil, ep(epThere), "there+", "there+"},
+		"cluster, but the host is a Node":  {config.LocalCluster, node, ep(epThere), "drop", "drop"},
+		"cluster, but an endpoint is here": {config.LocalCluster, nil, ep(epHere, "here"), "here+", "here"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
-			opts.LocalAsCluster = c.asCluster
+			opts.Node.LocalPolicy = c.policy
 			w := newWorld(t, opts, testService("svc", everywhere, local), testSlice("svc", c.endpoint))
 			if c.node != nil {
 				w.put(c.node)
@@ -202,7 +203,7 @@ func TestHairpin(t *testing.T) {
 // The proxy rejects or drops connections to unused ports and addresses in a Service CIDR.
 func TestUnusedPortsAndAddresses(t *testing.T) {
 	opts := testOptions()
-	opts.ServiceCIDRs = cidrs("10.96.0.0/24")
+	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/24")
 	w := newWorld(t, opts, testService("svc"), testSlice("svc", ep(epThere)))
 	for dst, want := range map[string]plan.Verdict{
 		"10.96.0.10:80": plan.Forward, "10.96.0.10:81": plan.Reject, "10.96.0.11:80": plan.Drop, "10.97.0.11:80": plan.Pass,

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
 	"edgeway/proxiers/plan"
@@ -44,7 +45,7 @@ func TestUplinks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions()
-			opts.OwnRoutes, opts.NodeAddresses = true, ips(c.options...)
+			opts.OwnRoutes, opts.Node.Addresses = true, ips(c.options...)
 			w := newWorld(t, opts)
 			w.host = &nodeinfo.Host{Addrs: c.host}
 			w.put(&source.Node{Name: hostName, Addresses: ips(c.node...)})
@@ -75,7 +76,7 @@ func withoutDefaultRoute() *nodeinfo.Host {
 // rewrites the source to an address of the link. When the host has a default route again, the proxy keeps the source.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
-	opts.OwnRoutes, opts.Pods = true, PodDetection{}
+	opts.OwnRoutes, opts.Proxy.LocalDetection = true, config.DetectNone
 	w := newWorld(t, opts, testService("svc", everywhere), testSlice("svc", ep(epThere)))
 	check := func(when, host, outside string) {
 		t.Helper()
@@ -117,15 +118,15 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	}
 	w.remove(testService("other"))
 
-	opts.NodeAddresses = ips("203.0.113.5")
+	opts.Node.Addresses = ips("203.0.113.5")
 	w.Planner = New(opts)
 	w.replan()
 	w.wantProblems(says + "node.addresses has 203.0.113.5, which is not an address of this host" + todo + proposed)
 	for name, change := range map[string]func(*Options, *nodeinfo.Host){
-		"node.addresses":      func(o *Options, _ *nodeinfo.Host) { o.NodeAddresses = ips(hostIP) },
+		"node.addresses":      func(o *Options, _ *nodeinfo.Host) { o.Node.Addresses = ips(hostIP) },
 		"a default route":     func(_ *Options, h *nodeinfo.Host) { h.Addrs[1].Primary = true },
-		"a range":             func(o *Options, _ *nodeinfo.Host) { o.NodePorts.Prefixes = cidrs("192.0.2.0/24") },
-		"not wanted":          func(o *Options, _ *nodeinfo.Host) { o.NodePorts = NodePortAddresses{} },
+		"a range":             func(o *Options, _ *nodeinfo.Host) { o.Proxy.NodePortAddresses.Prefixes = cidrs("192.0.2.0/24") },
+		"not wanted":          func(o *Options, _ *nodeinfo.Host) { o.Proxy.NodePortAddresses = config.NodePortAddresses{} },
 		"no address of IPv4":  func(_ *Options, h *nodeinfo.Host) { h.Addrs = slices.Delete(h.Addrs, 1, 2) },
 		"no address anywhere": func(_ *Options, h *nodeinfo.Host) { h.Addrs = nil },
 	} {

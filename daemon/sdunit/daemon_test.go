@@ -4,27 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
-
-// away simulates an unreachable API server.
-type away struct {
-	since   time.Time
-	refused bool
-}
-
-func (away) Name() string { return "kube" }
-
-func (a away) Status() source.Status {
-	return source.Status{Synced: !a.since.IsZero(), LastContact: a.since, Fault: fault.Fault{Message: "connection refused"}, Refused: a.refused}
-}
 
 // blocking is a backend that hangs and ignores its context.
 type blocking struct{ release chan struct{} }
@@ -55,7 +42,9 @@ func (l *late) Snapshot() (*tracker.Snapshot, bool) { return &tracker.Snapshot{}
 
 func newPipeline(logger *slog.Logger, l *late) *pipeline.Pipeline {
 	return pipeline.New(pipeline.Options{
-		Logger: logger, Tracker: l, Node: never{},
+		Logger: logger, Tracker: l, Node: never{}, Checks: never{}, Parts: contain.New(logger),
+		OnApplied: func(pipeline.Applied) {},
+		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
 		Plan: func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault) {
 			return &plan.Plan{Node: &plan.Node{}}, nil
 		},

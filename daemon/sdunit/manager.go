@@ -8,7 +8,6 @@ package sdunit
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"edgeway/proxiers/contain"
 	"edgeway/proxiers/messageid"
 )
 
@@ -39,36 +37,15 @@ type Manager struct {
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart repeatedly requests more start time until stop is called or limit has passed. Before a Notifier runs, a
-// slow board may need minutes to check whether the host has the features that the configuration needs. systemd would
-// abort the start after TimeoutStartSec=. When limit has passed, extendBy remains for the start.
-func (m *Manager) ExtendStart(ctx context.Context, limit time.Duration) (stop func()) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = contain.Call(func() error { // a panic must stop only the extension
-			m.extend(ctx)
-			return nil
-		})
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
+// ExtendStart requests more start time for work that takes up to limit before a Notifier runs. A slow board may need
+// minutes to check whether the host has the features that the configuration needs, and systemd would abort the start
+// after TimeoutStartSec=. When the Notifier later requests less, systemd keeps the longer time (see
+// service_extend_event_source_timeout in systemd's service.c).
+func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extendBy)) }
 
-func (m *Manager) extend(ctx context.Context) {
-	for ctx.Err() == nil {
-		m.send(extension())
-		select {
-		case <-ctx.Done():
-		case <-time.After(extendEvery):
-		}
-	}
+func extension(d time.Duration) string {
+	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
 }
-
-func extension() string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendBy.Microseconds()) }
 
 // present reports whether the daemon runs under a service manager.
 func (m *Manager) present() bool { return address() != "" }

@@ -9,6 +9,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"edgeway/daemon/text"
 	"edgeway/proxiers/messageid"
 )
 
@@ -29,6 +30,17 @@ const (
 	reloadPatience = 10 * time.Second
 )
 
+// View is the state of the daemon at one point in time.
+type View struct {
+	// Status is the text of STATUS=. The Notifier sends each new text, but at most one every statusEvery.
+	Status string
+	// Served reports whether the kernel is programmed and every follower has run at least once, even if a follower
+	// failed.
+	Served bool
+	// Settled reports whether the configuration is in force or has failed.
+	Settled bool
+}
+
 // Subject is the part of the daemon that a reload replaces. A Notifier reports the state of the Subject to systemd.
 type Subject struct {
 	View func() View
@@ -47,8 +59,9 @@ type Notifier struct {
 	ready     bool // READY=1 was sent
 	reloading bool // RELOADING=1 was sent, and READY=1 has not been sent since
 	stopping  bool
-	stalled   bool // the stalled sync has been logged
-	status    statusLine
+	stalled   bool      // the stalled sync has been logged
+	status    string    // status is the last text of STATUS=
+	statusAt  time.Time // statusAt is zero if the next text must be sent immediately
 	pinged    time.Time
 	extended  time.Time
 }
@@ -84,12 +97,6 @@ type reload struct {
 	since time.Time
 }
 
-// done reports whether the new configuration is in force, has failed, or has reached reloadPatience.
-func (r *reload) done(v View) bool {
-	backend := v.State.Backend
-	return !backend.LastSync.IsZero() && !v.Switching || backend.Err != "" || time.Since(r.since) > reloadPatience
-}
-
 // look sends all due notifications in one datagram, and returns the delay before the next call.
 func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	view, beat := s.View(), s.Heartbeat()
@@ -99,19 +106,20 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 		return steady
 	}
 	var lines []string
-	becomesReady := !n.ready && view.served() || r.under && r.done(view)
+	becomesReady := !n.ready && view.Served || r.under && (view.Settled || time.Since(r.since) > reloadPatience)
 	if becomesReady {
-		n.status.force()
+		n.status, n.statusAt = "", time.Time{}
 		lines = append(lines, sd.SdNotifyReady)
 	}
-	if text, changed := n.status.next(view); changed {
-		lines = append(lines, "STATUS="+text)
+	if status := oneLine(view.Status); status != n.status && time.Since(n.statusAt) >= statusEvery {
+		n.status, n.statusAt = status, time.Now()
+		lines = append(lines, "STATUS="+status)
 	}
 	if n.alive(beat) {
 		lines = append(lines, n.aliveLines()...)
 	}
 	if len(lines) > 0 && !n.manager.send(lines...) {
-		n.status.force()
+		n.status, n.statusAt = "", time.Time{}
 		return steady // the next call sends the datagram again
 	}
 	if becomesReady {
@@ -119,6 +127,10 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	}
 	return n.pause(r)
 }
+
+// oneLine prevents the text of an error from adding assignments to the datagram or controlling the terminal of
+// systemctl.
+func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
 // pause returns a delay that allows several pings within half of the watchdog interval.
 func (n *Notifier) pause(r *reload) time.Duration {
@@ -159,7 +171,7 @@ func (n *Notifier) aliveLines() []string {
 	}
 	if !n.ready && now.Sub(n.extended) >= extendEvery {
 		n.extended = now
-		lines = append(lines, extension())
+		lines = append(lines, extension(extendBy))
 	}
 	return lines
 }

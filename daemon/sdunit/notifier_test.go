@@ -2,6 +2,7 @@ package sdunit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -9,11 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/sdunit/sdtest"
-	"edgeway/proxiers/fault"
-	"edgeway/proxiers/plan"
 )
 
 type host struct {
@@ -60,21 +58,11 @@ func (h *host) unblock() {
 
 // synced returns a change that makes a plan with n Services the plan in force.
 func synced(n int) func(*View) {
-	p := &plan.Plan{}
-	for i := range n {
-		p.Services = append(p.Services, &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: string(rune('a' + i))}})
-	}
-	return func(v *View) {
-		v.State.InForce = p
-		v.State.Backend.LastSync = time.Now()
-		v.Health.Faults = nil
-	}
+	return func(v *View) { *v = View{Status: fmt.Sprintf("nftables: %d Services", n), Served: true, Settled: true} }
 }
 
 func newHost() *host {
-	return &host{view: View{Backend: "nftables", Health: health.Report{Faults: []fault.Fault{
-		{Message: "Nothing is programmed yet: waiting for source kube (connect to api:6443: connection refused)"},
-	}}}}
+	return &host{view: View{Status: "nftables: waiting for source kube"}}
 }
 
 func notified(t *testing.T, watchdog string, test func(t *testing.T, n *Notifier, h *host, m *serviceManager)) {
@@ -140,7 +128,7 @@ func TestReadyAfterFirstSync(t *testing.T) {
 		if count(sent, "READY=1") != 0 {
 			t.Error("ready, and nothing is programmed")
 		}
-		if texts := statuses(sent); len(texts) != 1 || !strings.Contains(texts[0], "waiting for source kube (connect to api:6443") {
+		if texts := statuses(sent); len(texts) != 1 || !strings.Contains(texts[0], "waiting for source kube") {
 			t.Errorf("STATUS does not say what the start waits for: %q", texts)
 		}
 		if n := count(sent, "EXTEND_TIMEOUT_USEC=30000000"); n < 120 {
@@ -149,7 +137,7 @@ func TestReadyAfterFirstSync(t *testing.T) {
 
 		h.set(synced(2))
 		sent = during(m, time.Second)
-		if len(sent) != 1 || !sent[0].Has("READY=1") || sent[0].Value("STATUS") != "nftables: 2 Services, 0 endpoints, synced 0 s ago" {
+		if len(sent) != 1 || !sent[0].Has("READY=1") || sent[0].Value("STATUS") != "nftables: 2 Services" {
 			t.Fatalf("the first sync was told as %+v", sent)
 		}
 		if n := count(during(m, time.Hour), "EXTEND_TIMEOUT_USEC=30000000"); n != 0 {
@@ -158,23 +146,24 @@ func TestReadyAfterFirstSync(t *testing.T) {
 	})
 }
 
-// READY=1 must wait for the followers. Otherwise, a NodePort on loopback would refuse clients immediately after the
-// start.
-func TestReadyWaitsForFollowers(t *testing.T) {
+// The Notifier sends each new text, but at most one every statusEvery.
+func TestStatusIsSentOnChange(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
-		turn := func(loopback pipeline.StageState) func(*View) {
-			return func(v *View) {
-				synced(2)(v)
-				v.State.Followers = []pipeline.StageState{{Name: "conntrack", LastSync: time.Now()}, loopback}
-			}
+		h.set(synced(1))
+		if texts := statuses(during(m, time.Hour)); len(texts) != 1 {
+			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
 		}
-		h.set(turn(pipeline.StageState{Name: "localnodeport"}))
-		if count(during(m, time.Minute), "READY=1") != 0 {
-			t.Error("ready before anybody listens on loopback")
+		h.set(synced(2))
+		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || texts[0] != "nftables: 2 Services" {
+			t.Errorf("texts after a change: %q", texts)
 		}
-		h.set(turn(pipeline.StageState{Name: "localnodeport", Err: "no descriptors"}))
-		if count(during(m, time.Second), "READY=1") != 1 {
-			t.Error("not ready, although a follower that fails must hold up nobody")
+		sent := 0
+		for i := range 600 {
+			h.set(synced(i % 20))
+			sent += len(statuses(during(m, 100*time.Millisecond)))
+		}
+		if sent < 10 || sent > 13 {
+			t.Errorf("%d texts in a minute of constant change", sent)
 		}
 	})
 }
@@ -193,12 +182,7 @@ func TestWatchdogFollowsSyncLoop(t *testing.T) {
 	const timeout = 20 * time.Second
 	notified(t, "20000000", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.set(synced(1))
-		h.set(func(v *View) {
-			v.Sources = []health.Source{away{since: time.Now()}}
-			v.State.Backend.Err = "nft: no such file" // the sync fails, but does not hang
-			v.State.OutOfSync = time.Now()
-		})
-		for range 100 { // the sync loop is idle, and the API server is unreachable
+		for range 100 { // the sync loop is idle
 			if count(during(m, timeout/2), "WATCHDOG=1") == 0 {
 				t.Fatal("no ping in half of the time")
 			}
@@ -238,7 +222,10 @@ func TestBlockedStageStopsWatchdog(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = p.Run(ctx, pipeline.Stage{Name: "backend", Applier: stage}) }()
 		n := NewNotifier(NewManager(logger), logger)
-		go n.Run(ctx, Subject{Heartbeat: p.Heartbeat, View: func() View { return View{Backend: "backend", State: p.State()} }})
+		go n.Run(ctx, Subject{Heartbeat: p.Heartbeat, View: func() View {
+			s := p.State()
+			return View{Status: "backend", Served: s.Synced()}
+		}})
 
 		if sent := during(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 0 {
 			t.Errorf("before the start of the sync: %+v", sent)
@@ -296,17 +283,12 @@ func TestReloadNotifications(t *testing.T) {
 		m.Received()
 		next := newHost() // the new pipeline has not synced yet, and the old plan is in force
 		next.set(synced(1))
-		next.set(func(v *View) { v.State.Backend.LastSync = time.Time{} })
+		next.set(func(v *View) { v.Settled = false })
 		stop = run(t, n, next)
 		if count(during(m, time.Second), "READY=1") != 0 {
 			t.Error("ready, and the new configuration is not in force")
 		}
 		next.set(synced(1))
-		next.set(func(v *View) { v.Switching = true })
-		if count(during(m, time.Second), "READY=1") != 0 {
-			t.Error("ready, and the rules of the backend before are still there")
-		}
-		next.set(func(v *View) { v.Switching = false })
 		if sent := during(m, time.Second); count(sent, "READY=1") != 1 {
 			t.Errorf("the new configuration is in force: %+v", sent)
 		}

@@ -13,3 +13,11 @@ func Count(n int, thing string) string {
 	}
 	return s + " " + thing
 }
+
+// After returns s behind the prefix, or "" if s is empty.
+func After(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}

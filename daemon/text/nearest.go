@@ -1,5 +1,10 @@
 package text
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Nearest returns the known word with the smallest Distance. near is false if more than a third of the letters
 // differ, or more than three letters.
 func Nearest(word string, known []string) (best string, near bool) {
@@ -13,6 +18,11 @@ func Nearest(word string, known []string) (best string, near bool) {
 		}
 	}
 	return best, near
+}
+
+// Closest returns the known word with the smallest Distance.
+func Closest(word string, known []string) string {
+	return slices.MinFunc(known, func(a, b string) int { return cmp.Compare(Distance(word, a), Distance(word, b)) })
 }
 
 // Distance returns the smallest number of edits that turn a into b. An edit inserts, deletes or replaces a letter, or

@@ -109,7 +109,7 @@ var colors = [...]string{
 // block prints text after a colored lead. Lines after the first are indented.
 func (s *Screen) block(color, lead, text string, indent int) {
 	lead = CleanLine(lead)
-	for _, line := range s.wrapped(lead, CleanLine(text), indent) {
+	for _, line := range Wrap(lead, CleanLine(text), s.width, indent) {
 		if words := strings.TrimSpace(lead); s.color && color != "" {
 			line = strings.Replace(line, words, "\x1b["+color+"m"+words+"\x1b[0m", 1)
 		}
@@ -118,9 +118,10 @@ func (s *Screen) block(color, lead, text string, indent int) {
 	}
 }
 
-// wrapped breaks a lead and its text into lines at spaces. A word that is wider than the screen remains whole.
-func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
-	if s.width == 0 || utf8.RuneCountInString(lead+text) <= s.width {
+// Wrap breaks a lead and its text into lines at spaces. A word that is wider than width remains whole. A width of 0
+// has no limit.
+func Wrap(lead, text string, width, indent int) (lines []string) {
+	if width == 0 || utf8.RuneCountInString(lead+text) <= width {
 		return []string{lead + text}
 	}
 	line, words := lead, 0
@@ -128,7 +129,7 @@ func (s *Screen) wrapped(lead, text string, indent int) (lines []string) {
 		switch {
 		case words == 0:
 			line += word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > s.width:
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
 			lines = append(lines, line)
 			line = strings.Repeat(" ", indent) + word
 		default:

@@ -113,16 +113,11 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// node records the IDs in fault.New(ID, ...), Fault{ID: ID}, f.ID = ID, Include(f, IDs...) and Check{Name: ID}.
+// node records the IDs in fault.New(ID, ...), Fault{ID: ID}, f.ID = ID and Check{Name: ID}.
 func (u *usage) node(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		switch f, ok := n.Fun.(*ast.SelectorExpr); {
-		case ok && f.Sel.Name == "Include" && !n.Ellipsis.IsValid() && len(n.Args) > 1:
-			for _, arg := range n.Args[1:] {
-				u.note(arg)
-			}
-		case ok && f.Sel.Name == "New" && named(f.X, "fault"):
+		if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "New" && named(f.X, "fault") {
 			u.note(n.Args[0])
 		}
 	case *ast.CompositeLit:

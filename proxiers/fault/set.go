@@ -8,17 +8,12 @@ import (
 // Set collects the faults of the daemon's components.
 type Set struct {
 	parts []func() []Fault
-	ids   []string
 	// ignored holds the IDs of notices that All omits.
 	ignored []string
 }
 
-// Include adds a component that reports faults with the given IDs. Include must not be called after the first call of
-// All or IDs.
-func (s *Set) Include(faults func() []Fault, ids ...string) {
-	s.parts = append(s.parts, faults)
-	s.ids = append(s.ids, ids...)
-}
+// Include adds a component that reports faults. Include must not be called after the first call of All or IDs.
+func (s *Set) Include(faults func() []Fault) { s.parts = append(s.parts, faults) }
 
 // Ignore makes All omit notices with these IDs. Ignore must not be called after the first call of All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
@@ -62,7 +57,7 @@ func Bounded(faults []Fault) (out []Fault) {
 // IDs maps each ID to true if a fault with the ID is more severe than a notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
-	for _, id := range s.ids {
+	for _, id := range IDs() {
 		out[id] = false
 	}
 	for _, f := range s.All() {

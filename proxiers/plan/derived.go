@@ -42,6 +42,14 @@ func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend]
 	}
 }
 
+// Everything returns the range of all addresses of a family.
+func Everything(family Family) netip.Prefix {
+	if family == IPv4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
 // OfFamily returns the prefixes that belong to the family.
 func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	var out []netip.Prefix

@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
@@ -68,20 +69,21 @@ func testHost() *nodeinfo.Host {
 // options returns the options of a host. Each bit of flags turns on one setting.
 func options(flags byte) planner.Options {
 	on := func(bit int) bool { return flags&(1<<bit) != 0 }
-	o := planner.Options{NodeName: "here", AllowExternalIPs: anywhere, MasqueradeAll: on(0), LocalAsCluster: on(1)}
-	o.NodePorts = planner.NodePortAddresses{Primary: true, Localhost: on(2)}
-	if on(3) {
-		o.NodePorts.Prefixes = anywhere
+	o := planner.Options{Node: config.Node{Name: "here"}, Proxy: config.Proxy{
+		AllowExternalIPs: config.HostRanges{Prefixes: anywhere}, MasqueradeAll: on(0),
+		NodePortAddresses: config.NodePortAddresses{Primary: true, Localhost: on(2), All: on(3)},
+		ClusterCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/64")},
+		BridgeInterface:   "cni0", InterfaceNamePrefix: "veth",
+	}}
+	if on(1) {
+		o.Node.LocalPolicy = config.LocalCluster
 	}
-	o.Pods.NodeCIDRs = on(4)
-	if on(5) {
-		o.Pods.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/64")}
+	modes := []config.LocalDetection{
+		config.DetectNone, config.DetectNodeCIDR, config.DetectClusterCIDR, config.DetectBridge, config.DetectPrefix,
 	}
-	if on(6) {
-		o.Pods.Interfaces = []string{"veth*", "cni0"}
-	}
+	o.Proxy.LocalDetection = modes[int(flags>>4&7)%len(modes)]
 	if on(7) {
-		o.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
+		o.Proxy.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	}
 	return o
 }

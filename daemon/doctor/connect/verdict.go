@@ -61,8 +61,8 @@ func (s *service) claims(o Options) (out []claim) {
 			"this host cannot connect to any endpoint of %s, even directly: %s", s.Name, s.list(dead))
 		return out
 	case len(live) > 0 && len(dead) > 0:
-		say(dead, s.fixEndpoint(dead[0], o)+after(", or set ", o.Unchecked),
-			"this host cannot connect to %d of %s of %s, even directly: %s", len(dead),
+		say(dead, s.fixEndpoint(dead[0], o)+text.After(", or set ", o.Unchecked),
+			"%d of %s of %s cannot be used, even directly: %s. Connections to them fail", len(dead),
 			text.Count(len(s.endpoints), "endpoint"), s.Name, s.list(dead))
 	}
 	if len(live) > 0 && len(lost) > 0 {
@@ -90,13 +90,6 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 		}
 	}
 	return fault.Fault{}, netip.AddrPort{}
-}
-
-func after(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-	return separator + text
 }
 
 // list returns the first few destinations, each with the outcome of its connection, and the number of the other

@@ -246,10 +246,7 @@ func (h *hit) finding() fault.Fault {
 // scope returns the connections to Services that the need concerns. A connection to a health check is not a
 // connection to a Service.
 func (n *need) scope() fault.Scope {
-	s := fault.Scope{Clients: n.clients, To: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
-	if n.family == plan.IPv6 {
-		s.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
+	s := fault.Scope{Clients: n.clients, To: plan.Everything(n.family)}
 	if n.port != 0 {
 		s.Clients = fault.Nobody
 	}

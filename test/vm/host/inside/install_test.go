@@ -154,7 +154,7 @@ func groupMayAsk(h *host) {
 		h.Errorf("reload by a member of the group: exit code %d, %s", code, out)
 	}
 	stranger := []string{"--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "edgeway", "status"}
-	if out, code := h.try("setpriv", stranger...); code != 1 || !strings.Contains(out, "or as a member of the group edgeway-status") {
+	if out, code := h.try("setpriv", stranger...); code != 1 || !strings.Contains(out, "or as a member of the socket's group") {
 		h.Errorf("status by a stranger: exit code %d, %s", code, out)
 	}
 }
