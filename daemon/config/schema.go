@@ -97,8 +97,8 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads it again " +
-			"when the file, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig, optional)},
+		{"kubeconfig", "The kubeconfig, which names the API server and the credentials. Edgeway reads " +
+			"the kubeconfig again when the kubeconfig, or a file that it names, changes. Empty: no API server.", path(&k.Kubeconfig, optional)},
 		{"namespaces", "The namespaces that Edgeway watches. Empty: all.", list(&k.Namespaces, parseNamespace)},
 		{
 			"label_selector", "The labels of the Services and EndpointSlices that Edgeway watches, as " +
@@ -238,25 +238,26 @@ func addressKeys(p *Proxy) []key {
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server: none by " +
-				"default, because the author of any Service can write one and get this host's connections to it " +
-				"(CVE-2020-8554). \"host\" means the addresses of this host, a range all other addresses in it. " +
-				"Edgeway refuses an external IP in a range of ClusterIPs. " + alwaysRefused,
+			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API " +
+				"server. The default is none, because a user who can write Services can otherwise receive this " +
+				"host's connections to any address (CVE-2020-8554). \"host\" means the addresses of this host. A " +
+				"range means all other addresses in the range. Edgeway refuses an external IP in a range of " +
+				"ClusterIPs. " + alwaysRefused,
 			hostRanges(&p.AllowExternalIPs),
 		},
 		{
-			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means the " +
-				"addresses of this host, such as those that keepalived, kube-vip or DSR add, a range all other " +
-				"addresses in it. A user who may write the status of Services can take any of them. This key does " +
-				"not bind Services from manifests. Edgeway always refuses the addresses and ports that it always " +
-				"refuses for allow_external_ips.",
+			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means " +
+				"the addresses of this host, such as addresses that keepalived, kube-vip or DSR add. A range " +
+				"means all other addresses in the range. A user who can write the status of Services can claim " +
+				"any of these addresses. This key does not apply to Services from manifests. Edgeway always " +
+				"refuses the addresses and ports that it always refuses for allow_external_ips.",
 			hostRanges(&p.AllowLoadBalancers),
 		},
 		{
-			"deny_endpoints", "The ranges in which Edgeway uses no endpoint, so that no Service leads to a program " +
-				"that only this host should reach. \"host\" means the addresses of this host in EndpointSlices of " +
-				"the API server, while the host has no Node object. " +
-				"Manifests may always name this host. " + metadataAdvice,
+			"deny_endpoints", "Edgeway uses no endpoint in these ranges, so that no Service leads to a " +
+				"program that only this host should reach. \"host\" means the addresses of this host in " +
+				"EndpointSlices of the API server, while the host has no Node object. Manifests can always " +
+				"contain endpoints on this host. " + metadataAdvice,
 			hostRanges(&p.DenyEndpoints),
 		},
 	}
@@ -321,8 +322,9 @@ func doctorSection(d *Doctor) section {
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
 		{"address", "The address of /metrics. Empty: Edgeway does not serve metrics.", listen(&m.Address)},
-		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like --web.config.file of " +
-			"Prometheus' exporters. Edgeway reads it again for each connection. Empty: plain HTTP for all clients.", path(&m.WebConfig, optional)},
+		{"web_config", "A file with the keys tls_server_config and basic_auth_users, like " +
+			"--web.config.file of Prometheus' exporters. Edgeway reads the file again for each connection. " +
+			"Empty: plain HTTP for all clients.", path(&m.WebConfig, optional)},
 		{"pprof", "Whether Edgeway serves /debug/pprof at the address of the metrics: to clients on this host, and " +
 			"to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
 	}}

@@ -62,7 +62,7 @@ func (s *service) claims(o Options) (out []claim) {
 		return out
 	case len(live) > 0 && len(dead) > 0:
 		say(dead, s.fixEndpoint(dead[0], o)+text.After(", or set ", o.Unchecked),
-			"%d of %s of %s cannot be used, even directly: %s. Connections to them fail", len(dead),
+			"this host cannot connect to %d of %s of %s, even directly: %s", len(dead),
 			text.Count(len(s.endpoints), "endpoint"), s.Name, s.list(dead))
 	}
 	if len(live) > 0 && len(lost) > 0 {
