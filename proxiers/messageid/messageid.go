@@ -18,7 +18,6 @@ const (
 	CredentialExpires        = "8304421be436e583aba2c3795ae1b1aa"
 	KubeconfigInsecure       = "39e9582a008a5f07d4abbc8acb1a70e9"
 	LastKnownUnused          = "9fb49615b58517e2a1f6f27fd145c863"
-	LastKnownTorn            = "0d49f31b7b67b8f0b2b3ed523893e25d"
 	LastKnownUnsaved         = "5ed7f6b9f5d8b1df4d4e5f32c5e3a672"
 	ConfigurationNotReloaded = "614da61f805c2a085a92c2bc23e9a1a6"
 	ConfigurationNotStarted  = "9c2b3373a7c329c71177f2cdfa37802c"

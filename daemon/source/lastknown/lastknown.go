@@ -17,8 +17,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -166,10 +164,6 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 			"error", err, "set_aside", aside)
 		return nil, false
 	}
-	if st.torn {
-		s.log.Warn("last-known journal is damaged at its end", "message_id", messageid.LastKnownTorn,
-			"used_until", st.at)
-	}
 	if st.panicked != nil {
 		s.log.Error("object panicked", "error", st.panicked, "stack", contain.Stack(st.panicked))
 	}
@@ -213,26 +207,13 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-const maxAside = 3
-
 // setAside renames a damaged snapshot for a later examination by the operator, and returns the new path.
 func (s *Store) setAside() string {
-	const mark = ".damaged-"
 	path := filepath.Join(s.dir, snapshotName)
-	aside := path + mark + time.Now().UTC().Format("20060102T150405Z")
+	aside := path + ".damaged"
+	_ = os.RemoveAll(aside) // Rename cannot replace a file by a folder
 	if err := os.Rename(path, aside); err != nil {
 		s.log.Error("damaged file not set aside", "error", err)
-	}
-	entries, err := os.ReadDir(s.dir) // sorted by name, and therefore by time
-	if err != nil {
-		return aside
-	}
-	entries = slices.DeleteFunc(entries,
-		func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), snapshotName+mark) })
-	for _, e := range entries[:max(0, len(entries)-maxAside)] {
-		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
-			s.log.Warn("old damaged file not removed", "error", err)
-		}
 	}
 	return aside
 }

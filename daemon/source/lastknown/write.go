@@ -177,7 +177,6 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	if err := file.CloseAtomicallyReplace(); err != nil {
 		return size, s.failed("replace snapshot", err)
 	}
-	_ = os.Remove(filepath.Join(s.dir, journalName)) // an error is harmless: Edgeway ignores an old journal
 	return size, nil
 }
 
