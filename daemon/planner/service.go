@@ -34,7 +34,7 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return nil
 	})
 	if err != nil {
-		return planned{problems: []fault.Fault{svc.Spec.Key().Fault("", "it cannot be planned: %s", err)}}
+		return planned{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "it cannot be planned: %s", err)}}
 	}
 	return out
 }

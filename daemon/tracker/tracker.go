@@ -222,7 +222,7 @@ func (s sink) Upsert(obj source.Object) {
 	}
 	s.l.put(key, refused)
 	if s.t.served(key) == refused {
-		s.t.view.setFaults(key.Object(), nil)
+		s.t.view.setFaults(key, nil)
 		s.t.view.add(refused)
 		s.t.notify()
 	}

@@ -292,7 +292,7 @@ func TestNodeAndServiceCIDRs(t *testing.T) {
 
 func TestProblemsOfServedObjects(t *testing.T) {
 	tr, file, kube, _ := threeLayers()
-	problem := func(obj source.Key, field string) fault.Fault { return fault.Fault{Object: obj.Object(), Field: field} }
+	problem := func(obj source.Key, field string) fault.Fault { return fault.Fault{Object: obj, Field: field} }
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}

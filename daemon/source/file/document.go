@@ -50,7 +50,7 @@ func (d *document) addf(field, fix, format string, args ...any) {
 		d.more++
 		return
 	}
-	f := source.Key{}.Fault(field, format, args...)
+	f := source.FaultOf(source.Key{}, field, format, args...)
 	f.Fix = fix
 	d.faults = append(d.faults, f)
 }

@@ -55,7 +55,7 @@ func aSlice(name string, endpoints int) *source.EndpointSlice {
 
 func everyKind() []source.Object {
 	svc := aService("web", 80)
-	svc.Faults = []fault.Fault{svc.Key().Fault("spec.ports[1].port", "0 is not 1 to 65535")}
+	svc.Faults = []fault.Fault{source.FaultOf(svc.Key(), "spec.ports[1].port", "0 is not 1 to 65535")}
 	return []source.Object{
 		svc, aSlice("web", 3),
 		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},

@@ -142,7 +142,7 @@ func (d *decoder) add(r *record) {
 	key := obj.Key()
 	faults := obj.Problems()
 	for i := range faults {
-		faults[i].Object = key.Object() // a fault.Object loses its kind and its namespace in JSON
+		faults[i].Object = key // a Key loses its kind and its namespace in JSON
 	}
 	err := contain.Call(func() error {
 		if d.before != nil {
