@@ -45,6 +45,7 @@ type feed struct {
 	// required reports whether the feed determines Synced and Status. Other resources may be forbidden or unknown to
 	// the API server, and the feed then retries after deniedPause.
 	required bool
+	kind     string // the Kind of the key
 	example  runtime.Object
 	newList  func() runtime.Object
 	convert  func(*convert.Converter, any) (source.Object, bool)
@@ -125,26 +126,32 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 			group: coreGroup, resource: "services", namespace: ns, required: true,
 			labels: with(ownServices), fields: withClusterIP,
 			example: &corev1.Service{}, newList: func() runtime.Object { return &corev1.ServiceList{} },
-			convert: toService,
+			kind: source.KindService, convert: adapt((*convert.Converter).Service),
 		}, &feed{
 			group: discoveryGroup, resource: "endpointslices", namespace: ns, required: true,
 			labels:  with(ownSlices),
 			example: &discoveryv1.EndpointSlice{},
 			newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
-			convert: toEndpointSlice,
+			kind:    source.KindEndpointSlice, convert: adapt((*convert.Converter).EndpointSlice),
 		})
 	}
 	feeds = append(feeds, &feed{
 		group: networkingGroup, resource: serviceCIDRs,
 		example: &networkingv1.ServiceCIDR{}, newList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
-		convert: toServiceCIDR,
+		kind: source.KindServiceCIDR,
+		convert: adapt(func(c *convert.Converter, o *networkingv1.ServiceCIDR) (source.Object, bool) {
+			return c.ServiceCIDR(o), true
+		}),
 	})
 	if o.NodeName != "" {
 		feeds = append(feeds, &feed{
 			group: coreGroup, resource: "nodes",
 			fields:  fields.OneTermEqualSelector(metav1.ObjectNameField, o.NodeName).String(),
 			example: &corev1.Node{}, newList: func() runtime.Object { return &corev1.NodeList{} },
-			convert: toNode,
+			kind: source.KindNode,
+			convert: adapt(func(c *convert.Converter, o *corev1.Node) (source.Object, bool) {
+				return c.Node(o), true
+			}),
 		})
 	}
 	for _, f := range feeds {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"reflect"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
 	"edgeway/daemon/source"
@@ -59,7 +56,7 @@ func (s *store) Add(obj any) error { return s.Update(obj) }
 func (s *store) Update(obj any) error {
 	it := s.item(obj)
 	if it.object == nil {
-		s.remove(keyOf(obj))
+		s.remove(s.keyOf(obj))
 		return nil
 	}
 	key := it.object.Key()
@@ -73,7 +70,7 @@ func (s *store) Update(obj any) error {
 
 // Delete implements cache.ReflectorStore.
 func (s *store) Delete(obj any) error {
-	s.remove(keyOf(obj))
+	s.remove(s.keyOf(obj))
 	return nil
 }
 
@@ -129,48 +126,23 @@ func (s *store) send(e event) {
 }
 
 // keyOf returns the key of an object, even if the object cannot be converted.
-func keyOf(obj any) source.Key {
-	switch o := obj.(type) {
-	case *corev1.Service:
-		return source.Key{Kind: source.KindService, Namespace: o.Namespace, Name: o.Name}
-	case *discoveryv1.EndpointSlice:
-		return source.Key{Kind: source.KindEndpointSlice, Namespace: o.Namespace, Name: o.Name}
-	case *corev1.Node:
-		return source.Key{Kind: source.KindNode, Name: o.Name}
-	case *networkingv1.ServiceCIDR:
-		return source.Key{Kind: source.KindServiceCIDR, Name: o.Name}
+func (s *store) keyOf(obj any) source.Key {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return source.Key{}
 	}
-	return source.Key{}
+	return source.Key{Kind: s.feed.kind, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-func toService(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*corev1.Service); ok {
-		if out, ok := c.Service(o); ok {
-			return out, true
+// adapt returns a function that converts objects of type K and rejects all other objects.
+func adapt[K any, T source.Object](
+	typed func(*convert.Converter, K) (T, bool),
+) func(*convert.Converter, any) (source.Object, bool) {
+	return func(c *convert.Converter, obj any) (source.Object, bool) {
+		o, ok := obj.(K)
+		if !ok {
+			return nil, false
 		}
+		return typed(c, o)
 	}
-	return nil, false
-}
-
-func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*discoveryv1.EndpointSlice); ok {
-		if out, ok := c.EndpointSlice(o); ok {
-			return out, true
-		}
-	}
-	return nil, false
-}
-
-func toNode(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*corev1.Node); ok {
-		return c.Node(o), true
-	}
-	return nil, false
-}
-
-func toServiceCIDR(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*networkingv1.ServiceCIDR); ok {
-		return c.ServiceCIDR(o), true
-	}
-	return nil, false
 }
