@@ -28,11 +28,8 @@ type Contact struct {
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-// Source with the same options would use. The error is about the options or the kubeconfig.
+// Source with the same options would use. The error is about the kubeconfig.
 func Try(ctx context.Context, o Options) (Contact, error) {
-	if _, err := checkOptions(&o); err != nil {
-		return Contact{}, err
-	}
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {
 		return Contact{}, err

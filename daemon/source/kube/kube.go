@@ -19,7 +19,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,7 +29,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
@@ -87,12 +85,11 @@ type Source struct {
 
 var _ source.Source = (*Source)(nil)
 
-// New validates the options and reads the kubeconfig, but does not contact the API server. Errors name the file and the
-// invalid field.
+// New reads the kubeconfig, but does not contact the API server. Errors name the file and the invalid field.
 func New(o Options) (*Source, error) {
-	selector, err := checkOptions(&o)
+	selector, err := labels.Parse(o.LabelSelector)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("label selector %q: %w", o.LabelSelector, err)
 	}
 	s := newSource(o, selector)
 	if s.credentials.access, err = s.load(); err != nil {
@@ -112,28 +109,6 @@ func newSource(o Options, selector labels.Selector) *Source {
 	}
 	s.feeds = makeFeeds(s, o, selector)
 	return s
-}
-
-func checkOptions(o *Options) (labels.Selector, error) {
-	selector, err := labels.Parse(o.LabelSelector)
-	if err != nil {
-		return nil, fmt.Errorf("label selector %q: %w", o.LabelSelector, err)
-	}
-	for _, ns := range o.Namespaces {
-		if faults := validation.IsDNS1123Label(ns); len(faults) > 0 {
-			return nil, fmt.Errorf("namespace %q: %s", ns, faults[0])
-		}
-	}
-	o.Namespaces = slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
-	if o.NodeName != "" {
-		if faults := validation.IsDNS1123Subdomain(o.NodeName); len(faults) > 0 {
-			return nil, fmt.Errorf("node name %q: %s", o.NodeName, faults[0])
-		}
-	}
-	if o.Logger == nil {
-		return nil, errors.New("logger: missing")
-	}
-	return selector, nil
 }
 
 // Name implements source.Source.
