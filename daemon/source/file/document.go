@@ -10,7 +10,6 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -287,10 +286,7 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 		field = strings.TrimSuffix(field, `"`)
 		fix := "" // a duplicate field has no fix
 		if what == "unknown field" {
-			fix = "remove the field"
-			if name, near := meant(reflect.TypeOf(into), field); near {
-				fix = "write " + name
-			}
+			fix = "remove the field, or correct its name"
 		}
 		d.addf(join(at, field), fix, "%s", what)
 	}
