@@ -294,7 +294,9 @@ type Document struct {
 func (s *Service) Key() Key { return Key{Kind: KindService, Namespace: s.Namespace, Name: s.Name} }
 
 // Key implements Object.
-func (s *EndpointSlice) Key() Key { return Key{Kind: KindEndpointSlice, Namespace: s.Namespace, Name: s.Name} }
+func (s *EndpointSlice) Key() Key {
+	return Key{Kind: KindEndpointSlice, Namespace: s.Namespace, Name: s.Name}
+}
 
 // Key implements Object.
 func (n *Node) Key() Key { return Key{Kind: KindNode, Name: n.Name} }

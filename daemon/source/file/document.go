@@ -133,7 +133,7 @@ func (s *Source) parse(path string, p part) *document {
 		return nil
 	})
 	if err != nil {
-		s.log.Error("document panicked", "error", err, "stack", contain.Stack(err))
+		s.options.Logger.Error("document panicked", "error", err, "stack", contain.Stack(err))
 		d = new(document)
 		d.addf("", "", "cannot be read: %s", err)
 		d.faults[0].At = placeOf(path, p.lines+1)
@@ -243,7 +243,7 @@ func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMet
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
-		s.log.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
+		s.options.Logger.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
 	}
 }
 

@@ -58,11 +58,7 @@ type Options struct {
 
 // Source reads manifest files. Use New to create a Source.
 type Source struct {
-	paths    []string
-	nodeName string
-	recall   func() ([]source.Object, bool)
-	inotify  func() (*files.Watcher, error)
-	log      *slog.Logger
+	options Options
 
 	mu     sync.Mutex
 	status source.Status
@@ -89,11 +85,7 @@ func New(o Options) *Source {
 		o.NewWatcher = files.NewWatcher
 	}
 	return &Source{
-		paths:     o.Paths,
-		nodeName:  o.NodeName,
-		recall:    o.Known,
-		inotify:   o.NewWatcher,
-		log:       o.Logger,
+		options:   o,
 		manifests: make(map[string]*manifest),
 		served:    make(map[source.Key]source.Object),
 		ignored:   make(map[string]bool),
@@ -150,7 +142,7 @@ const (
 // called Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
-	w := newWatcher(s.paths, s.inotify, s.log)
+	w := newWatcher(&s.options)
 	defer w.close()
 	for {
 		r := &reading{}
@@ -216,7 +208,7 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 				continue
 			}
 			s.setFault(fault.New(FaultID, fault.Warning, "start the server of the network file system",
-				"reading %s takes more than %s", strings.Join(s.paths, ", "), s.late))
+				"reading %s takes more than %s", strings.Join(s.options.Paths, ", "), s.late))
 		}
 	}
 }
@@ -231,11 +223,11 @@ func (s *Source) synced(sink source.Sink) {
 // begin passes the previous run's objects to the sink. The first reading without a fault removes the objects that no
 // longer exist.
 func (s *Source) begin(sink source.Sink) {
-	if s.recall == nil || s.began { // begin already ran before a panic ended the last Run
+	if s.options.Known == nil || s.began { // begin already ran before a panic ended the last Run
 		return
 	}
 	var objects []source.Object
-	objects, s.known = s.recall()
+	objects, s.known = s.options.Known()
 	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
@@ -277,9 +269,9 @@ func (s *Source) setFault(f fault.Fault) {
 	switch f.Message {
 	case before:
 	case "":
-		s.log.Info("all manifests are readable again")
+		s.options.Logger.Info("all manifests are readable again")
 	default:
-		s.log.Warn("some manifests are unreadable, keeping their last version", "message_id", messageid.ManifestsUnreadable,
+		s.options.Logger.Warn("some manifests are unreadable, keeping their last version", "message_id", messageid.ManifestsUnreadable,
 			"error", f.Message, "fix", f.Fix)
 	}
 }

@@ -196,7 +196,7 @@ func addNode(s *Source, d *document, at string, data []byte) {
 	if !unmarshal(d, at, data, node) || !named(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
-	if node.Name == s.nodeName {
+	if node.Name == s.options.NodeName {
 		d.objects = append(d.objects, s.converter.Node(node))
 	}
 }

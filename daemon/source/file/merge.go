@@ -94,7 +94,7 @@ func (s *Source) merge(r *reading) {
 		if m.fault != nil && !errors.Is(m.fault, errPath) {
 			unread := unreadable(path, m.fault)
 			r.add(unread)
-			r.unread = r.unread || slices.Contains(s.paths, path)
+			r.unread = r.unread || slices.Contains(s.options.Paths, path)
 			out.report(unread)
 		}
 		holds := false

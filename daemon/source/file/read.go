@@ -35,7 +35,7 @@ type manifest struct {
 // scan reads the files that have changed. Only scan may block on a file system.
 func (s *Source) scan(r *reading) {
 	files := make(map[string]error)
-	for _, path := range s.paths {
+	for _, path := range s.options.Paths {
 		found := make(map[string]error)
 		err := listFiles(path, found)
 		if err == nil && len(found) == 0 && s.heldBelow(path) {

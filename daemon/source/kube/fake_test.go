@@ -361,3 +361,6 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// String names the feed in test failures.
+func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -349,6 +349,3 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 	s.source.logChange()
 	return fault
 }
-
-// String names the feed in test failures.
-func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
 )
 
@@ -34,7 +35,7 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 		Fault: fault.New(FaultID, fault.Warning, remedy(err, server, kubeconfig), "%s", describe(server, what, err)),
 		cause: describe(server, "", err), refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
 	}
-	if host, _ := hostPort(server); !f.refused && isServiceName(host) {
+	if host := hostOf(server); !f.refused && isServiceName(host) {
 		f.Message += ": the server is the name of a Service, which leads nowhere outside of the cluster"
 		f.Fix = fmt.Sprintf(fixAddress, kubeconfig)
 	}
@@ -68,15 +69,16 @@ func remedy(err error, server, kubeconfig string) string {
 	if fix := remedyTLS(err, kubeconfig); fix != "" {
 		return fix
 	}
-	host, port := hostPort(server)
+	host := hostOf(server)
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
 		return fmt.Sprintf("getent hosts %s  # finds nothing: correct the DNS of this host, "+
 			"or write an address as the server into %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Sprintf("ip route get %s  # shows the way: at its end nothing listens on port %s, "+
-			"or a firewall refuses; or correct the server in %s", host, port, kubeconfig)
+		return fmt.Sprintf("ip route get %s  # shows the way: at its end nothing listens on port %d, "+
+			"or a firewall refuses; or correct the server in %s",
+			host, (&source.APIServer{Name: server}).Port(), kubeconfig)
 	}
 	return fmt.Sprintf("ip route get %s  # shows the way there: look for a firewall on it; "+
 		"or correct the server in %s", host, kubeconfig)
@@ -110,16 +112,10 @@ func remedyTLS(err error, kubeconfig string) string {
 	return ""
 }
 
-func hostPort(server string) (host, port string) {
+func hostOf(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
-		return server, "" // client-go has already parsed the URL, so this cannot happen
+		return server // client-go has already parsed the URL, so this cannot happen
 	}
-	if port = u.Port(); port == "" {
-		port = map[string]string{"http": "80"}[u.Scheme]
-	}
-	if port == "" {
-		port = "443"
-	}
-	return u.Hostname(), port
+	return u.Hostname()
 }

@@ -218,22 +218,12 @@ func (s *Store) setAside() string {
 	return aside
 }
 
-// Saved is a state on disk.
-type Saved struct {
-	At   time.Time        // the time when the source last confirmed the state
-	Held []source.Holding // see Store.Held
-}
-
-// Peek passes the state in a directory to the sink, or fails if there is no usable state. Because a daemon may be
-// running, Peek changes nothing on disk.
-func Peek(dir string, sink source.Sink) (Saved, error) {
+// Peek returns the objects and the holdings of the state in a directory, or an error if there is no usable state.
+// Because a daemon may be running, Peek changes nothing on disk.
+func Peek(dir string) ([]source.Object, []source.Holding, error) {
 	st, err := readState(dir, nil)
 	if err != nil {
-		return Saved{}, err
+		return nil, nil, err
 	}
-	for _, obj := range st.objects {
-		sink.Upsert(obj)
-	}
-	sink.Synced()
-	return Saved{st.at, st.held}, nil
+	return st.objects, st.held, nil
 }

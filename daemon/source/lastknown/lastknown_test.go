@@ -56,12 +56,13 @@ func aSlice(name string, endpoints int) *source.EndpointSlice {
 func everyKind() []source.Object {
 	svc := aService("web", 80)
 	svc.Faults = []fault.Fault{source.FaultOf(svc.Key(), "spec.ports[1].port", "0 is not 1 to 65535")}
-	return []source.Object{
-		svc, aSlice("web", 3),
-		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
-		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
+	return []source.Object{ // sorted by key
 		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}, Proven: provenAddrs()},
+		aSlice("web", 3),
 		&source.Manifest{Name: "/etc/edgeway/manifests/web.yaml"},
+		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
+		svc,
+		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
 	}
 }
 

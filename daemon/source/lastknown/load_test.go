@@ -109,10 +109,10 @@ func TestInvalidObjectsAreLeftOut(t *testing.T) {
 func BenchmarkLoad(b *testing.B) {
 	var objects []source.Object
 	for i := range 10000 {
-		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
-	}
-	for i := range 10000 { // sorted by key: all slices come after all Services
 		objects = append(objects, aSlice(fmt.Sprintf("service-%05d", i), 5))
+	}
+	for i := range 10000 { // sorted by key: all Services come after all slices
+		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
 	}
 	data := encode(b, objects...)
 	b.SetBytes(int64(len(data)))
