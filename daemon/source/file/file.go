@@ -33,7 +33,6 @@ import (
 	"edgeway/daemon/source/convert"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/messageid"
 )
 
 // FaultID is the ID of the fault of a Source's Status.
@@ -257,21 +256,12 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the outcome of a reading in the status, and logs an outcome that differs from the previous outcome.
+// setFault stores the outcome of a reading in the status.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
-	before := s.status.Fault.Message
+	defer s.mu.Unlock()
 	s.status.Fault, s.status.Partial = f, f.Message != ""
 	if f.Message == "" {
 		s.status.LastContact = time.Now()
-	}
-	s.mu.Unlock()
-	switch f.Message {
-	case before:
-	case "":
-		s.options.Logger.Info("all manifests are readable again")
-	default:
-		s.options.Logger.Warn("some manifests are unreadable, keeping their last version", "message_id", messageid.ManifestsUnreadable,
-			"error", f.Message, "fix", f.Fix)
 	}
 }

@@ -172,7 +172,7 @@ func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) 
 	f.store = newStore(source, f, events, f.store)
 	defer f.relays.Wait()
 	f.lists.ease() // the faults of the last client may not apply to this client
-	// The reflector would log every attempt. Package kube logs only changes.
+	// The reflector would log every attempt. The Status contains the fault.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -221,7 +221,7 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	if err != nil {
 		return nil, s.failed(ctx, c, err)
 	}
-	s.ok()
+	s.health.ok()
 	return out, nil
 }
 
@@ -271,7 +271,6 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	if _, before := s.health.get(); left > longPause && !before.refused {
 		why := apierrors.NewTooManyRequests("the server asked for a pause (Retry-After)", int(left.Seconds()))
 		s.health.fail(newFailure(s.client.host, verb+" "+s.resource, why, s.source.options.Kubeconfig))
-		s.source.logChange()
 	}
 	return s.client.transport.pause.wait(ctx)
 }
@@ -319,12 +318,6 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	return err
 }
 
-func (f *feed) ok() {
-	if f.health.ok() {
-		f.source.logChange()
-	}
-}
-
 // failed records the error of a request, and returns an error that the reflector does not interpret and that describes
 // the failure in plain words.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
@@ -346,6 +339,5 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 		s.lists.ease() // an unreachable server received no request for a list
 	}
 	s.health.fail(found)
-	s.source.logChange()
 	return fault
 }

@@ -79,7 +79,6 @@ type Source struct {
 
 	mu          sync.Mutex
 	synced      bool
-	logged      logState
 	credentials credentials
 }
 

@@ -22,8 +22,6 @@ const FaultID = "source-kube"
 // failure describes why a request of a feed failed. The zero failure means that no request failed.
 type failure struct {
 	fault.Fault
-	// cause is Message without the request, so that requests that failed for the same reason have the same cause.
-	cause string
 	// refused reports whether the API server itself responded with the failure.
 	refused   bool
 	forbidden bool
@@ -32,8 +30,8 @@ type failure struct {
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	f := failure{
-		Fault: fault.New(FaultID, fault.Warning, remedy(err, server, kubeconfig), "%s", describe(server, what, err)),
-		cause: describe(server, "", err), refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
+		Fault:   fault.New(FaultID, fault.Warning, remedy(err, server, kubeconfig), "%s", describe(server, what, err)),
+		refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
 	}
 	if host := hostOf(server); !f.refused && isServiceName(host) {
 		f.Message += ": the server is the name of a Service, which leads nowhere outside of the cluster"

@@ -135,8 +135,8 @@ func TestFailedWriteIsReportedAndRetried(t *testing.T) {
 		}
 		h.serve(aService("web", 80))
 		time.Sleep(5 * time.Minute)
-		if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Fault.Message == "" {
-			t.Errorf("%d error lines, status %+v", n, h.Status())
+		if st := h.Status(); st.Fault.Message == "" {
+			t.Errorf("status %+v", st)
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
-	"edgeway/proxiers/messageid"
 )
 
 const (
@@ -115,14 +114,11 @@ func (s *Store) confirm() {
 	}
 }
 
-// written records the outcome of a write, and logs an outcome that differs from the previous outcome.
+// written records the outcome of a write.
 func (s *Store) written(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		if s.fault.Message != err.Error() {
-			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
-		}
 		fix := ""
 		if errors.As(err, new(syscall.Errno)) {
 			fix = "ls -ld " + s.dir
@@ -132,9 +128,6 @@ func (s *Store) written(at time.Time, err error) {
 		}
 		s.fault = s.newFault(fix, err.Error())
 		return
-	}
-	if s.fault.Message != "" {
-		s.log.Info("last-known state saved again")
 	}
 	s.fault, s.age, s.synced = fault.Fault{}, at, true // the write replaces an unusable state
 }
