@@ -166,10 +166,9 @@ func coreGroup(c *client) rest.Interface       { return c.core }
 func discoveryGroup(c *client) rest.Interface  { return c.discovery }
 func networkingGroup(c *client) rest.Interface { return c.networking }
 
-// run lists and watches the resource with the client until ctx is done. Until the context source is done, run still
-// sends the remaining events.
-func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
-	f.store = newStore(source, f, events, f.store)
+// run lists and watches the resource with the client until ctx is done.
+func (f *feed) run(ctx context.Context, c *client, events chan<- event) {
+	f.store = newStore(ctx, f, events, f.store)
 	defer f.relays.Wait()
 	f.lists.ease() // the faults of the last client may not apply to this client
 	// The reflector would log every attempt. The Status contains the fault.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,7 +21,8 @@ type store struct {
 	events chan<- event
 
 	converter convert.Converter
-	// known shares its objects with the receiver behind the sink.
+	// known contains all objects that the sink has from this store, and shares the objects with the receiver behind the
+	// sink. When ctx is done, known may contain more objects, because the events that were not received are lost.
 	known map[source.Key]source.Object
 	// past lists the keys of objects from earlier stores until the first complete list arrives.
 	past []source.Key
@@ -75,9 +77,12 @@ func (s *store) Delete(obj any) error {
 }
 
 func (s *store) remove(key source.Key) {
-	if _, ok := s.known[key]; ok {
+	if _, ok := s.known[key]; !ok {
+		return
+	}
+	s.send(event{gone: key})
+	if s.ctx.Err() == nil {
 		delete(s.known, key)
-		s.send(event{gone: key})
 	}
 }
 
@@ -98,16 +103,16 @@ func (s *store) Replace(list []any, _ string) error {
 		next[key] = it.object
 		s.send(event{upsert: it.object})
 	}
-	for key := range s.known {
+	for _, key := range s.keys() {
 		if _, ok := next[key]; !ok {
 			s.send(event{gone: key})
 		}
 	}
-	s.forget(func(key source.Key) bool {
-		_, ok := next[key]
-		return ok
-	})
-	s.known = next
+	if err := s.ctx.Err(); err != nil {
+		maps.Copy(s.known, next)
+		return err
+	}
+	s.known, s.past = next, nil
 	s.answered()
 	return nil
 }
