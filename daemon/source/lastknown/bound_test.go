@@ -91,8 +91,8 @@ func TestOversizedObjectIsLeftOut(t *testing.T) {
 		h := boot(t, dir)
 		h.serve(aService("web", 80), huge)
 		time.Sleep(2 * time.Second)
-		h.tee.Upsert(huge)
-		h.tee.Upsert(aService("dns", 53))
+		h.api.Upsert(huge)
+		h.api.Upsert(aService("dns", 53))
 		h.Commit(nil)
 		time.Sleep(2 * time.Second)
 		if st := h.Status(); st.Fault.Message != "" {
@@ -116,8 +116,8 @@ func TestHoldingsAreRestored(t *testing.T) {
 		if held := h.Held(); held != nil {
 			t.Errorf("without a state: %v", held)
 		}
-		h.tee.Upsert(aService("web", 80))
-		h.tee.Synced()
+		h.api.Upsert(aService("web", 80))
+		h.api.Synced()
 		for _, held := range [][]source.Holding{one, two, nil, one} {
 			h.Commit(held)
 			time.Sleep(2 * time.Second)

@@ -26,13 +26,18 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options configure a Store. Cluster and Logger are required.
+// Options configure a Store. Cluster and Logger are required, and for Commit also Changes and Objects.
 type Options struct {
 	// Name is the name of the Store as a source. The default is "lastknown".
 	Name string
 	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
 	// of another cluster.
 	Cluster func() Cluster
+	// Changes returns the number of changes of the source's objects. synced reports whether the source has listed all
+	// objects.
+	Changes func() (n uint64, synced bool)
+	// Objects returns the objects of the source in any order.
+	Objects func() []source.Object
 	// Confirmed returns the time when the source last confirmed the state, for Age. By default, the time of the write
 	// counts as the confirmation.
 	Confirmed func() time.Time
@@ -41,7 +46,7 @@ type Options struct {
 	Before func(source.Key)
 }
 
-// Store reads the state on disk as a source, and records the state of another source.
+// Store reads the state on disk as a source, and saves the state of another source.
 type Store struct {
 	dir string
 	o   Options
@@ -50,14 +55,21 @@ type Store struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
-	synced bool        // Run has loaded or saved the state
-	age    time.Time   // when the source last confirmed the state on disk, or zero if there is no state
-	fault  fault.Fault // zero if there is none
-	rec    *recorder
+	synced bool                // Run has loaded or saved the state
+	age    time.Time           // when the source last confirmed the state on disk, or zero if there is no state
+	fault  fault.Fault         // zero if there is none
 	held   []source.Holding    // the holdings of the loaded state
 	server []source.ServerAddr // the proven addresses of the API server in the loaded state
+	want   *revision           // the latest Commit, or nil
+	have   *revision           // what this process has saved, or nil
 
 	next time.Time // the earliest time of the next write; only Record uses this field
+}
+
+// revision identifies a state of the source by the number of changes, with the holdings.
+type revision struct {
+	changes uint64
+	held    []source.Holding
 }
 
 var _ source.Source = (*Store)(nil)

@@ -111,7 +111,7 @@ func BenchmarkLoad(b *testing.B) {
 	for i := range 10000 {
 		objects = append(objects, aSlice(fmt.Sprintf("service-%05d", i), 5))
 	}
-	for i := range 10000 { // sorted by key: all Services come after all slices
+	for i := range 10000 {
 		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
 	}
 	data := encode(b, objects...)
