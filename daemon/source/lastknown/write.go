@@ -20,6 +20,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/fault"
 )
 
 const (
