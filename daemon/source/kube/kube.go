@@ -169,7 +169,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 
 // read runs all feeds with the current client until the kubeconfig changes, and returns the next client. read returns
 // nil if ctx is done.
-func (s *Source) read(ctx context.Context, sink source.Sink) (next *client) {
+func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 	c := s.client.Load()
 	c.begin()
 	ctx, cancel := context.WithCancel(ctx)
