@@ -84,19 +84,27 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
+// Flaws holds the faults of an object.
+type Flaws struct {
+	Faults []fault.Fault `json:"faults,omitempty"`
+}
+
+// Problems implements Object.
+func (f *Flaws) Problems() []fault.Fault { return f.Faults }
+
 // Refuse returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
 // contains only the name and a fault.
 func Refuse(key Key, message string) Object {
-	faults := []fault.Fault{FaultOf(key, "", "%s", message)}
+	flaws := Flaws{[]fault.Fault{FaultOf(key, "", "%s", message)}}
 	switch key.Kind {
 	case KindService:
-		return &Service{Namespace: key.Namespace, Name: key.Name, Faults: faults}
+		return &Service{Namespace: key.Namespace, Name: key.Name, Flaws: flaws}
 	case KindEndpointSlice:
-		return &EndpointSlice{Namespace: key.Namespace, Name: key.Name, Faults: faults}
+		return &EndpointSlice{Namespace: key.Namespace, Name: key.Name, Flaws: flaws}
 	case KindNode:
-		return &Node{Name: key.Name, Faults: faults}
+		return &Node{Name: key.Name, Flaws: flaws}
 	case KindServiceCIDR:
-		return &ServiceCIDR{Name: key.Name, Faults: faults}
+		return &ServiceCIDR{Name: key.Name, Flaws: flaws}
 	}
 	return nil
 }
@@ -131,7 +139,7 @@ type Service struct {
 	// can use any address of the host.
 	Manifest bool `json:"-"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // Weight is the weight of the endpoints on a Node or in a range of addresses.
@@ -172,7 +180,7 @@ type EndpointSlice struct {
 	// can have an address of this host.
 	Manifest bool `json:"-"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // SlicePort is one port of an EndpointSlice.
@@ -230,7 +238,7 @@ type Node struct {
 	// Leaving reports whether the Node has a deletion timestamp or the taint ToBeDeletedByClusterAutoscaler.
 	Leaving bool `json:"leaving,omitempty"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // ServiceCIDR lists the ranges, at most one of each family, from which the API server allocates ClusterIPs.
@@ -238,7 +246,7 @@ type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // APIServer is the API server that a source reads. No Service can use an address of the API server as an external or
@@ -250,6 +258,8 @@ type APIServer struct {
 	Addrs []netip.Addr `json:"trusted"`
 	// Proven lists the addresses that a TLS handshake has proven, the latest first.
 	Proven []ServerAddr `json:"proven,omitempty"`
+
+	Flaws
 }
 
 // ServerAddr is an address over which a TLS handshake with the API server succeeded.
@@ -282,12 +292,14 @@ type Manifest struct {
 	// Ended reports whether the file ends with the YAML document end marker. If a later version of the file lacks the
 	// marker, the file was truncated.
 	Ended bool `json:"ended,omitempty"`
+
+	Flaws
 }
 
 // Document is a document in a manifest file that Edgeway cannot use.
 type Document struct {
-	Name   string        `json:"name"`
-	Faults []fault.Fault `json:"faults"`
+	Name string `json:"name"`
+	Flaws
 }
 
 // Key implements Object.
@@ -312,24 +324,3 @@ func (m *Manifest) Key() Key { return Key{Kind: KindManifest, Name: m.Name} }
 
 // Key implements Object.
 func (d *Document) Key() Key { return Key{Kind: KindDocument, Name: d.Name} }
-
-// Problems implements Object.
-func (s *Service) Problems() []fault.Fault { return s.Faults }
-
-// Problems implements Object.
-func (s *EndpointSlice) Problems() []fault.Fault { return s.Faults }
-
-// Problems implements Object.
-func (n *Node) Problems() []fault.Fault { return n.Faults }
-
-// Problems implements Object.
-func (c *ServiceCIDR) Problems() []fault.Fault { return c.Faults }
-
-// Problems implements Object.
-func (a *APIServer) Problems() []fault.Fault { return nil }
-
-// Problems implements Object.
-func (m *Manifest) Problems() []fault.Fault { return nil }
-
-// Problems implements Object.
-func (d *Document) Problems() []fault.Fault { return d.Faults }
