@@ -53,14 +53,19 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	}
 	all := tracker.New(layers...)
 	if kept {
-		saved, err := lastknown.Peek(cfg.Source.LastKnown.Directory, all.Sink(lastKnownLayer))
+		var objects []source.Object
+		objects, held, err = lastknown.Peek(cfg.Source.LastKnown.Directory)
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w: run the command as root", err)
 		}
 		if err != nil {
 			return nil, nil, files, err
 		}
-		held = saved.Held
+		sink := all.Sink(lastKnownLayer)
+		for _, obj := range objects {
+			sink.Upsert(obj)
+		}
+		sink.Synced()
 	}
 	if manifests {
 		var before []source.Holding
@@ -82,21 +87,14 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 // holdings of that state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
-	var saved gathered
-	if before, err := lastknown.Peek(savedFilesDir(cfg), &saved); err == nil {
-		held, o.Known = before.Held, func() ([]source.Object, bool) { return saved, true }
+	if objects, before, err := lastknown.Peek(savedFilesDir(cfg)); err == nil {
+		held, o.Known = before, func() ([]source.Object, bool) { return objects, true }
 	}
 	if status = file.Read(o, sink); !status.Synced && o.Known == nil {
 		err = fmt.Errorf("source %s: %s", fileLayer, status.Fault.Message)
 	}
 	return held, status, err
 }
-
-type gathered []source.Object
-
-func (g *gathered) Upsert(obj source.Object) { *g = append(*g, obj) }
-func (*gathered) Delete(source.Key)          {}
-func (*gathered) Synced()                    {}
 
 // MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects.
 // MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the addresses of the API

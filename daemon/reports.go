@@ -20,8 +20,6 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
-	"edgeway/daemon/source/kube"
-	"edgeway/daemon/source/lastknown"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -174,8 +172,10 @@ func NewFaultLog(logger *slog.Logger) *health.FaultLog {
 // haveOwnLines returns the IDs of the faults that other components log, with one line for each object, endpoint or
 // port.
 func haveOwnLines() []string {
-	return append(kube.FaultIDs(), planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut",
-		"endpoint-checks", "panic", lastknown.FaultID, "removed-key", "fallback", "leftovers")
+	return []string{
+		planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut", "endpoint-checks", "panic",
+		"removed-key", "fallback", "leftovers",
+	}
 }
 
 // removedKeys returns a warning for each file that sets removed keys. "edgeway config check" names the replacements.

@@ -77,6 +77,8 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 					CAs:    s.kube.CAs(),
 				}
 			},
+			Changes:   func() (uint64, bool) { return s.tracker.Changes(kubeLayer) },
+			Objects:   func() []source.Object { return s.tracker.Objects(kubeLayer) },
 			Confirmed: func() time.Time { return s.kube.Status().LastContact },
 			Logger:    logger.With("source", lastKnownLayer),
 			Before:    outside.Convert,
@@ -95,6 +97,8 @@ func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outs
 	s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
 		Name:    lastKnownFiles,
 		Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },
+		Changes: func() (uint64, bool) { return s.tracker.Changes(fileLayer) },
+		Objects: func() []source.Object { return s.tracker.Objects(fileLayer) },
 		Logger:  logger.With("source", lastKnownFiles),
 		Before:  outside.Convert,
 	})
@@ -198,20 +202,6 @@ func (s *sources) origins() (out []source.Source) {
 	return out
 }
 
-// sink returns the tracker's sink for a source. If the source has a store of last-known state, the objects pass
-// through that store first.
-func (s *sources) sink(name string) source.Sink {
-	sink := s.tracker.Sink(name)
-	switch {
-	case s.aside:
-	case name == kubeLayer && s.saved != nil:
-		return s.saved.Tee(sink)
-	case name == fileLayer && s.savedFiles != nil:
-		return s.savedFiles.Tee(sink)
-	}
-	return sink
-}
-
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {
@@ -219,7 +209,7 @@ func (s *sources) run(start starter) {
 				s.savedFiles.Record(ctx)
 				return nil
 			}
-			return src.Run(ctx, s.sink(src.Name()))
+			return src.Run(ctx, s.tracker.Sink(src.Name()))
 		})
 	}
 }

@@ -68,16 +68,15 @@ func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out 
 	if s.State.Snapshot == nil {
 		return nil
 	}
-	concerned := map[fault.Object]bool{}
+	concerned := map[source.Key]bool{}
 	if owner != nil {
-		key := source.Key{Kind: source.KindService, Namespace: owner.Name.Namespace, Name: owner.Name.Name}
-		concerned[key.Object()] = true
+		concerned[source.Key{Kind: source.KindService, Namespace: owner.Name.Namespace, Name: owner.Name.Name}] = true
 	}
 	for _, svc := range s.State.Snapshot.Services {
 		if claims(svc.Spec, at) {
-			concerned[svc.Spec.Key().Object()] = true
+			concerned[svc.Spec.Key()] = true
 			for _, slice := range svc.Slices {
-				concerned[slice.Key().Object()] = true
+				concerned[slice.Key()] = true
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func (v Plan) Only(name string) (Plan, error) {
 	if !ok || strings.Contains(short, "/") {
 		return v, argumentError{fmt.Errorf("%q is not of the form NAMESPACE/NAME", name)}
 	}
-	service := source.Key{Kind: source.KindService, Namespace: namespace, Name: short}.Object()
+	service := source.Key{Kind: source.KindService, Namespace: namespace, Name: short}
 	one := *v.Plan
 	one.Services = v.Of(namespace, short)
 	one.HealthChecks = slices.DeleteFunc(slices.Clone(v.HealthChecks), func(h *plan.HealthCheck) bool {

@@ -137,7 +137,7 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 // the position in the fault already identifies the document.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
-		if f.Object.Kind == source.KindDocument.String() {
+		if f.Object.Kind == source.KindDocument {
 			f.Object = fault.Object{}
 			out = append(out, f)
 		}
@@ -167,8 +167,8 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 // judge sets the state of an item and adds the faults that explain the state.
 func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
-	object, planned := key.Object(), l.State.Plan.Of(item.Namespace, item.Name)
-	waiting := key.Fault("", "waiting for a sync, which is running or failing")
+	planned := l.State.Plan.Of(item.Namespace, item.Name)
+	waiting := source.FaultOf(key, "", "waiting for a sync, which is running or failing")
 	waiting.Fix = "edgeway status"
 	add := func(state ServiceState, faults ...fault.Fault) {
 		if len(faults) > 0 && item.State == ServiceIsServed {
@@ -176,28 +176,28 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 		}
 		item.Faults = append(item.Faults, faults...)
 	}
-	of := slices.Clone(l.others[object])
+	of := slices.Clone(l.others[key])
 	if known != nil {
 		for _, s := range known.Slices {
-			of = append(of, l.others[s.Key().Object()]...)
+			of = append(of, l.others[s.Key()]...)
 		}
 	}
-	add(ServiceRefused, l.refused[object]...)
+	add(ServiceRefused, l.refused[key]...)
 	switch {
 	case known == nil && l.State.Snapshot != nil:
 		add(ServiceRemoved, waiting)
 	case known == nil: // immediately after a reload, the sources have not listed any objects yet
 	case len(served) == 0 && len(planned) > 0:
-		if l.refused[object] == nil {
+		if l.refused[key] == nil {
 			add(ServiceNotYet, waiting)
 		}
 	case len(served) == 0 && len(of) == 0:
-		add(ServiceLeftOut, key.Fault("", "this host has no address in the IP families of its ClusterIPs"))
+		add(ServiceLeftOut, source.FaultOf(key, "", "this host has no address in the IP families of its ClusterIPs"))
 	case len(served) == 0:
 		add(ServiceLeftOut, of...)
 		return
 	}
-	add(ServiceNoReady, l.idle[object]...)
+	add(ServiceNoReady, l.idle[key]...)
 	add(ServiceDead, dead...)
 	add(ServiceInPart, of...)
 }

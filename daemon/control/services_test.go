@@ -92,10 +92,10 @@ func broken() ServiceInput {
 	part.Spec.ExternalIPs = addrs("10.96.0.1")
 	invalid := serving("invalid", "10.96.0.10")
 	invalid.Spec.Ports = nil
-	invalid.Spec.Faults = []fault.Fault{invalid.Spec.Key().Fault("spec.ports", "it has no valid port")}
+	invalid.Spec.Faults = []fault.Fault{source.FaultOf(invalid.Spec.Key(), "spec.ports", "it has no valid port")}
 	slice := serving("slice", "10.96.0.11", "10.1.0.11")
 	slice.Slices[0].Faults = []fault.Fault{
-		slice.Slices[0].Key().Fault("endpoints[1]", "127.0.0.1 is a loopback address"),
+		source.FaultOf(slice.Slices[0].Key(), "endpoints[1]", "127.0.0.1 is a loopback address"),
 	}
 	sliced := serving("renamed", "10.96.0.12", "10.1.0.12")
 	sliced.Slices[0].Ports[0].Name = "http"

@@ -46,7 +46,7 @@ const (
 	faultPeriod = 10 * time.Second
 	// confirmed is the delay before the checks confirm a new problem. health.FaultLog waits longer before logging the
 	// problem.
-	confirmed = 5 * time.Second
+	confirmed = 3 * time.Second
 )
 
 // NewRounds returns a Rounds that has not run any check yet.

@@ -13,9 +13,13 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// logEvery is the time between two reads of the faults. Run logs only a fault that two consecutive reads find, because
-// some faults last only for a moment, for example while the host renews a DHCP lease.
-const logEvery = 10 * time.Second
+const (
+	// settle is the time after a start or a reload in which the sources and the doctor find the faults that exist.
+	settle = 10 * time.Second
+	// logEvery is the time between two reads of the faults. Run logs only a fault that two consecutive reads find,
+	// because some faults last only for a moment, for example while the host renews a DHCP lease.
+	logEvery = 5 * time.Second
+)
 
 // FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, in
 // order to log which faults the reload fixed.
@@ -25,19 +29,19 @@ type FaultLog struct {
 	known  map[string]*known // known holds the faults of the previous read, by key
 }
 
-// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the faults of the pipeline, the
-// faults of the sources, and the faults with the given IDs, because other components log those faults.
+// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the faults of the pipeline and the
+// faults with the given IDs, because other components log those faults.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
 // Run reads the faults repeatedly until ctx is done. Run must not be called twice at the same time.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
-	for {
+	for wait := settle; ; wait = logEvery {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(logEvery):
+		case <-time.After(wait):
 			l.look(faults())
 		}
 	}
@@ -59,8 +63,8 @@ func (l *FaultLog) look(faults []fault.Fault) {
 			continue
 		}
 		before, lasts := l.known[k]
-		now[k] = &known{f, lasts}
-		if lasts && !before.logged {
+		now[k] = &known{f, lasts && (before.logged || !isListing(f))}
+		if now[k].logged && !before.logged {
 			l.lines.Log(k, levelOf(f.Severity), messageid.FaultBegan, "fault began",
 				"fault", f.ID, "message", f.String(), "fix", f.Fix)
 		}
@@ -74,14 +78,22 @@ func (l *FaultLog) look(faults []fault.Fault) {
 }
 
 func (l *FaultLog) hasOwnLines(id string) bool {
-	return strings.HasPrefix(id, "source-") || strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
+	return strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
+// isListing reports whether a source has not listed all objects yet, which is normal after a start. SourceFault adds a
+// fix to all other faults of a source.
+func isListing(f fault.Fault) bool { return strings.HasPrefix(f.ID, sourcePrefix) && f.Fix == "" }
+
 // key identifies a fault. The message is not part of the key, because the numbers in the message may change. The fix
-// of a Service's fault is not part of the key either, because the fix may name another endpoint later.
+// of a Service's fault is not part of the key either, because the fix may name another endpoint later. The cause of a
+// source's fault may change before the source works again, so only the ID identifies that fault.
 func key(f fault.Fault) string {
-	if f.Scope.ServicePort != "" {
+	switch {
+	case f.Scope.ServicePort != "":
 		return f.ID + " " + f.Scope.ServicePort
+	case strings.HasPrefix(f.ID, sourcePrefix):
+		return f.ID
 	}
 	return fmt.Sprint(f.ID, " ", f.Object, " ", f.Fix)
 }

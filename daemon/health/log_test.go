@@ -58,7 +58,11 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 		"another object":    {[]fault.Fault{web}, []fault.Fault{web, web.Of("b")}, `message="b: no answer"`},
 		"a Notice":          {nil, []fault.Fault{{ID: "x", Severity: fault.Notice}}, "level=INFO"},
 		"a Warning":         {nil, []fault.Fault{{ID: "x", Severity: fault.Warning}}, "level=WARN"},
-		"with own lines":    {nil, []fault.Fault{{ID: "other"}, {ID: "source-kube"}, {ID: "follower-conntrack"}}, ""},
+		"with own lines":    {nil, []fault.Fault{{ID: "other"}, {ID: "follower-conntrack"}}, ""},
+		"a source lists":    {nil, []fault.Fault{{ID: "source-kube"}}, ""},
+		"a source fails":    {[]fault.Fault{{ID: "source-kube"}}, []fault.Fault{{ID: "source-kube", Fix: "a"}}, "fault began"},
+		"another cause":     {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, []fault.Fault{{ID: "source-kube", Fix: "b"}}, ""},
+		"a source recovers": {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, nil, "fault ended"},
 		"twice in the list": {nil, []fault.Fault{web, web}, "fault began"},
 	} {
 		logging(t, func(set func(...fault.Fault), lines func() []string) {
@@ -76,7 +80,7 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 
 func TestShortFaultIsNotLogged(t *testing.T) {
 	logging(t, func(set func(...fault.Fault), lines func() []string) {
-		time.Sleep(logEvery / 2)
+		time.Sleep(settle + logEvery/2)
 		set(fault.Fault{ID: "x"})
 		time.Sleep(logEvery - time.Second)
 		set()

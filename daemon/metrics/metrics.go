@@ -209,7 +209,7 @@ func (s scrape) tracker() {
 	s.gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", float64(t.Endpoints.Pending))
 	for _, layer := range t.Layers {
 		for kind, n := range layer.Objects {
-			s.gauge("edgeway_source_objects", float64(n), layer.Name, kind.String())
+			s.gauge("edgeway_source_objects", float64(n), layer.Name, kind)
 		}
 	}
 }

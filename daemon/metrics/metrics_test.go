@@ -89,7 +89,7 @@ func testMetrics() *Metrics {
 		State: func() pipeline.State { return state },
 		Tracker: func() tracker.Stats {
 			return tracker.Stats{
-				Layers:   []tracker.LayerStats{{Name: "kube", Objects: map[source.Kind]int{source.KindService: 4}}},
+				Layers:   []tracker.LayerStats{{Name: "kube", Objects: map[string]int{source.KindService: 4}}},
 				Services: tracker.Changes{Total: 7, Pending: 1}, Endpoints: tracker.Changes{Total: 9},
 			}
 		},

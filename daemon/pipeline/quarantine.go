@@ -43,7 +43,7 @@ func (q Quarantined) Fault() fault.Fault {
 		what = "stays in its previous version"
 	}
 	key := source.Key{Kind: source.KindService, Namespace: q.Name.Namespace, Name: q.Name.Name}
-	return key.Fault(field, "%s over %s %s: %s", q.Name.Protocol, q.Family, what, q.Err)
+	return source.FaultOf(key, field, "%s over %s %s: %s", q.Name.Protocol, q.Family, what, q.Err)
 }
 
 type quarantineKey struct {

@@ -129,7 +129,7 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 	if ofHost || f.Host {
 		items = append(items, `"host"`)
 	}
-	out := object.Fault(field, "%s %s %s", a, why, f.key)
+	out := source.FaultOf(object, field, "%s %s %s", a, why, f.key)
 	out.ID, out.Severity, out.Fix = RefusedAddressID, fault.Notice, fmt.Sprintf("%s = [%s]", f.key, strings.Join(items, ", "))
 	return out
 }

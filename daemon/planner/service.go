@@ -35,8 +35,8 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return nil
 	})
 	if err != nil {
-		return planned{problems: []fault.Fault{svc.Spec.Key().Fault("", "planning of the Service "+
-			"failed: %s", err)}}
+		return planned{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "planning of the Service failed: %s",
+			err)}}
 	}
 	return out
 }

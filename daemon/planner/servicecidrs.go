@@ -86,7 +86,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 			} else {
 				s.known = append(s.known, c)
 			}
-			s.take(c, object.Key().Object(), "spec.cidrs", why)
+			s.take(c, object.Key(), "spec.cidrs", why)
 		}
 	}
 }

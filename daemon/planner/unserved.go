@@ -26,7 +26,7 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 		if i < 0 { // this can happen because the snapshot is newer than the plan
 			continue
 		}
-		f.Object, f.Field = svc.Spec.Key().Object(), fmt.Sprintf("spec.ports[%d]", i)
+		f.Object, f.Field = svc.Spec.Key(), fmt.Sprintf("spec.ports[%d]", i)
 		out = append(out, f.For(fault.Scope{ServicePort: sp.Name.String()}))
 	}
 	return out

@@ -11,53 +11,21 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Kind is the kind of an object.
-type Kind uint8
-
 // The kinds of objects. An APIServer is not a Kubernetes object, but the API server that a source reads. A Manifest is
 // a file that contains objects. A Document contains only the faults of an unusable document in a manifest file.
 const (
-	KindService Kind = iota + 1
-	KindEndpointSlice
-	KindNode
-	KindServiceCIDR
-	KindAPIServer
-	KindManifest
-	KindDocument
+	KindService       = "Service"
+	KindEndpointSlice = "EndpointSlice"
+	KindNode          = "Node"
+	KindServiceCIDR   = "ServiceCIDR"
+	KindAPIServer     = "APIServer"
+	KindManifest      = "Manifest"
+	KindDocument      = "Document"
 )
-
-// String returns the Kubernetes kind.
-func (k Kind) String() string {
-	return [...]string{
-		"", "Service", "EndpointSlice", "Node", "ServiceCIDR", "APIServer", "Manifest", "Document",
-	}[k]
-}
 
 // Key identifies an object. Namespace is "" for all kinds except Service and EndpointSlice. The name of a Manifest is a
 // path, the name of a Document is "FILE:LINE", and the name of an APIServer is a URL.
-type Key struct {
-	Kind            Kind
-	Namespace, Name string
-}
-
-// String formats a key as "Service namespace/name".
-func (k Key) String() string { return k.Object().String() }
-
-// Object converts the key to a fault.Object.
-func (k Key) Object() fault.Object {
-	return fault.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
-}
-
-// Compare orders keys by kind, namespace and name.
-func (k Key) Compare(o Key) int {
-	if c := cmp.Compare(k.Kind, o.Kind); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(k.Namespace, o.Namespace); c != 0 {
-		return c
-	}
-	return cmp.Compare(k.Name, o.Name)
-}
+type Key = fault.Object
 
 // Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest and *Document.
 type Object interface {
@@ -70,11 +38,11 @@ type Object interface {
 // of the object.
 const ObjectFault = "object"
 
-// Fault returns a fault in an object, with a formatted message. field is a path as in "spec.ports[0].port", or "" for
+// FaultOf returns a fault in an object, with a formatted message. field is a path as in "spec.ports[0].port", or "" for
 // the object as a whole.
-func (k Key) Fault(field, format string, args ...any) fault.Fault {
+func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 	return fault.Fault{
-		ID: ObjectFault, Severity: fault.Warning, Object: k.Object(), Field: field, Message: fmt.Sprintf(format, args...),
+		ID: ObjectFault, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
 	}
 }
 
@@ -98,10 +66,10 @@ func (f *Faults) Room() bool {
 	return f != nil && len(f.list) < maxFaults
 }
 
-// Addf adds the fault that Key.Fault returns, if Room reports true.
+// Addf adds the fault that FaultOf returns, if Room reports true.
 func (f *Faults) Addf(field, format string, args ...any) {
 	if f.Room() {
-		f.Add(f.Object.Fault(field, format, args...))
+		f.Add(FaultOf(f.Object, field, format, args...))
 	}
 }
 
@@ -111,24 +79,32 @@ func (f *Faults) Add(found fault.Fault) { f.list = append(f.list, found) }
 // List returns the faults, or nil if there are none.
 func (f *Faults) List() []fault.Fault {
 	if f.more > 0 {
-		f.list, f.more = append(f.list, f.Object.Fault("", "%d more faults", f.more)), 0
+		f.list, f.more = append(f.list, FaultOf(f.Object, "", "%d more faults", f.more)), 0
 	}
 	return f.list
 }
 
+// Flaws holds the faults of an object.
+type Flaws struct {
+	Faults []fault.Fault `json:"faults,omitempty"`
+}
+
+// Problems implements Object.
+func (f *Flaws) Problems() []fault.Fault { return f.Faults }
+
 // Refuse returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
 // contains only the name and a fault.
 func Refuse(key Key, message string) Object {
-	faults := []fault.Fault{key.Fault("", "%s", message)}
+	flaws := Flaws{[]fault.Fault{FaultOf(key, "", "%s", message)}}
 	switch key.Kind {
 	case KindService:
-		return &Service{Namespace: key.Namespace, Name: key.Name, Faults: faults}
+		return &Service{Namespace: key.Namespace, Name: key.Name, Flaws: flaws}
 	case KindEndpointSlice:
-		return &EndpointSlice{Namespace: key.Namespace, Name: key.Name, Faults: faults}
+		return &EndpointSlice{Namespace: key.Namespace, Name: key.Name, Flaws: flaws}
 	case KindNode:
-		return &Node{Name: key.Name, Faults: faults}
+		return &Node{Name: key.Name, Flaws: flaws}
 	case KindServiceCIDR:
-		return &ServiceCIDR{Name: key.Name, Faults: faults}
+		return &ServiceCIDR{Name: key.Name, Flaws: flaws}
 	}
 	return nil
 }
@@ -163,7 +139,7 @@ type Service struct {
 	// can use any address of the host.
 	Manifest bool `json:"-"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // Weight is the weight of the endpoints on a Node or in a range of addresses.
@@ -204,7 +180,7 @@ type EndpointSlice struct {
 	// can have an address of this host.
 	Manifest bool `json:"-"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // SlicePort is one port of an EndpointSlice.
@@ -262,7 +238,7 @@ type Node struct {
 	// Leaving reports whether the Node has a deletion timestamp or the taint ToBeDeletedByClusterAutoscaler.
 	Leaving bool `json:"leaving,omitempty"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // ServiceCIDR lists the ranges, at most one of each family, from which the API server allocates ClusterIPs.
@@ -270,7 +246,7 @@ type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
 
-	Faults []fault.Fault `json:"faults,omitempty"`
+	Flaws
 }
 
 // APIServer is the API server that a source reads. No Service can use an address of the API server as an external or
@@ -282,6 +258,8 @@ type APIServer struct {
 	Addrs []netip.Addr `json:"trusted"`
 	// Proven lists the addresses that a TLS handshake has proven, the latest first.
 	Proven []ServerAddr `json:"proven,omitempty"`
+
+	Flaws
 }
 
 // ServerAddr is an address over which a TLS handshake with the API server succeeded.
@@ -314,52 +292,35 @@ type Manifest struct {
 	// Ended reports whether the file ends with the YAML document end marker. If a later version of the file lacks the
 	// marker, the file was truncated.
 	Ended bool `json:"ended,omitempty"`
+
+	Flaws
 }
 
 // Document is a document in a manifest file that Edgeway cannot use.
 type Document struct {
-	Name   string        `json:"name"`
-	Faults []fault.Fault `json:"faults"`
+	Name string `json:"name"`
+	Flaws
 }
 
 // Key implements Object.
-func (s *Service) Key() Key { return Key{KindService, s.Namespace, s.Name} }
+func (s *Service) Key() Key { return Key{Kind: KindService, Namespace: s.Namespace, Name: s.Name} }
 
 // Key implements Object.
-func (s *EndpointSlice) Key() Key { return Key{KindEndpointSlice, s.Namespace, s.Name} }
+func (s *EndpointSlice) Key() Key {
+	return Key{Kind: KindEndpointSlice, Namespace: s.Namespace, Name: s.Name}
+}
 
 // Key implements Object.
-func (n *Node) Key() Key { return Key{KindNode, "", n.Name} }
+func (n *Node) Key() Key { return Key{Kind: KindNode, Name: n.Name} }
 
 // Key implements Object.
-func (c *ServiceCIDR) Key() Key { return Key{KindServiceCIDR, "", c.Name} }
+func (c *ServiceCIDR) Key() Key { return Key{Kind: KindServiceCIDR, Name: c.Name} }
 
 // Key implements Object.
-func (a *APIServer) Key() Key { return Key{KindAPIServer, "", a.Name} }
+func (a *APIServer) Key() Key { return Key{Kind: KindAPIServer, Name: a.Name} }
 
 // Key implements Object.
-func (m *Manifest) Key() Key { return Key{KindManifest, "", m.Name} }
+func (m *Manifest) Key() Key { return Key{Kind: KindManifest, Name: m.Name} }
 
 // Key implements Object.
-func (d *Document) Key() Key { return Key{KindDocument, "", d.Name} }
-
-// Problems implements Object.
-func (s *Service) Problems() []fault.Fault { return s.Faults }
-
-// Problems implements Object.
-func (s *EndpointSlice) Problems() []fault.Fault { return s.Faults }
-
-// Problems implements Object.
-func (n *Node) Problems() []fault.Fault { return n.Faults }
-
-// Problems implements Object.
-func (c *ServiceCIDR) Problems() []fault.Fault { return c.Faults }
-
-// Problems implements Object.
-func (a *APIServer) Problems() []fault.Fault { return nil }
-
-// Problems implements Object.
-func (m *Manifest) Problems() []fault.Fault { return nil }
-
-// Problems implements Object.
-func (d *Document) Problems() []fault.Fault { return d.Faults }
+func (d *Document) Key() Key { return Key{Kind: KindDocument, Name: d.Name} }

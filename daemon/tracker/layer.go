@@ -9,6 +9,8 @@ type layer struct {
 	primary *layer // nil for a primary layer; otherwise, this layer is a fallback for primary
 	synced  bool
 	objects map[source.Key]source.Object
+	// changes counts the changes of objects, except of Documents, which describe faults.
+	changes uint64
 
 	// Only a fallback uses hidden and retired. hidden holds the objects that the primary layer deleted. retired reports
 	// whether the primary layer has replaced the fallback.
@@ -24,6 +26,9 @@ func newLayer(name string) *layer {
 // primary layer has deleted or replaced.
 func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.hidden[key]
+	if key.Kind != source.KindDocument {
+		l.changes++
+	}
 	switch {
 	case obj == nil:
 		delete(l.objects, key)

@@ -1,7 +1,5 @@
 package tracker
 
-import "edgeway/daemon/source"
-
 // Changes counts the changes of merged objects.
 type Changes struct {
 	// Total counts the changes since the start, and Pending the changes since the last snapshot.
@@ -14,7 +12,7 @@ func (c *Changes) add() { c.Total++; c.Pending++ }
 type LayerStats struct {
 	Name    string
 	Synced  bool
-	Objects map[source.Kind]int
+	Objects map[string]int // by kind
 }
 
 // Stats counts objects and changes for metrics and for the status.
@@ -31,7 +29,7 @@ func (t *Tracker) Stats() Stats {
 	defer t.mu.Unlock()
 	stats := Stats{Services: t.view.services, Endpoints: t.view.endpoints}
 	for _, l := range t.layers {
-		ls := LayerStats{Name: l.name, Synced: l.synced, Objects: map[source.Kind]int{}}
+		ls := LayerStats{Name: l.name, Synced: l.synced, Objects: map[string]int{}}
 		for key := range l.objects {
 			ls.Objects[key.Kind]++
 		}

@@ -10,6 +10,7 @@ package tracker
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -75,6 +76,22 @@ func (t *Tracker) Sink(name string) source.Sink {
 		panic(fmt.Sprintf("unknown layer %q", name))
 	}
 	return sink{t, l}
+}
+
+// Changes returns the number of changes of a layer's objects. synced reports whether the layer's source has listed all
+// objects.
+func (t *Tracker) Changes(name string) (n uint64, synced bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.layer(name)
+	return l.changes, l.synced
+}
+
+// Objects returns the objects of a layer in any order.
+func (t *Tracker) Objects(name string) []source.Object {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.layer(name).objects))
 }
 
 // Changed returns a channel that receives a value when Snapshot becomes available, and then after changes. One value

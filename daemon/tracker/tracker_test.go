@@ -292,12 +292,12 @@ func TestNodeAndServiceCIDRs(t *testing.T) {
 
 func TestProblemsOfServedObjects(t *testing.T) {
 	tr, file, kube, _ := threeLayers()
-	problem := func(obj source.Key, field string) fault.Fault { return fault.Fault{Object: obj.Object(), Field: field} }
+	problem := func(obj source.Key, field string) fault.Fault { return fault.Fault{Object: obj, Field: field} }
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}
 	// A Document contains the faults of a Service that the document cannot define.
-	doc := &source.Document{Name: "f.yaml#2", Faults: []fault.Fault{problem(b.Key(), "a")}}
+	doc := &source.Document{Name: "f.yaml#2", Flaws: source.Flaws{Faults: []fault.Fault{problem(b.Key(), "a")}}}
 	kube.Upsert(b)
 	kube.Upsert(a)
 	kube.Synced()
@@ -386,5 +386,26 @@ func TestWrongLayersPanic(t *testing.T) {
 			}()
 			wrong()
 		})
+	}
+}
+
+// A Document describes a fault, so a Document is not a change of the layer's objects.
+func TestLayerCountsChanges(t *testing.T) {
+	tr := New(Layer{Name: "file"})
+	sink := tr.Sink("file")
+	sink.Upsert(&source.Document{Name: "f.yaml#1"})
+	if n, synced := tr.Changes("file"); n != 0 || synced {
+		t.Errorf("%d changes, synced %v", n, synced)
+	}
+	web := &source.Service{Namespace: "ns", Name: "web"}
+	sink.Upsert(web)
+	sink.Delete(web.Key())
+	sink.Upsert(web)
+	sink.Synced()
+	if n, synced := tr.Changes("file"); n != 3 || !synced {
+		t.Errorf("%d changes, synced %v", n, synced)
+	}
+	if objects := tr.Objects("file"); len(objects) != 2 || !slices.Contains(objects, source.Object(web)) {
+		t.Errorf("objects %v", objects)
 	}
 }

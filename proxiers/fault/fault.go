@@ -4,7 +4,6 @@ package fault
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -139,12 +138,8 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalJSON reads a JSON string as the name, and ignores other JSON values, because earlier versions wrote objects
-// in another form to the last-known state.
-func (o *Object) UnmarshalJSON(data []byte) error {
-	*o = Object{}
-	if data[0] != '"' {
-		return nil
-	}
-	return json.Unmarshal(data, &o.Name)
+// UnmarshalText reads the text as the name.
+func (o *Object) UnmarshalText(text []byte) error {
+	*o = Object{Name: string(text)}
+	return nil
 }

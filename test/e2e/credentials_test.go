@@ -148,7 +148,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 
 	l.must(os.WriteFile(d.kubeconfigFile(), []byte("{"), 0o600))
 	l.within(pickedUp, d.hasCondition("kubeconfig-refused", "cannot be parsed"))
-	l.within(patience, d.logged("new kubeconfig is unusable"))
+	l.within(patience, d.logged("fault began", "fault=kubeconfig-refused"))
 	follows("kubeconfig that cannot be used")
 	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
 	l.within(pickedUp, func() error {
@@ -206,12 +206,12 @@ func TestInsecureKubeconfigIsReported(t *testing.T) {
 			d.start()
 			if c.want == "" {
 				l.within(patience, d.healthy)
-				if d.logged("kubeconfig is not secure")() == nil || d.says("kubeconfig-insecure")() == nil {
+				if d.logged("fault=kubeconfig-insecure")() == nil || d.says("kubeconfig-insecure")() == nil {
 					t.Error("a kubeconfig that is in order is complained about")
 				}
 				return
 			}
-			l.within(patience, d.logged("kubeconfig is not secure", c.want))
+			l.within(patience, d.logged("fault began", "fault=kubeconfig-insecure", c.want))
 			l.within(patience, d.statusHas("kubeconfig-insecure", c.want))
 		})
 	}

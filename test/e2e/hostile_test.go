@@ -201,7 +201,7 @@ func TestCertificateTextIsEscaped(t *testing.T) {
 	l.must(os.WriteFile(filepath.Join(d.dir, "kubeconfig"), []byte(`{apiVersion: v1, kind: Config, current-context: x,
 contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {server: "https://localhost:6443"}}]}`), 0o600))
 	d.start()
-	l.within(patience, d.logged("api server not usable", "owned"))
+	l.within(patience, d.logged("fault began", "fault=source-kube", "owned"))
 	out, errs, _ := d.edgeway("status")
 	dry, dryErrs, _ := d.edgeway("status", "--json")
 	_, body, err := d.get(healthAddr, "/healthz")

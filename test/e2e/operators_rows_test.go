@@ -273,7 +273,7 @@ func apiServerRows() []*operatorRow {
 					c.Server = strings.Replace(c.Server, apiName, "kubernetes.default.svc", 1)
 				})
 				r.daemon.start()
-				r.within(patience, r.logged("api server not usable"))
+				r.within(patience, r.logged("fault began", "fault=source-kube"))
 			},
 			heals: func(r *operatorRow, f found) {
 				if out := r.kubectl(f); out != shared.cluster.Server() {
@@ -309,7 +309,7 @@ func apiServerRows() []*operatorRow {
 			breaks: func(r *operatorRow) {
 				r.onNode("sh", "-c", "dd if=/dev/zero of="+r.stateDir()+"/big 2>/dev/null || true")
 				r.n.service("another", nil)
-				r.within(patience, r.logged("last-known state not saved"))
+				r.within(patience, r.logged("fault began", "fault=last-known"))
 			},
 			heals: shows("100%", func(r *operatorRow) { r.must(os.Remove(filepath.Join(r.stateDir(), "big"))) }),
 		},

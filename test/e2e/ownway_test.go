@@ -166,8 +166,8 @@ func TestAPIServerMovesToServiceAddress(t *testing.T) {
 
 	d.resolves(moved)
 	d.link.cut()
-	l.within(patience, d.logged("api server not usable", "connection refused"))
-	if err := d.logged("api server not usable", "tls:")(); err == nil {
+	l.within(patience, d.logged("fault began", "fault=source-kube", "connection refused"))
+	if err := d.logged("fault=source-kube", "tls:")(); err == nil {
 		t.Error("the daemon was sent to the tenant's endpoint")
 	}
 	l.must(answers(l.client, thief, "ep1")())

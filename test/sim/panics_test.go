@@ -113,7 +113,7 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 	defer s.panics.mu.Unlock()
 	for key, at := range s.panics.seen {
 		named := func(p fault.Fault) bool {
-			return p.Object == key.Object() && strings.Contains(p.Message, "simulated, at")
+			return p.Object == key && strings.Contains(p.Message, "simulated, at")
 		}
 		if at.After(s.process.started) && time.Since(at) > 2*grace && !slices.ContainsFunc(problems, named) {
 			s.failf("%s made a part panic %s ago, and no problem names it", key, time.Since(at))

@@ -26,7 +26,7 @@ func TestConversionPanicIsReported(t *testing.T) {
 	slice, _ := c.EndpointSlice(&discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4})
 	for _, obj := range []source.Object{svc, slice, c.Node(&corev1.Node{ObjectMeta: meta}), c.ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta})} {
 		problems := obj.Problems()
-		if obj.Key().Name != "bad" || len(problems) != 1 || problems[0].Object != obj.Key().Object() || !strings.Contains(problems[0].Message, "on purpose") {
+		if obj.Key().Name != "bad" || len(problems) != 1 || problems[0].Object != obj.Key() || !strings.Contains(problems[0].Message, "on purpose") {
 			t.Errorf("%s: problems %v", obj.Key(), problems)
 		}
 	}

@@ -26,18 +26,18 @@ type Converter struct {
 }
 
 // contained returns the result of convert or, if convert panics, an object that contains only a problem.
-func contained[T source.Object](c *Converter, key source.Key, convert func() (T, bool)) (out T, ok bool) {
+func contained[T source.Object](c *Converter, key source.Key, convert func() T) (out T) {
 	err := contain.Call(func() error {
 		if c.Before != nil {
 			c.Before(key)
 		}
-		out, ok = convert()
+		out = convert()
 		return nil
 	})
 	if err != nil {
-		out, ok = source.Refuse(key, "cannot be read: "+err.Error()).(T)
+		out, _ = source.Refuse(key, "cannot be read: "+err.Error()).(T)
 	}
-	return out, ok
+	return out
 }
 
 // maxShared is the maximum number of shared strings. At this limit, a Converter discards all of its strings.

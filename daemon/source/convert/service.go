@@ -30,7 +30,7 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 		return nil, false
 	}
 	key := source.Key{Kind: source.KindService, Namespace: s.Namespace, Name: s.Name}
-	return contained(c, key, func() (*source.Service, bool) { return c.service(s), true })
+	return contained(c, key, func() *source.Service { return c.service(s) }), true
 }
 
 func (c *Converter) service(s *corev1.Service) *source.Service {

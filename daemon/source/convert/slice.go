@@ -22,7 +22,7 @@ func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.Endpoin
 		return nil, false
 	}
 	key := source.Key{Kind: source.KindEndpointSlice, Namespace: s.Namespace, Name: s.Name}
-	return contained(c, key, func() (*source.EndpointSlice, bool) { return c.endpointSlice(s), true })
+	return contained(c, key, func() *source.EndpointSlice { return c.endpointSlice(s) }), true
 }
 
 func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.EndpointSlice {

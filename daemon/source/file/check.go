@@ -19,7 +19,7 @@ type Checked struct {
 	Empty    []string // folders without manifests
 	Ignored  []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
-	places map[fault.Object]place
+	places map[source.Key]place
 }
 
 // Check reads all files once.
@@ -27,10 +27,7 @@ func Check(o Options) *Checked {
 	s, r := New(o), &reading{}
 	s.scan(r)
 	s.merge(r)
-	c := &Checked{Problems: r.paths, Ignored: slices.Sorted(maps.Keys(s.ignored)), places: map[fault.Object]place{}}
-	for key, at := range r.places {
-		c.places[key.Object()] = at
-	}
+	c := &Checked{Problems: r.paths, Ignored: slices.Sorted(maps.Keys(s.ignored)), places: r.places}
 	for _, path := range o.Paths {
 		found := make(map[string]error)
 		if err := listFiles(path, found); err == nil && len(found) == 0 {

@@ -10,7 +10,6 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,7 +49,7 @@ func (d *document) addf(field, fix, format string, args ...any) {
 		d.more++
 		return
 	}
-	f := source.Key{}.Fault(field, format, args...)
+	f := source.FaultOf(source.Key{}, field, format, args...)
 	f.Fix = fix
 	d.faults = append(d.faults, f)
 }
@@ -134,7 +133,7 @@ func (s *Source) parse(path string, p part) *document {
 		return nil
 	})
 	if err != nil {
-		s.log.Error("document panicked", "error", err, "stack", contain.Stack(err))
+		s.options.Logger.Error("document panicked", "error", err, "stack", contain.Stack(err))
 		d = new(document)
 		d.addf("", "", "cannot be read: %s", err)
 		d.faults[0].At = placeOf(path, p.lines+1)
@@ -244,7 +243,7 @@ func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMet
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
-		s.log.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
+		s.options.Logger.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
 	}
 }
 
@@ -287,10 +286,7 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 		field = strings.TrimSuffix(field, `"`)
 		fix := "" // a duplicate field has no fix
 		if what == "unknown field" {
-			fix = "remove the field"
-			if name, near := meant(reflect.TypeOf(into), field); near {
-				fix = "write " + name
-			}
+			fix = "remove the field, or correct its name"
 		}
 		d.addf(join(at, field), fix, "%s", what)
 	}

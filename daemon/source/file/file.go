@@ -33,7 +33,6 @@ import (
 	"edgeway/daemon/source/convert"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/messageid"
 )
 
 // FaultID is the ID of the fault of a Source's Status.
@@ -58,11 +57,7 @@ type Options struct {
 
 // Source reads manifest files. Use New to create a Source.
 type Source struct {
-	paths    []string
-	nodeName string
-	recall   func() ([]source.Object, bool)
-	inotify  func() (*files.Watcher, error)
-	log      *slog.Logger
+	options Options
 
 	mu     sync.Mutex
 	status source.Status
@@ -89,11 +84,7 @@ func New(o Options) *Source {
 		o.NewWatcher = files.NewWatcher
 	}
 	return &Source{
-		paths:     o.Paths,
-		nodeName:  o.NodeName,
-		recall:    o.Known,
-		inotify:   o.NewWatcher,
-		log:       o.Logger,
+		options:   o,
 		manifests: make(map[string]*manifest),
 		served:    make(map[source.Key]source.Object),
 		ignored:   make(map[string]bool),
@@ -150,7 +141,7 @@ const (
 // called Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
-	w := newWatcher(s.paths, s.inotify, s.log)
+	w := newWatcher(&s.options)
 	defer w.close()
 	for {
 		r := &reading{}
@@ -216,7 +207,7 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 				continue
 			}
 			s.setFault(fault.New(FaultID, fault.Warning, "start the server of the network file system",
-				"reading %s takes more than %s", strings.Join(s.paths, ", "), s.late))
+				"reading %s takes more than %s", strings.Join(s.options.Paths, ", "), s.late))
 		}
 	}
 }
@@ -231,11 +222,11 @@ func (s *Source) synced(sink source.Sink) {
 // begin passes the previous run's objects to the sink. The first reading without a fault removes the objects that no
 // longer exist.
 func (s *Source) begin(sink source.Sink) {
-	if s.recall == nil || s.began { // begin already ran before a panic ended the last Run
+	if s.options.Known == nil || s.began { // begin already ran before a panic ended the last Run
 		return
 	}
 	var objects []source.Object
-	objects, s.known = s.recall()
+	objects, s.known = s.options.Known()
 	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
@@ -265,21 +256,12 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the outcome of a reading in the status, and logs an outcome that differs from the previous outcome.
+// setFault stores the outcome of a reading in the status.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
-	before := s.status.Fault.Message
+	defer s.mu.Unlock()
 	s.status.Fault, s.status.Partial = f, f.Message != ""
 	if f.Message == "" {
 		s.status.LastContact = time.Now()
-	}
-	s.mu.Unlock()
-	switch f.Message {
-	case before:
-	case "":
-		s.log.Info("all manifests are readable again")
-	default:
-		s.log.Warn("some manifests are unreadable, keeping their last version", "message_id", messageid.ManifestsUnreadable,
-			"error", f.Message, "fix", f.Fix)
 	}
 }

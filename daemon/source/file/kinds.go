@@ -140,7 +140,9 @@ func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault
 		corev1.ServiceTrafficDistributionPreferSameNode,
 	}
 	if d := spec.TrafficDistribution; d != nil && !slices.Contains(known, *d) {
-		return []fault.Fault{key.Fault("spec.trafficDistribution", "%.64q is none of %s", *d, strings.Join(known, ", "))}
+		return []fault.Fault{
+			source.FaultOf(key, "spec.trafficDistribution", "%.64q is none of %s", *d, strings.Join(known, ", ")),
+		}
 	}
 	return nil
 }
@@ -194,7 +196,7 @@ func addNode(s *Source, d *document, at string, data []byte) {
 	if !unmarshal(d, at, data, node) || !named(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
-	if node.Name == s.nodeName {
+	if node.Name == s.options.NodeName {
 		d.objects = append(d.objects, s.converter.Node(node))
 	}
 }

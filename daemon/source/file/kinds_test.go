@@ -22,7 +22,7 @@ func TestScalarsParseAsInKubectl(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: yes\nb: Off\nc: 'yes'\nd: \"no\"":       `{"a":true,"b":false,"c":"yes","d":"no"}`,
 		"a: 2026-01-02\nb: 2026-01-02T03:04:05Z":    `{"a":"2026-01-02","b":"2026-01-02T03:04:05Z"}`,
-		"1: a\n1.5: b\ntrue: c\nyes: d":             `{"1":"a","1.5":"b","true":"c","yes":"d"}`,
+		"1: a\n1.5: b\ntrue: c\nno: d":              `{"1":"a","1.5":"b","false":"d","true":"c"}`,
 		"a: 010\nb: 0x10\nc: ~\nd: 1e3\ne: !!str 1": `{"a":8,"b":16,"c":null,"d":1000,"e":"1"}`,
 		"x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}":     `{"x":{"a":1,"b":2},"y":{"a":1,"b":3}}`,
 		"a: !!binary aGk=":                          `{"a":"hi"}`,

@@ -94,7 +94,7 @@ func (s *Source) merge(r *reading) {
 		if m.fault != nil && !errors.Is(m.fault, errPath) {
 			unread := unreadable(path, m.fault)
 			r.add(unread)
-			r.unread = r.unread || slices.Contains(s.paths, path)
+			r.unread = r.unread || slices.Contains(s.options.Paths, path)
 			out.report(unread)
 		}
 		holds := false
@@ -121,13 +121,13 @@ func (s *Source) merge(r *reading) {
 func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
-		for _, kind := range []source.Kind{source.KindService, source.KindEndpointSlice} {
+		for _, kind := range []string{source.KindService, source.KindEndpointSlice} {
 			key := source.Key{Kind: kind, Namespace: o.namespace, Name: o.name}
 			_, served := s.served[key]
-			if _, there := r.objects[key]; there || !served || o.kind != kind.String() {
+			if _, there := r.objects[key]; there || !served || o.kind != kind {
 				continue
 			}
-			misspelt := source.Key{}.Fault(join(o.at, "apiVersion"),
+			misspelt := source.FaultOf(source.Key{}, join(o.at, "apiVersion"),
 				"%.64q is unknown, and no other document contains %s", o.version, key)
 			misspelt.At, misspelt.Fix = at.String(), "correct it, or delete the object"
 			r.add(misspelt)
@@ -159,7 +159,7 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 			continue
 		}
 		if first, taken := r.places[key]; taken {
-			double := source.Key{}.Fault("", "%s is already in %s, which takes precedence", key, first)
+			double := source.FaultOf(source.Key{}, "", "%s is already in %s, which takes precedence", key, first)
 			double.At, double.Fix = at.String(), "remove one of them"
 			faults = append(slices.Clip(faults), double)
 			continue
@@ -189,7 +189,7 @@ func (r *reporter) report(faults ...fault.Fault) {
 
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
-		f := source.Key{}.Fault("", "%d more faults in this file", r.more)
+		f := source.FaultOf(source.Key{}, "", "%d more faults in this file", r.more)
 		f.At = path
 		r.add(f)
 	}
@@ -201,8 +201,8 @@ func (r *reporter) add(f fault.Fault) {
 		d = known
 	}
 	r.out[d.Key()] = d
-	if f.Object == (fault.Object{}) {
-		f.Object = d.Key().Object()
+	if f.Object == (source.Key{}) {
+		f.Object = d.Key()
 	}
 	d.Faults = append(d.Faults, f)
 }

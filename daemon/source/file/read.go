@@ -35,7 +35,7 @@ type manifest struct {
 // scan reads the files that have changed. Only scan may block on a file system.
 func (s *Source) scan(r *reading) {
 	files := make(map[string]error)
-	for _, path := range s.paths {
+	for _, path := range s.options.Paths {
 		found := make(map[string]error)
 		err := listFiles(path, found)
 		if err == nil && len(found) == 0 && s.heldBelow(path) {
@@ -182,7 +182,7 @@ func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
 	m.ended = hadMarker || hasEndMarker(data)
-	cut := source.Key{}.Fault("", "")
+	cut := source.FaultOf(source.Key{}, "", "")
 	cut.At = placeOf(path, bytes.Count(data, []byte("\n"))+1)
 	switch {
 	case len(data) > 0 && data[len(data)-1] != '\n':
@@ -256,7 +256,7 @@ func unreadable(path string, err error) fault.Fault {
 	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, or an error of a network file system
 		fix = "journalctl -k"
 	}
-	f := source.Key{Kind: source.KindDocument, Name: path}.Fault("", "%s", err)
+	f := source.FaultOf(source.Key{Kind: source.KindDocument, Name: path}, "", "%s", err)
 	f.At, f.Fix = path, fix
 	return f
 }

@@ -19,12 +19,12 @@ type watcher struct {
 	inner *files.Watcher // nil if Edgeway can only poll
 }
 
-func newWatcher(paths []string, inotify func() (*files.Watcher, error), log *slog.Logger) *watcher {
-	inner, err := inotify()
+func newWatcher(o *Options) *watcher {
+	inner, err := o.NewWatcher()
 	if err != nil {
-		log.Warn("manifests cannot be watched and are polled", "error", err, "period", faultyPoll)
+		o.Logger.Warn("manifests cannot be watched and are polled", "error", err, "period", faultyPoll)
 	}
-	return &watcher{paths: paths, log: log, inner: inner}
+	return &watcher{paths: o.Paths, log: o.Logger, inner: inner}
 }
 
 func (w *watcher) close() {

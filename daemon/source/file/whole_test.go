@@ -46,7 +46,7 @@ func (f *folder) restart() {
 	}
 	f.sink = newMemory()
 	f.src = New(Options{
-		Paths: f.src.paths, NodeName: "edge", Known: func() ([]source.Object, bool) { return before, true },
+		Paths: f.src.options.Paths, NodeName: "edge", Known: func() ([]source.Object, bool) { return before, true },
 		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
 	})
 	f.src.begin(f.sink)
@@ -135,9 +135,6 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 						!strings.Contains(fault, "until then nothing is removed; keeping the last version: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
-				}
-				if n := strings.Count(f.log.String(), "keeping their last version\" message_id"); n < 1 || n > 2 {
-					t.Errorf("%d warnings:\n%s", n, &f.log)
 				}
 
 				// Once all files are readable, Edgeway removes the objects that no document contains.
@@ -257,9 +254,9 @@ func TestSyncedOnlyAfterValidReading(t *testing.T) {
 			f := newFolder(t)
 			c.do(f)
 			if c.paths != nil {
-				f.src.paths = nil
+				f.src.options.Paths = nil
 				for _, p := range c.paths {
-					f.src.paths = append(f.src.paths, f.path(p))
+					f.src.options.Paths = append(f.src.options.Paths, f.path(p))
 				}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -284,8 +281,8 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.read()
 	f.restart()
 	f.must(os.Rename(f.dir, f.dir+"-away"))
-	known := f.src.recall
-	f.src = New(Options{Paths: f.src.paths, Known: known, Logger: slog.New(slog.DiscardHandler)})
+	known := f.src.options.Known
+	f.src = New(Options{Paths: f.src.options.Paths, Known: known, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.src.Run(ctx, f.sink) }()

@@ -269,7 +269,7 @@ func startProxy(t *testing.T, target string) (server *httptest.Server, port stri
 		near.Close()
 	}))
 	t.Cleanup(server.Close)
-	_, port = hostPort(server.URL)
+	_, port, _ = net.SplitHostPort(server.Listener.Addr().String())
 	return server, port
 }
 

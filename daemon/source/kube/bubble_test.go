@@ -70,13 +70,11 @@ func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api 
 		}
 		r.client.Store(c)
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
+		done := make(chan *client, 1)
 		go func() { done <- r.read(ctx, r.memory) }()
 		defer func() {
 			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			<-done
 			server.Close()
 			transport.CloseIdleConnections()
 		}()

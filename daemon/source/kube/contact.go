@@ -3,11 +3,11 @@ package kube
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"edgeway/proxiers/fault"
 )
@@ -28,11 +28,8 @@ type Contact struct {
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-// Source with the same options would use. The error is about the options or the kubeconfig.
+// Source with the same options would use. The error is about the kubeconfig.
 func Try(ctx context.Context, o Options) (Contact, error) {
-	if _, err := checkOptions(&o); err != nil {
-		return Contact{}, err
-	}
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {
 		return Contact{}, err
@@ -42,39 +39,25 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 		return Contact{}, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
 	}
 	c.begin()
-	path := "api/v1/"
+	namespace := metav1.NamespaceAll
 	if len(o.Namespaces) > 0 {
-		path += "namespaces/" + o.Namespaces[0] + "/"
+		namespace = o.Namespaces[0]
 	}
 	out, start := Contact{Server: c.host}, time.Now()
-	err = c.try(ctx, path+"services")
+	err = c.try(ctx, c.core, namespace, "services")
 	out.Took = time.Since(start)
 	out.Ahead, out.Dated = c.transport.clock.ahead()
 	if err != nil {
 		out.Fault = newFailure(c.host, "list services", err, o.Kubeconfig).Fault
 		return out, nil
 	}
-	if err := c.try(ctx, "apis/networking.k8s.io/v1/"+serviceCIDRs); apierrors.IsForbidden(err) {
+	if err := c.try(ctx, c.networking, metav1.NamespaceAll, serviceCIDRs); apierrors.IsForbidden(err) {
 		out.Faults = append(out.Faults, rangesFault(newFailure(c.host, "list "+serviceCIDRs, err, o.Kubeconfig)))
 	}
 	return out, nil
 }
 
-func (c *client) try(ctx context.Context, path string) error {
-	url := c.server.JoinPath(path)
-	url.RawQuery = "limit=1"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := c.transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		status := metav1.Status{Code: int32(resp.StatusCode), Message: resp.Status}
-		return &apierrors.StatusError{ErrStatus: status}
-	}
-	return nil
+func (c *client) try(ctx context.Context, group rest.Interface, namespace, resource string) error {
+	return group.Get().Namespace(namespace).Resource(resource).
+		VersionedParams(&metav1.ListOptions{Limit: 1}, c.params).MaxRetries(0).Do(ctx).Error()
 }

@@ -57,20 +57,11 @@ func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *s
 		feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{},
 		converter: convert.Converter{Before: f.source.options.Before},
 	}
-	if last == nil {
-		return next
+	if last != nil {
+		next.past = last.keys()
 	}
-	next.past = last.past
-	next.past = slices.AppendSeq(next.past, maps.Keys(last.known))
 	return next
 }
 
-// forget removes the objects of past stores that are missing from a complete list.
-func (s *store) forget(listed func(source.Key) bool) {
-	for _, key := range s.past {
-		if !listed(key) {
-			s.send(event{gone: key})
-		}
-	}
-	s.past = nil
-}
+// keys returns the keys of all objects that the sink may have from this store and from earlier stores.
+func (s *store) keys() []source.Key { return slices.AppendSeq(slices.Clip(s.past), maps.Keys(s.known)) }

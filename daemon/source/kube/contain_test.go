@@ -11,11 +11,6 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// again is a sink that accepts two calls of Synced.
-type again struct{ *memory }
-
-func (again) Synced() {}
-
 // A panic in any goroutine of the source ends Run, even during the first list. After a restart, Run removes the objects
 // that the API server no longer has, and keeps all other objects.
 func TestRunAfterPanic(t *testing.T) {
@@ -33,7 +28,7 @@ func TestRunAfterPanic(t *testing.T) {
 		}
 	})
 	run := func(ctx context.Context) error {
-		return contain.Call(func() error { return r.Source.Run(ctx, again{r.memory}) })
+		return contain.Call(func() error { return r.Source.Run(ctx, r.memory) })
 	}
 	if err := run(t.Context()); !contain.Is(err) || !strings.Contains(err.Error(), "on purpose") {
 		t.Fatalf("the first Run ends with %v", err)

@@ -3,11 +3,9 @@ package kube
 import (
 	"cmp"
 	"context"
-	"maps"
 	"time"
 
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/messageid"
 )
 
 // credentialPoll is the time between two readings of the kubeconfig and of the files that the kubeconfig names. Edgeway
@@ -93,12 +91,7 @@ func (s *Source) Expiries() map[string]Expiry {
 // poll reads the kubeconfig periodically until ctx is done. When the content changes, poll sends a new client to
 // s.replaced.
 func (s *Source) poll(ctx context.Context) {
-	logged := map[string]bool{}
-	for {
-		s.logFaults(logged)
-		if sleep(ctx, credentialPoll) != nil {
-			return
-		}
+	for sleep(ctx, credentialPoll) == nil {
 		if next := s.reload(); next != nil {
 			select {
 			case s.replaced <- next:
@@ -140,30 +133,4 @@ func (s *Source) load() (*access, error) {
 		a.config.UserAgent = s.options.UserAgent
 	}
 	return a, err
-}
-
-// logFaults logs each fault that is missing from logged, and replaces the content of logged with the current faults.
-func (s *Source) logFaults(logged map[string]bool) {
-	now := map[string]bool{}
-	for _, f := range s.Faults() {
-		key := f.ID + f.Message
-		now[key] = true
-		if logged[key] {
-			continue
-		}
-		switch f.ID {
-		case refusedID:
-			s.log.Error("new kubeconfig is unusable", "message_id", messageid.KubeconfigUnusable, "error", f,
-				"fix", f.Fix)
-		case expiryID:
-			s.log.Warn("credential of the API server expires", "message_id", messageid.CredentialExpires, "error", f,
-				"fix", f.Fix)
-		case RangesID:
-			s.log.Warn("no permission to read ServiceCIDRs", "error", f, "fix", f.Fix)
-		default:
-			s.log.Warn("kubeconfig is not secure", "message_id", messageid.KubeconfigInsecure, "error", f, "fix", f.Fix)
-		}
-	}
-	clear(logged)
-	maps.Copy(logged, now)
 }

@@ -311,6 +311,7 @@ type memory struct {
 	objects map[source.Key]source.Object
 	upserts int
 	synced  chan struct{}
+	once    sync.Once
 }
 
 func newMemory() *memory {
@@ -330,7 +331,7 @@ func (m *memory) Delete(k source.Key) {
 	delete(m.objects, k)
 }
 
-func (m *memory) Synced() { close(m.synced) }
+func (m *memory) Synced() { m.once.Do(func() { close(m.synced) }) }
 
 func (m *memory) names() string {
 	m.mu.Lock()
@@ -361,3 +362,6 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// String names the feed in test failures.
+func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -159,12 +159,6 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	if n := api.count("services", "list", "watch", "stream"); n > 3*(seconds+2) {
 		t.Errorf("%d requests in about %d s", n, seconds)
 	}
-	if n := r.log.count("level=WARN"); n != 1 && n != 2 { // at most one for each resource
-		t.Errorf("%d warnings", n)
-	}
-	if n := r.log.count("usable again"); n > 2 {
-		t.Errorf("%d times usable again", n)
-	}
 	api.setHook(nil)
 	api.put("services", "dns", clusterIP(2))
 	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Fault.Message == "" })
@@ -255,7 +249,7 @@ func TestBrokenConnectionResumesWatch(t *testing.T) {
 	}
 }
 
-func TestUnreachableServerIsLoggedOnce(t *testing.T) {
+func TestUnreachableServerIsReported(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -269,9 +263,6 @@ func TestUnreachableServerIsLoggedOnce(t *testing.T) {
 	time.Sleep(4 * time.Second)
 	if st := r.Status(); st.Synced || st.Fault.Message != want || !st.LastContact.IsZero() || st.Refused {
 		t.Errorf("status %+v", st)
-	}
-	if n := r.log.count("connection refused"); n != 1 {
-		t.Errorf("%d lines, want 1", n)
 	}
 }
 

@@ -45,6 +45,7 @@ type feed struct {
 	// required reports whether the feed determines Synced and Status. Other resources may be forbidden or unknown to
 	// the API server, and the feed then retries after deniedPause.
 	required bool
+	kind     string // the Kind of the key
 	example  runtime.Object
 	newList  func() runtime.Object
 	convert  func(*convert.Converter, any) (source.Object, bool)
@@ -125,26 +126,32 @@ func makeFeeds(s *Source, o Options, selector labels.Selector) []*feed {
 			group: coreGroup, resource: "services", namespace: ns, required: true,
 			labels: with(ownServices), fields: withClusterIP,
 			example: &corev1.Service{}, newList: func() runtime.Object { return &corev1.ServiceList{} },
-			convert: toService,
+			kind: source.KindService, convert: adapt((*convert.Converter).Service),
 		}, &feed{
 			group: discoveryGroup, resource: "endpointslices", namespace: ns, required: true,
 			labels:  with(ownSlices),
 			example: &discoveryv1.EndpointSlice{},
 			newList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
-			convert: toEndpointSlice,
+			kind:    source.KindEndpointSlice, convert: adapt((*convert.Converter).EndpointSlice),
 		})
 	}
 	feeds = append(feeds, &feed{
 		group: networkingGroup, resource: serviceCIDRs,
 		example: &networkingv1.ServiceCIDR{}, newList: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
-		convert: toServiceCIDR,
+		kind: source.KindServiceCIDR,
+		convert: adapt(func(c *convert.Converter, o *networkingv1.ServiceCIDR) (source.Object, bool) {
+			return c.ServiceCIDR(o), true
+		}),
 	})
 	if o.NodeName != "" {
 		feeds = append(feeds, &feed{
 			group: coreGroup, resource: "nodes",
 			fields:  fields.OneTermEqualSelector(metav1.ObjectNameField, o.NodeName).String(),
 			example: &corev1.Node{}, newList: func() runtime.Object { return &corev1.NodeList{} },
-			convert: toNode,
+			kind: source.KindNode,
+			convert: adapt(func(c *convert.Converter, o *corev1.Node) (source.Object, bool) {
+				return c.Node(o), true
+			}),
 		})
 	}
 	for _, f := range feeds {
@@ -159,13 +166,12 @@ func coreGroup(c *client) rest.Interface       { return c.core }
 func discoveryGroup(c *client) rest.Interface  { return c.discovery }
 func networkingGroup(c *client) rest.Interface { return c.networking }
 
-// run lists and watches the resource with the client until ctx is done. Until the context source is done, run still
-// sends the remaining events.
-func (f *feed) run(ctx, source context.Context, c *client, events chan<- event) {
-	f.store = newStore(source, f, events, f.store)
+// run lists and watches the resource with the client until ctx is done.
+func (f *feed) run(ctx context.Context, c *client, events chan<- event) {
+	f.store = newStore(ctx, f, events, f.store)
 	defer f.relays.Wait()
 	f.lists.ease() // the faults of the last client may not apply to this client
-	// The reflector would log every attempt. Package kube logs only changes.
+	// The reflector would log every attempt. The Status contains the fault.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -214,7 +220,7 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	if err != nil {
 		return nil, s.failed(ctx, c, err)
 	}
-	s.ok()
+	s.health.ok()
 	return out, nil
 }
 
@@ -264,7 +270,6 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	if _, before := s.health.get(); left > longPause && !before.refused {
 		why := apierrors.NewTooManyRequests("the server asked for a pause (Retry-After)", int(left.Seconds()))
 		s.health.fail(newFailure(s.client.host, verb+" "+s.resource, why, s.source.options.Kubeconfig))
-		s.source.logChange()
 	}
 	return s.client.transport.pause.wait(ctx)
 }
@@ -312,12 +317,6 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	return err
 }
 
-func (f *feed) ok() {
-	if f.health.ok() {
-		f.source.logChange()
-	}
-}
-
 // failed records the error of a request, and returns an error that the reflector does not interpret and that describes
 // the failure in plain words.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
@@ -339,9 +338,5 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 		s.lists.ease() // an unreachable server received no request for a list
 	}
 	s.health.fail(found)
-	s.source.logChange()
 	return fault
 }
-
-// String names the feed in test failures.
-func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

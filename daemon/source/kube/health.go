@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/url"
 	"regexp"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"edgeway/daemon/text"
-	"edgeway/proxiers/messageid"
 )
 
 type health struct {
@@ -29,13 +27,11 @@ type health struct {
 	bookmarkless time.Time
 }
 
-// ok records that Edgeway decoded a list or an event, and reports whether the previous request had failed.
-func (h *health) ok() (changed bool) {
+// ok records that Edgeway decoded a list or an event.
+func (h *health) ok() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.contact = time.Now()
-	changed, h.failure = h.failure.Message != "", failure{}
-	return changed
+	h.contact, h.failure = time.Now(), failure{}
 }
 
 func (h *health) fail(f failure) {
@@ -60,40 +56,6 @@ func (h *health) get() (contact time.Time, f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.contact, h.failure
-}
-
-// logState records the faults of the API server that Edgeway has logged.
-type logState struct {
-	faults map[string]time.Time // the time when Edgeway last logged each fault, by cause
-	open   bool                 // whether Edgeway has logged a fault, but not the recovery
-}
-
-// repeatAfter is the time after which Edgeway logs the same fault again, so that an API server that repeatedly fails
-// and recovers does not fill the log.
-const repeatAfter = 10 * time.Minute
-
-// logChange logs each new fault and the recovery from logged faults.
-func (s *Source) logChange() {
-	f := s.failed()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := &s.logged
-	if f.Message == "" {
-		if l.open {
-			s.log.Info("api server usable again", "message_id", messageid.APIServerUsable, "server", s.APIServer())
-		}
-		l.open = false
-		return
-	}
-	maps.DeleteFunc(l.faults, func(_ string, at time.Time) bool { return time.Since(at) > repeatAfter })
-	if _, known := l.faults[f.cause]; known {
-		return
-	}
-	if l.faults == nil {
-		l.faults = make(map[string]time.Time)
-	}
-	l.faults[f.cause], l.open = time.Now(), true
-	s.log.Warn("api server not usable", "message_id", messageid.APIServerUnusable, "error", f.Message)
 }
 
 // describe explains in plain words why a request failed. The text omits details of a single connection, such as a port,

@@ -19,7 +19,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,7 +29,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"edgeway/daemon/source"
 	"edgeway/proxiers/contain"
@@ -81,18 +79,16 @@ type Source struct {
 
 	mu          sync.Mutex
 	synced      bool
-	logged      logState
 	credentials credentials
 }
 
 var _ source.Source = (*Source)(nil)
 
-// New validates the options and reads the kubeconfig, but does not contact the API server. Errors name the file and the
-// invalid field.
+// New reads the kubeconfig, but does not contact the API server. Errors name the file and the invalid field.
 func New(o Options) (*Source, error) {
-	selector, err := checkOptions(&o)
+	selector, err := labels.Parse(o.LabelSelector)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("label selector %q: %w", o.LabelSelector, err)
 	}
 	s := newSource(o, selector)
 	if s.credentials.access, err = s.load(); err != nil {
@@ -112,28 +108,6 @@ func newSource(o Options, selector labels.Selector) *Source {
 	}
 	s.feeds = makeFeeds(s, o, selector)
 	return s
-}
-
-func checkOptions(o *Options) (labels.Selector, error) {
-	selector, err := labels.Parse(o.LabelSelector)
-	if err != nil {
-		return nil, fmt.Errorf("label selector %q: %w", o.LabelSelector, err)
-	}
-	for _, ns := range o.Namespaces {
-		if faults := validation.IsDNS1123Label(ns); len(faults) > 0 {
-			return nil, fmt.Errorf("namespace %q: %s", ns, faults[0])
-		}
-	}
-	o.Namespaces = slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
-	if o.NodeName != "" {
-		if faults := validation.IsDNS1123Subdomain(o.NodeName); len(faults) > 0 {
-			return nil, fmt.Errorf("node name %q: %s", o.NodeName, faults[0])
-		}
-	}
-	if o.Logger == nil {
-		return nil, errors.New("logger: missing")
-	}
-	return selector, nil
 }
 
 // Name implements source.Source.
@@ -183,22 +157,33 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.work(&poll, func() { s.poll(ctx) })
 	defer poll.Wait()
 	defer cancel()
-	return s.read(ctx, sink)
+	for {
+		next := s.read(ctx, sink)
+		if next == nil {
+			return nil
+		}
+		s.client.Swap(next).end()
+		s.log.Info("new credentials in force", "message_id", messageid.CredentialsReplaced, "server", next.host)
+	}
 }
 
-func (s *Source) read(ctx context.Context, sink source.Sink) error {
+// read runs all feeds with the current client until the kubeconfig changes, and returns the next client. read returns
+// nil if ctx is done.
+func (s *Source) read(ctx context.Context, sink source.Sink) *client {
+	c := s.client.Load()
+	c.begin()
 	ctx, cancel := context.WithCancel(ctx)
-	run := s.startFeeds(ctx)
-	defer func() {
-		cancel()
-		run.group.Wait()
-	}()
-	s.dialer.recall()
-	s.tellAddrs(sink)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	events := make(chan event)
 	waiting := make(map[*feed]bool, len(s.feeds))
 	for _, f := range s.feeds {
 		waiting[f] = f.required
+		s.work(&group, func() { f.run(ctx, c, events) })
 	}
+	s.dialer.recall()
+	s.tellAddrs(sink)
 	var enough <-chan time.Time
 	for {
 		select {
@@ -209,15 +194,11 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 		case <-s.dialer.addrs.changed:
 			s.tellAddrs(sink)
 		case next := <-s.replaced:
-			run.stop(s, sink)
-			s.client.Swap(next).end()
-			s.log.Info("new credentials in force", "message_id", messageid.CredentialsReplaced, "server", next.host)
-			run = s.startFeeds(ctx)
-			s.tellAddrs(sink)
+			return next
 		case <-enough:
 			s.sync(sink)
 			enough, waiting = nil, nil
-		case e := <-run.events:
+		case e := <-events:
 			e.apply(sink)
 			if !e.answered || waiting == nil {
 				continue
@@ -230,42 +211,6 @@ func (s *Source) read(ctx context.Context, sink source.Sink) error {
 			case enough == nil && allOptional(waiting):
 				enough = time.After(optionalWait)
 			}
-		}
-	}
-}
-
-type feedRun struct {
-	cancel context.CancelFunc
-	events chan event
-	group  sync.WaitGroup
-}
-
-func (s *Source) startFeeds(source context.Context) *feedRun {
-	c := s.client.Load()
-	c.begin()
-	ctx, cancel := context.WithCancel(source)
-	run := &feedRun{cancel: cancel, events: make(chan event)}
-	for _, f := range s.feeds {
-		s.work(&run.group, func() { f.run(ctx, source, c, run.events) })
-	}
-	return run
-}
-
-// stop ends the run and applies the events in the queue.
-func (r *feedRun) stop(s *Source, sink source.Sink) {
-	r.cancel()
-	var group sync.WaitGroup
-	ended := make(chan struct{})
-	s.work(&group, func() {
-		r.group.Wait()
-		close(ended)
-	})
-	for {
-		select {
-		case e := <-r.events:
-			e.apply(sink)
-		case <-ended:
-			return
 		}
 	}
 }

@@ -20,8 +20,7 @@ import (
 // liar accepts connections at the address and at the API server's port, and passes each connection to treat.
 func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
-	_, port := hostPort(apiURL)
-	l, err := net.Listen("tcp", net.JoinHostPort(address, port))
+	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, (&source.APIServer{Name: apiURL}).Port()))
 	if err != nil {
 		t.Fatal(err)
 	}

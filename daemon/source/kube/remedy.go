@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"edgeway/daemon/source"
 	"edgeway/proxiers/fault"
 )
 
@@ -21,8 +22,6 @@ const FaultID = "source-kube"
 // failure describes why a request of a feed failed. The zero failure means that no request failed.
 type failure struct {
 	fault.Fault
-	// cause is Message without the request, so that requests that failed for the same reason have the same cause.
-	cause string
 	// refused reports whether the API server itself responded with the failure.
 	refused   bool
 	forbidden bool
@@ -31,10 +30,10 @@ type failure struct {
 func newFailure(server, what string, err error, kubeconfig string) failure {
 	var status apierrors.APIStatus
 	f := failure{
-		Fault: fault.New(FaultID, fault.Warning, remedy(err, server, kubeconfig), "%s", describe(server, what, err)),
-		cause: describe(server, "", err), refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
+		Fault:   fault.New(FaultID, fault.Warning, remedy(err, server, kubeconfig), "%s", describe(server, what, err)),
+		refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
 	}
-	if host, _ := hostPort(server); !f.refused && isServiceName(host) {
+	if host := hostOf(server); !f.refused && isServiceName(host) {
 		f.Message += ": the server is the name of a Service, which does not resolve outside the cluster"
 		f.Fix = fmt.Sprintf(fixAddress, kubeconfig)
 	}
@@ -69,7 +68,7 @@ func remedy(err error, server, kubeconfig string) string {
 	if fix := remedyTLS(err, kubeconfig); fix != "" {
 		return fix
 	}
-	host, port := hostPort(server)
+	host := hostOf(server)
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
@@ -77,7 +76,8 @@ func remedy(err error, server, kubeconfig string) string {
 			"or write an address as the server into %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("ip route get %s  # shows the route: at the destination, no program listens "+
-			"on port %s, or a firewall rejects the connection; or correct the server in %s", host, port, kubeconfig)
+			"on port %d, or a firewall rejects the connection; or correct the server in %s",
+			host, (&source.APIServer{Name: server}).Port(), kubeconfig)
 	}
 	return fmt.Sprintf("ip route get %s  # shows the route: check for a firewall on the path; or "+
 		"correct the server in %s", host, kubeconfig)
@@ -111,16 +111,10 @@ func remedyTLS(err error, kubeconfig string) string {
 	return ""
 }
 
-func hostPort(server string) (host, port string) {
+func hostOf(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
-		return server, "" // client-go has already parsed the URL, so this cannot happen
+		return server // client-go has already parsed the URL, so this cannot happen
 	}
-	if port = u.Port(); port == "" {
-		port = map[string]string{"http": "80"}[u.Scheme]
-	}
-	if port == "" {
-		port = "443"
-	}
-	return u.Hostname(), port
+	return u.Hostname()
 }

@@ -187,9 +187,6 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 				if n := len(api.seen()) - before; n > int(lasts.Seconds())*2 || n < 10 {
 					t.Errorf("%d requests in %s", n, lasts)
 				}
-				if n := r.log.count("level=WARN"); n < 1 || n > 3 {
-					t.Errorf("%d warnings:\n%s", n, r.log.b.String())
-				}
 				if r.names() != "a" {
 					t.Errorf("objects %q", r.names())
 				}
@@ -204,9 +201,6 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 					}
 				}
 				t.Logf("noticed after %s (%s), %d requests in %s, healed after %s", took, fault, asked, lasts, time.Since(mended))
-				if r.log.count("usable again") != 1 {
-					t.Errorf("the log does not say once that all is well again:\n%s", r.log.b.String())
-				}
 			})
 		})
 	}

@@ -2,12 +2,10 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"reflect"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
 	"edgeway/daemon/source"
@@ -23,7 +21,8 @@ type store struct {
 	events chan<- event
 
 	converter convert.Converter
-	// known shares its objects with the receiver behind the sink.
+	// known contains all objects that the sink has from this store, and shares the objects with the receiver behind the
+	// sink. When ctx is done, known may contain more objects, because the events that were not received are lost.
 	known map[source.Key]source.Object
 	// past lists the keys of objects from earlier stores until the first complete list arrives.
 	past []source.Key
@@ -59,7 +58,7 @@ func (s *store) Add(obj any) error { return s.Update(obj) }
 func (s *store) Update(obj any) error {
 	it := s.item(obj)
 	if it.object == nil {
-		s.remove(keyOf(obj))
+		s.remove(s.keyOf(obj))
 		return nil
 	}
 	key := it.object.Key()
@@ -73,14 +72,17 @@ func (s *store) Update(obj any) error {
 
 // Delete implements cache.ReflectorStore.
 func (s *store) Delete(obj any) error {
-	s.remove(keyOf(obj))
+	s.remove(s.keyOf(obj))
 	return nil
 }
 
 func (s *store) remove(key source.Key) {
-	if _, ok := s.known[key]; ok {
+	if _, ok := s.known[key]; !ok {
+		return
+	}
+	s.send(event{gone: key})
+	if s.ctx.Err() == nil {
 		delete(s.known, key)
-		s.send(event{gone: key})
 	}
 }
 
@@ -101,16 +103,16 @@ func (s *store) Replace(list []any, _ string) error {
 		next[key] = it.object
 		s.send(event{upsert: it.object})
 	}
-	for key := range s.known {
+	for _, key := range s.keys() {
 		if _, ok := next[key]; !ok {
 			s.send(event{gone: key})
 		}
 	}
-	s.forget(func(key source.Key) bool {
-		_, ok := next[key]
-		return ok
-	})
-	s.known = next
+	if err := s.ctx.Err(); err != nil {
+		maps.Copy(s.known, next)
+		return err
+	}
+	s.known, s.past = next, nil
 	s.answered()
 	return nil
 }
@@ -129,48 +131,23 @@ func (s *store) send(e event) {
 }
 
 // keyOf returns the key of an object, even if the object cannot be converted.
-func keyOf(obj any) source.Key {
-	switch o := obj.(type) {
-	case *corev1.Service:
-		return source.Key{Kind: source.KindService, Namespace: o.Namespace, Name: o.Name}
-	case *discoveryv1.EndpointSlice:
-		return source.Key{Kind: source.KindEndpointSlice, Namespace: o.Namespace, Name: o.Name}
-	case *corev1.Node:
-		return source.Key{Kind: source.KindNode, Name: o.Name}
-	case *networkingv1.ServiceCIDR:
-		return source.Key{Kind: source.KindServiceCIDR, Name: o.Name}
+func (s *store) keyOf(obj any) source.Key {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return source.Key{}
 	}
-	return source.Key{}
+	return source.Key{Kind: s.feed.kind, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-func toService(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*corev1.Service); ok {
-		if out, ok := c.Service(o); ok {
-			return out, true
+// adapt returns a function that converts objects of type K and rejects all other objects.
+func adapt[K any, T source.Object](
+	typed func(*convert.Converter, K) (T, bool),
+) func(*convert.Converter, any) (source.Object, bool) {
+	return func(c *convert.Converter, obj any) (source.Object, bool) {
+		o, ok := obj.(K)
+		if !ok {
+			return nil, false
 		}
+		return typed(c, o)
 	}
-	return nil, false
-}
-
-func toEndpointSlice(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*discoveryv1.EndpointSlice); ok {
-		if out, ok := c.EndpointSlice(o); ok {
-			return out, true
-		}
-	}
-	return nil, false
-}
-
-func toNode(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*corev1.Node); ok {
-		return c.Node(o), true
-	}
-	return nil, false
-}
-
-func toServiceCIDR(c *convert.Converter, obj any) (source.Object, bool) {
-	if o, ok := obj.(*networkingv1.ServiceCIDR); ok {
-		return c.ServiceCIDR(o), true
-	}
-	return nil, false
 }

@@ -98,7 +98,7 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	}
 	w.heard = true
 	w.session.expired.Store(0)
-	w.session.ok()
+	w.session.health.ok()
 	return true
 }
 

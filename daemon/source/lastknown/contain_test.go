@@ -19,20 +19,20 @@ func TestWriterContinuesAfterPanic(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 		api, writes := newMemory(), 0
-		s := New(dir, Options{Logger: logger, Cluster: func() Cluster {
+		s := New(dir, Options{Logger: logger, Changes: api.changes, Objects: api.sorted, Cluster: func() Cluster {
 			if writes++; writes == 1 {
 				panic("on purpose")
 			}
 			return Cluster{Server: "https://192.0.2.1:6443"}
 		}})
-		parts, tee := contain.New(logger), s.Tee(api)
+		parts := contain.New(logger)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			done <- parts.Run(ctx, "source lastknown", func(ctx context.Context) error { return s.Run(ctx, newMemory()) })
 		}()
 		synctest.Wait()
-		h := &host{Store: s, tee: tee}
+		h := &host{Store: s, api: api}
 		h.serve(everyKind()...)
 		time.Sleep(2 * debounce)
 		if faults := parts.Faults(); len(faults) != 1 {

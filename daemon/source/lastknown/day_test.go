@@ -31,7 +31,7 @@ func TestBytesOfADay(t *testing.T) {
 			written(t, dir, last) // ignore the first state
 			var bytes, writes int64
 			for began := time.Now(); time.Since(began) < 24*time.Hour/10; time.Sleep(time.Second) {
-				h.tee.Upsert(aSlice("svc-7", 1+time.Now().Second()%5))
+				h.api.Upsert(aSlice("svc-7", 1+time.Now().Second()%5))
 				h.Commit(nil)
 				synctest.Wait()
 				more, changed := written(t, dir, last)

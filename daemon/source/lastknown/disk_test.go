@@ -69,14 +69,10 @@ func TestDamagedSnapshotIsSetAside(t *testing.T) {
 				t.Errorf("%s: %d error lines, status %+v", name, n, h.Status())
 			}
 			h.stop()
-			aside, err := filepath.Glob(path + ".damaged-*")
-			if err != nil || len(aside) != 1 {
-				t.Fatalf("%s: set aside: %q %v", name, aside, err)
-			}
-			if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, bad) {
+			if kept, err := os.ReadFile(path + ".damaged"); err != nil || !bytes.Equal(kept, bad) {
 				t.Errorf("%s: the file set aside is not the damaged one: %v", name, err)
 			}
-			os.Remove(aside[0])
+			os.Remove(path + ".damaged")
 		}
 	})
 }
@@ -109,8 +105,8 @@ func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
 		h.stop()
-		other := New(dir, Options{Cluster: server("https://198.51.100.1"), Logger: h.o.Logger})
-		h.Store, h.tee = other, other.Tee(h.api)
+		h.api = newMemory()
+		h.Store = New(dir, h.options("https://198.51.100.1"))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- h.Run(ctx, newMemory()) }()
@@ -139,8 +135,8 @@ func TestFailedWriteIsReportedAndRetried(t *testing.T) {
 		}
 		h.serve(aService("web", 80))
 		time.Sleep(5 * time.Minute)
-		if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 || h.Status().Fault.Message == "" {
-			t.Errorf("%d error lines, status %+v", n, h.Status())
+		if st := h.Status(); st.Fault.Message == "" {
+			t.Errorf("status %+v", st)
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
@@ -181,7 +177,7 @@ func TestWriteRateIsBounded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		last, written := stat(t, dir), stat(t, dir).Size()
 		for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(10 * time.Second) {
-			h.tee.Upsert(aSlice("svc-7", 1+time.Now().Second()/10))
+			h.api.Upsert(aSlice("svc-7", 1+time.Now().Second()/10))
 			h.Commit(nil)
 			synctest.Wait()
 			if now := stat(t, dir); !os.SameFile(last, now) {
@@ -199,7 +195,7 @@ func TestWriteRateIsBounded(t *testing.T) {
 		}
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
-		h.tee.Upsert(aService("dns", 53))
+		h.api.Upsert(aService("dns", 53))
 		h.Commit(nil)
 		time.Sleep(2 * time.Second)
 		if st, err := readState(dir, nil); err != nil || len(st.objects) != 2 {

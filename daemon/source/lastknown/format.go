@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
-	"edgeway/proxiers/fault"
 )
 
 const snapshotName = "lastknown.jsonl"
@@ -18,7 +17,7 @@ const version = 1
 
 const snapshotFormat = "edgeway last-known state"
 
-// header is the first line of a snapshot. In every version of the format, the line starts with Format and Version.
+// header is the first line of a snapshot. Every version of the format has the fields Format and Version.
 type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -46,21 +45,13 @@ type record struct {
 func recordOf(obj source.Object) (r record, ok bool) {
 	switch o := obj.(type) {
 	case *source.Service:
-		written := *o
-		written.Faults = bare(o.Faults)
-		r.Service = &written
+		r.Service = o
 	case *source.EndpointSlice:
-		written := *o
-		written.Faults = bare(o.Faults)
-		r.EndpointSlice = &written
+		r.EndpointSlice = o
 	case *source.Node:
-		written := *o
-		written.Faults = bare(o.Faults)
-		r.Node = &written
+		r.Node = o
 	case *source.ServiceCIDR:
-		written := *o
-		written.Faults = bare(o.Faults)
-		r.ServiceCIDR = &written
+		r.ServiceCIDR = o
 	case *source.APIServer:
 		r.APIServer = o
 	case *source.Manifest:
@@ -71,40 +62,23 @@ func recordOf(obj source.Object) (r record, ok bool) {
 	return r, true
 }
 
-// bare returns copies of faults without the name of the object, because the record already contains the object. Earlier
-// versions of Edgeway cannot read a fault that names an object, and would discard the whole state.
-func bare(faults []fault.Fault) (out []fault.Fault) {
-	for _, f := range faults {
-		out = append(out, fault.Fault{Field: f.Field, Message: f.Message})
-	}
-	return out
-}
-
-// object returns the object of the record, or nil if the record is empty. In the object's faults, object restores the
-// name that bare removed.
+// object returns the object of the record, or nil if the record is empty.
 func (r *record) object() source.Object {
-	var obj source.Object
-	var faults []fault.Fault
 	switch {
 	case r.Service != nil:
-		obj, faults = r.Service, r.Service.Faults
+		return r.Service
 	case r.EndpointSlice != nil:
-		obj, faults = r.EndpointSlice, r.EndpointSlice.Faults
+		return r.EndpointSlice
 	case r.Node != nil:
-		obj, faults = r.Node, r.Node.Faults
+		return r.Node
 	case r.ServiceCIDR != nil:
-		obj, faults = r.ServiceCIDR, r.ServiceCIDR.Faults
+		return r.ServiceCIDR
 	case r.APIServer != nil:
-		obj = r.APIServer
+		return r.APIServer
 	case r.Manifest != nil:
-		obj = r.Manifest
-	default:
-		return nil
+		return r.Manifest
 	}
-	for i, f := range faults {
-		faults[i] = obj.Key().Fault(f.Field, "%s", f.Message)
-	}
-	return obj
+	return nil
 }
 
 // maxFile and maxLine limit the sizes for reading and writing a snapshot. The state of 30,000 Services with 100

@@ -17,8 +17,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,13 +26,18 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options configure a Store. Cluster and Logger are required.
+// Options configure a Store. Cluster and Logger are required, and for Commit also Changes and Objects.
 type Options struct {
 	// Name is the name of the Store as a source. The default is "lastknown".
 	Name string
 	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
 	// of another cluster.
 	Cluster func() Cluster
+	// Changes returns the number of changes of the source's objects. synced reports whether the source has listed all
+	// objects.
+	Changes func() (n uint64, synced bool)
+	// Objects returns the objects of the source in any order.
+	Objects func() []source.Object
 	// Confirmed returns the time when the source last confirmed the state, for Age. By default, the time of the write
 	// counts as the confirmation.
 	Confirmed func() time.Time
@@ -43,7 +46,7 @@ type Options struct {
 	Before func(source.Key)
 }
 
-// Store reads the state on disk as a source, and records the state of another source.
+// Store reads the state on disk as a source, and saves the state of another source.
 type Store struct {
 	dir string
 	o   Options
@@ -52,14 +55,21 @@ type Store struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
-	synced bool        // Run has loaded or saved the state
-	age    time.Time   // when the source last confirmed the state on disk, or zero if there is no state
-	fault  fault.Fault // zero if there is none
-	rec    *recorder
+	synced bool                // Run has loaded or saved the state
+	age    time.Time           // when the source last confirmed the state on disk, or zero if there is no state
+	fault  fault.Fault         // zero if there is none
 	held   []source.Holding    // the holdings of the loaded state
 	server []source.ServerAddr // the proven addresses of the API server in the loaded state
+	want   *revision           // the latest Commit, or nil
+	have   *revision           // what this process has saved, or nil
 
 	next time.Time // the earliest time of the next write; only Record uses this field
+}
+
+// revision identifies a state of the source by the number of changes, with the holdings.
+type revision struct {
+	changes uint64
+	held    []source.Holding
 }
 
 var _ source.Source = (*Store)(nil)
@@ -166,10 +176,6 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 			"error", err, "set_aside", aside)
 		return nil, false
 	}
-	if st.torn {
-		s.log.Warn("last-known journal is damaged at its end", "message_id", messageid.LastKnownTorn,
-			"used_until", st.at)
-	}
 	if st.panicked != nil {
 		s.log.Error("object panicked", "error", st.panicked, "stack", contain.Stack(st.panicked))
 	}
@@ -213,46 +219,23 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-const maxAside = 3
-
 // setAside renames a damaged snapshot for a later examination by the operator, and returns the new path.
 func (s *Store) setAside() string {
-	const mark = ".damaged-"
 	path := filepath.Join(s.dir, snapshotName)
-	aside := path + mark + time.Now().UTC().Format("20060102T150405Z")
+	aside := path + ".damaged"
+	_ = os.RemoveAll(aside) // Rename cannot replace a file by a folder
 	if err := os.Rename(path, aside); err != nil {
 		s.log.Error("damaged file not set aside", "error", err)
-	}
-	entries, err := os.ReadDir(s.dir) // sorted by name, and therefore by time
-	if err != nil {
-		return aside
-	}
-	entries = slices.DeleteFunc(entries,
-		func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), snapshotName+mark) })
-	for _, e := range entries[:max(0, len(entries)-maxAside)] {
-		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
-			s.log.Warn("old damaged file not removed", "error", err)
-		}
 	}
 	return aside
 }
 
-// Saved is a state on disk.
-type Saved struct {
-	At   time.Time        // the time when the source last confirmed the state
-	Held []source.Holding // see Store.Held
-}
-
-// Peek passes the state in a directory to the sink, or fails if there is no usable state. Because a daemon may be
-// running, Peek changes nothing on disk.
-func Peek(dir string, sink source.Sink) (Saved, error) {
+// Peek returns the objects and the holdings of the state in a directory, or an error if there is no usable state.
+// Because a daemon may be running, Peek changes nothing on disk.
+func Peek(dir string) ([]source.Object, []source.Holding, error) {
 	st, err := readState(dir, nil)
 	if err != nil {
-		return Saved{}, err
+		return nil, nil, err
 	}
-	for _, obj := range st.objects {
-		sink.Upsert(obj)
-	}
-	sink.Synced()
-	return Saved{st.at, st.held}, nil
+	return st.objects, st.held, nil
 }

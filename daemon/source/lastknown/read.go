@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -26,7 +25,6 @@ type state struct {
 	objects  []source.Object // sorted by key
 	held     []source.Holding
 	invalid  int
-	torn     bool  // whether the end of the journal was damaged
 	panicked error // the panic that an object caused
 }
 
@@ -43,8 +41,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 		return nil, fmt.Errorf("%s: it has %d MiB, more than %d", path, info.Size()>>20, maxFile>>20)
 	}
 	d := newDecoder(before)
-	sum, err := d.snapshot(file)
-	if err != nil {
+	if err := d.snapshot(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	// Store.confirm sets the modification time. A time in the future means that the host's clock was wrong.
@@ -52,18 +49,10 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t
 	}
-	journal, _, err := files.Open(filepath.Join(dir, journalName))
-	switch {
-	case err == nil:
-		defer journal.Close()
-		d.journal(journal, sum)
-	case !errors.Is(err, os.ErrNotExist):
-		d.state.torn = true
-	}
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot and of its journal, and rejects objects that fail convert.Check.
+// decoder collects the objects of a snapshot, and rejects objects that fail convert.Check.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object
@@ -90,15 +79,15 @@ var (
 // Only the footer starts with footerStart.
 var footerStart = []byte(`{"objects":`)
 
-// snapshot reads a whole snapshot and returns the checksum.
-func (d *decoder) snapshot(r io.Reader) (sum string, err error) {
+// snapshot reads a whole snapshot.
+func (d *decoder) snapshot(r io.Reader) error {
 	lines := newLines(r)
 	if !lines.Scan() {
-		return "", ended(lines, errFooter)
+		return ended(lines, errFooter)
 	}
-	head, err := parseHeader(lines.Bytes(), snapshotFormat)
+	head, err := parseHeader(lines.Bytes())
 	if err != nil {
-		return "", err
+		return err
 	}
 	d.state.cluster, d.state.at, d.state.held = head.Cluster, head.At, head.Held
 	hash := sha256.New()
@@ -106,38 +95,41 @@ func (d *decoder) snapshot(r io.Reader) (sum string, err error) {
 		hash.Write(lines.Bytes())
 		hash.Write([]byte("\n"))
 		if !lines.Scan() {
-			return "", ended(lines, errFooter)
+			return ended(lines, errFooter)
 		}
 		if bytes.HasPrefix(lines.Bytes(), footerStart) {
-			sum = hex.EncodeToString(hash.Sum(nil))
-			want, err := json.Marshal(footer{Objects: n, SHA256: sum})
+			want, err := json.Marshal(footer{Objects: n, SHA256: hex.EncodeToString(hash.Sum(nil))})
 			if err != nil || !bytes.Equal(lines.Bytes(), want) || lines.Scan() {
-				return "", errFooter
+				return errFooter
 			}
-			return sum, ended(lines, nil)
+			return ended(lines, nil)
 		}
 		var r record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return "", fmt.Errorf("decode line: %w", err)
+			return fmt.Errorf("decode line: %w", err)
 		}
 		d.add(&r)
 	}
 }
 
-func parseHeader(line []byte, format string) (h header, err error) {
-	v := 0 // later versions may change the rest of the line
-	if n, _ := fmt.Sscanf(string(line[:min(len(line), 256)]), `{"format":"`+format+`","version":%d`, &v); n == 1 &&
-		v > version {
+func parseHeader(line []byte) (h header, err error) {
+	var v struct { // later versions may change all other fields
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(line, &v); err != nil {
+		return h, fmt.Errorf("decode header: %w", err)
+	}
+	switch {
+	case v.Format != snapshotFormat:
+		return h, fmt.Errorf("the format is %.64q, not %q", v.Format, snapshotFormat)
+	case v.Version > version:
 		return h, errNewer
+	case v.Version != version:
+		return h, fmt.Errorf("the version of the format is %d, not %d", v.Version, version)
 	}
 	if err := json.Unmarshal(line, &h); err != nil {
 		return h, fmt.Errorf("decode header: %w", err)
-	}
-	if h.Format != format {
-		return h, fmt.Errorf("the format is %.64q, not %q", h.Format, format)
-	}
-	if h.Version != version {
-		return h, fmt.Errorf("the version of the format is %d, not %d", h.Version, version)
 	}
 	return h, nil
 }
@@ -148,6 +140,10 @@ func (d *decoder) add(r *record) {
 		return
 	}
 	key := obj.Key()
+	faults := obj.Problems()
+	for i := range faults {
+		faults[i].Object = key // a Key loses its kind and its namespace in JSON
+	}
 	err := contain.Call(func() error {
 		if d.before != nil {
 			d.before(key)

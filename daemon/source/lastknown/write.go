@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
-	"edgeway/proxiers/messageid"
+	"edgeway/proxiers/fault"
 )
 
 const (
@@ -66,30 +67,46 @@ func (s *Store) Record(ctx context.Context) {
 	}
 }
 
-// save writes any committed changes and reports whether all changes are on disk.
+// Commit tells the Store that the host is in sync with the objects of the source, so that the Store can save the
+// objects. Commit has no effect until the source has listed all objects. held lists the sorted holdings that Held
+// returns after a restart. The caller must not modify held afterwards.
+func (s *Store) Commit(held []source.Holding) {
+	n, synced := s.o.Changes()
+	if !synced {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.want = &revision{n, held}
+	if s.dirty() {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// dirty reports whether the snapshot lacks committed changes. The caller must hold the lock.
+func (s *Store) dirty() bool {
+	return s.want != nil &&
+		(s.have == nil || s.have.changes < s.want.changes || !slices.Equal(s.have.held, s.want.held))
+}
+
+// save writes the objects if the snapshot lacks committed changes, and reports whether all committed changes are on
+// disk. The objects may be newer than the last Commit.
 func (s *Store) save() bool {
 	s.mu.Lock()
-	rec := s.rec
+	want, dirty := s.want, s.dirty()
 	s.mu.Unlock()
-	if rec == nil {
+	if !dirty {
 		return true
 	}
-	objects, held, ok := rec.take()
-	if !ok {
-		return true
-	}
-	saved := false
-	defer func() { // run this also after a panic
-		if !saved {
-			rec.again()
-		}
-	}()
+	n, _ := s.o.Changes()
 	start, at := time.Now(), s.confirmed()
-	size, err := s.writeSnapshot(objects, held, at)
+	size, err := s.writeSnapshot(s.o.Objects(), want.held, at)
 	s.next = time.Now().Add(pause(size, time.Since(start)))
-	s.written(at, err)
-	saved = err == nil
-	return saved
+	s.written(&revision{n, want.held}, at, err)
+	return err == nil
 }
 
 // confirmed returns the time when the source last confirmed the state, in whole seconds for readability.
@@ -107,7 +124,7 @@ func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec == nil || !s.rec.clean() || at.IsZero() || at.Equal(s.age) { // at precedes s.age if the clock was wrong
+	if s.want == nil || s.dirty() || at.IsZero() || at.Equal(s.age) { // at precedes s.age if the clock was wrong
 		return
 	}
 	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, keep the old age
@@ -115,14 +132,11 @@ func (s *Store) confirm() {
 	}
 }
 
-// written records the outcome of a write, and logs an outcome that differs from the previous outcome.
-func (s *Store) written(at time.Time, err error) {
+// written records the outcome of a write.
+func (s *Store) written(r *revision, at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		if s.fault.Message != err.Error() {
-			s.log.Error("last-known state not saved", "message_id", messageid.LastKnownUnsaved, "error", err)
-		}
 		fix := ""
 		if errors.As(err, new(syscall.Errno)) {
 			fix = "ls -ld " + s.dir
@@ -133,10 +147,7 @@ func (s *Store) written(at time.Time, err error) {
 		s.fault = s.newFault(fix, err.Error())
 		return
 	}
-	if s.fault.Message != "" {
-		s.log.Info("last-known state saved again")
-	}
-	s.fault, s.age, s.synced = fault.Fault{}, at, true // the write replaces an unusable state
+	s.have, s.fault, s.age, s.synced = r, fault.Fault{}, at, true // the write replaces an unusable state
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
@@ -177,7 +188,6 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	if err := file.CloseAtomicallyReplace(); err != nil {
 		return size, s.failed("replace snapshot", err)
 	}
-	_ = os.Remove(filepath.Join(s.dir, journalName)) // an error is harmless: Edgeway ignores an old journal
 	return size, nil
 }
 

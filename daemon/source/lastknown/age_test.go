@@ -1,0 +1,83 @@
+package lastknown
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestSameClusterUnderAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.o.Cluster = func() Cluster { return Cluster{"https://192.0.2.1:6443", []string{"old", "new"}} }
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		for _, c := range []struct {
+			Cluster
+			same bool
+		}{
+			{Cluster{"https://api.example:443/", []string{"new", "newer"}}, true},
+			{Cluster{"https://192.0.2.1:6443", []string{"other"}}, true},
+			{Cluster{"https://192.0.2.1:6443", nil}, true},
+			{Cluster{"https://api.example:443", []string{"other"}}, false},
+			{Cluster{"https://api.example:443", nil}, false},
+			{Cluster{"https://192.0.2.1:6443/k8s/clusters/b", []string{"new"}}, false},
+		} {
+			s := New(dir, Options{Cluster: func() Cluster { return c.Cluster }, Logger: slog.New(slog.DiscardHandler)})
+			if objects, ok := s.Load(); ok != c.same || len(objects) > 0 != c.same {
+				t.Errorf("%+v: usable %v, %d objects", c.Cluster, ok, len(objects))
+			}
+		}
+	})
+}
+
+// Even after a copy of the file or with a wrong clock, the age of the state is never in the future.
+func TestAgeIsNotInTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		h.stop()
+		want, _ := h.Age()
+		future := time.Now().Add(time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, snapshotName), future, future); err != nil {
+			t.Fatal(err)
+		}
+		h = boot(t, dir)
+		defer h.stop()
+		if age, ok := h.Age(); !ok || age.After(want) {
+			t.Errorf("age %s, want %s", age, want)
+		}
+	})
+}
+
+// If the clock was ahead during a write, later confirmations still update the age, before and after a restart.
+func TestAgeAfterClockWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		var ahead atomic.Int64 // holds a time.Duration
+		ahead.Store(int64(10_000 * time.Hour))
+		h.o.Confirmed = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		h.serve(aService("web", 80))
+		time.Sleep(2 * time.Second)
+		ahead.Store(0)
+		time.Sleep(refresh)
+		h.stop()
+		if age, _ := h.Age(); time.Since(age) < 0 || time.Since(age) > refresh {
+			t.Errorf("age %s at %s", age, time.Now())
+		}
+		h = boot(t, dir)
+		defer h.stop()
+		if age, _ := h.Age(); time.Since(age) < 0 || time.Since(age) > refresh {
+			t.Errorf("age %s at %s after the next start", age, time.Now())
+		}
+	})
+}
