@@ -15,9 +15,9 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/proxiers/fault"
 	"edgeway/test/hostile"
+	"edgeway/test/sdtest"
 )
 
 // FuzzStatus verifies that the text of any error becomes a single assignment without control characters.

@@ -11,9 +11,9 @@ import (
 
 	"edgeway/daemon/health"
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
+	"edgeway/test/sdtest"
 )
 
 type host struct {

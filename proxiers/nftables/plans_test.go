@@ -1,6 +1,6 @@
 package nftables
 
-import "edgeway/proxiers/internal/plantest"
+import "edgeway/test/plantest"
 
 // Short names for the functions of plantest.
 var (

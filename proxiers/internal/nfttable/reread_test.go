@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // Edgeway reads a set correctly while the kernel moves the elements to a larger or smaller hash table. The move begins
