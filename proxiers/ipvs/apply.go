@@ -1,13 +1,11 @@
 package ipvs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
@@ -28,19 +26,6 @@ func (w wanted) find(a netip.AddrPort) (e plan.Endpoint, found bool) {
 		e = w.endpoints[i]
 	}
 	return e, found
-}
-
-func (p *proxier) scheduler(svc *plan.ServicePort) string {
-	return cmp.Or(svc.Scheduler, p.settings.scheduler)
-}
-
-// known returns an error if scheduler is not in schedulers. For any other name, the kernel would try to load a module.
-func known(scheduler string) error {
-	if slices.Contains(schedulers, scheduler) {
-		return nil
-	}
-	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler,
-		strings.Join(schedulers, ", "))
 }
 
 // want adds the servers of a ServicePort, and does nothing if svc is nil.

@@ -12,10 +12,6 @@ type settings struct {
 	strictARP bool
 }
 
-// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
-// the modules.
-var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
-
 func keys() []proxiers.Setting {
 	return []proxiers.Setting{
 		{

@@ -64,17 +64,6 @@ func (s *ServicePort) Compare(o *ServicePort) int {
 	return cmp.Compare(s.Family, o.Family)
 }
 
-// Compare defines the order of ServicePort.Frontends: by kind, address and port.
-func (f *Frontend) Compare(o *Frontend) int {
-	if c := cmp.Compare(f.Kind, o.Kind); c != 0 {
-		return c
-	}
-	if c := f.Addr.Compare(o.Addr); c != 0 {
-		return c
-	}
-	return cmp.Compare(f.Port, o.Port)
-}
-
 // Compare defines the order of Plan.HealthChecks: by namespace, then name.
 func (h *HealthCheck) Compare(o *HealthCheck) int {
 	if c := cmp.Compare(h.Namespace, o.Namespace); c != 0 {
@@ -138,28 +127,6 @@ func FamilyOf(a netip.Addr) Family {
 	}
 	return IPv6
 }
-
-// FrontendKind identifies the field of the Service that a frontend comes from.
-type FrontendKind uint8
-
-// The kinds of frontends.
-const (
-	ClusterIP FrontendKind = iota
-	ExternalIP
-	LoadBalancerIP
-	NodePort
-)
-
-var kinds = []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}
-
-// String returns the Kubernetes name of the kind.
-func (k FrontendKind) String() string { return kinds[k] }
-
-// MarshalText implements encoding.TextMarshaler.
-func (k FrontendKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (k *FrontendKind) UnmarshalText(text []byte) error { return parse(k, kinds, text) }
 
 func parse[T ~uint8](value *T, names []string, text []byte) error {
 	i := slices.Index(names, string(text))
