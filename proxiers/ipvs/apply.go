@@ -19,15 +19,6 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-func (w wanted) find(a netip.AddrPort) (e plan.Endpoint, found bool) {
-	i, found := slices.BinarySearchFunc(w.endpoints, a,
-		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
-	if found {
-		e = w.endpoints[i]
-	}
-	return e, found
-}
-
 // want adds the servers of a ServicePort, and does nothing if svc is nil.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
@@ -93,7 +84,7 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 		}
 	}
 	for _, e := range w.endpoints {
-		if before, there := was.find(e.Addr); there && weight(before) == weight(e) {
+		if before, there := plan.FindEndpoint(was.endpoints, e.Addr); there && weight(before) == weight(e) {
 			continue
 		}
 		if err := p.kernel.addEndpoint(k, e); err != nil {
@@ -110,7 +101,7 @@ func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 		return p.kernel.removeServer(k)
 	}
 	for _, e := range was.endpoints {
-		if _, stays := w.find(e.Addr); !stays {
+		if _, stays := plan.FindEndpoint(w.endpoints, e.Addr); !stays {
 			if err := p.kernel.removeEndpoint(k, e.Addr); err != nil {
 				return err
 			}
