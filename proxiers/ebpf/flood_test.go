@@ -18,10 +18,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A flood of SYNs that a firewall drops does not fill connection tracking, and other clients are still served.
+// A flood of SYNs that a firewall drops does not fill connection tracking, and other clients can still connect.
 func TestFloodOfSYNs(t *testing.T) { flood(t, 4*time.Second) }
 
-// TestNightlyFloodOfSYNs floods for half the lifetime of a tracked SYN.
+// TestNightlyFloodOfSYNs sends SYNs for half the lifetime of a tracked SYN.
 func TestNightlyFloodOfSYNs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute; the nightly run has it")
@@ -86,7 +86,6 @@ func (w *world) nft(commands string) string {
 	return string(out)
 }
 
-// tracked returns the number of connection-tracking entries in the host's network namespace.
 func (w *world) tracked() (n int) {
 	w.Helper()
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -99,8 +98,8 @@ func (w *world) tracked() (n int) {
 	return n
 }
 
-// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns their number. One
-// processor sends all SYNs and also runs the tc program for these SYNs.
+// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns the number of SYNs. The
+// processor that sends a SYN also runs the tc program for this SYN.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {
@@ -139,7 +138,7 @@ func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	return n
 }
 
-// syn returns the n-th SYN of a flood. The kernel adds the IPv4 header checksum.
+// syn omits the IPv4 header checksum, which the kernel adds.
 func syn(n int, to [4]byte, port uint16) []byte {
 	from := [4]byte{198, 18, byte(n >> 8), byte(n)}
 	b := []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}
@@ -147,7 +146,7 @@ func syn(n int, to [4]byte, port uint16) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(1024+n>>16))
 	b = binary.BigEndian.AppendUint16(b, port)
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0, 5<<4, 2, 0xff, 0xff, 0, 0, 0, 0)
-	sum := uint32(unix.IPPROTO_TCP + 20) // the pseudo header, which includes the addresses
+	sum := uint32(unix.IPPROTO_TCP + 20) // the pseudo header, which also includes the addresses
 	for i := 12; i < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}

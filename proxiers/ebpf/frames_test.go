@@ -18,7 +18,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// For random packets, the tc program serves exactly the packets that the plan forwards.
+// For random packets, the tc program translates exactly the packets that the plan forwards.
 func TestPacketsEqualDecide(t *testing.T) {
 	frames, flushed := 5_000, 5_000
 	if n := os.Getenv("EBPF_FRAMES"); n != "" {
@@ -31,7 +31,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 	node := *plantest.Node()
 	node.HostAddrs, node.NodePortAddrs = w.lab.Node.Addrs, []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}
 	node.PodSources = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParsePrefix("fd00:10:244:9::/64")}
-	w.proxier.shortcuts.tcRate = 1e9 // no limit
+	w.proxier.shortcuts.tcRate = 1e9 // in effect no limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
 	l, err := netlink.LinkByName(w.other.Name)
@@ -77,8 +77,8 @@ func TestPacketsEqualDecide(t *testing.T) {
 	}
 }
 
-// framesServices returns frontends of each kind, frontends for each reason why nftables serves a frontend, and a
-// frontend without an endpoint.
+// framesServices returns frontends of each kind, frontends that the tc program must leave to nftables, one for each
+// reason, and a frontend without an endpoint.
 func (w *world) framesServices() (list []*plan.ServicePort) {
 	for n := 1; n <= 4; n++ {
 		for _, svc := range w.service(n, w.endpoints...) {
@@ -98,7 +98,6 @@ func (w *world) framesServices() (list []*plan.ServicePort) {
 	return list
 }
 
-// frame returns the bytes of a random packet, which is usually valid.
 func (w *world) frame(r *rand.Rand) []byte {
 	f := both[r.IntN(2)]
 	to := []netip.Addr{vip(f, 1+r.IntN(5)).Addr(), vip(f, 1).Addr(), w.lab.Node.Addr(vip(f, 1).Addr()), w.endpoints[0].Addr(vip(f, 1).Addr())}[r.IntN(4)]
@@ -159,7 +158,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// readFrame parses the packet in a frame. begins reports whether the packet may start a connection.
+// begins reports whether the packet may start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

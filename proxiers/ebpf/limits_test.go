@@ -21,7 +21,6 @@ import (
 // lowDelay is the type of service that a routing rule for the second path matches.
 const lowDelay = 0x10
 
-// on runs a command line on a host.
 func (w *world) on(h *netlab.Host, line string) {
 	w.Helper()
 	words := strings.Fields(line)
@@ -30,8 +29,8 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The routes in the main
-// routing table lead to the first host, and the routes in routing table 77 lead to the second host. secondPath returns
+// secondPath also adds the first endpoint's addresses to the host of the second endpoint. To these addresses, the main
+// routing table has routes to the first host, and routing table 77 has routes to the second host. secondPath returns
 // the addresses with which the node masquerades on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
@@ -56,8 +55,7 @@ func (w *world) secondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// rule adds a routing rule for routing table 77, in both families, until the test ends or the returned function is
-// called.
+// rule adds a routing rule for routing table 77, in both families, until the end of the test or a call of remove.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -76,7 +74,7 @@ func (w *world) rule(match string) (remove func()) {
 	return remove
 }
 
-// askWithClass is like askFrom with TCP, and sets the type of service or the traffic class.
+// askWithClass is like askFrom with TCP, but also sets the type of service or the traffic class.
 func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {
@@ -97,7 +95,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service with one endpoint. Edgeway masquerades all clients of this Service.
+// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of this Service.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -106,7 +104,8 @@ func (w *world) masquerading() []*plan.ServicePort {
 	return list
 }
 
-// If a routing rule matches the type of service, the source address is that of the route for this type of service.
+// If a routing rule matches the type of service, the tc program masquerades with the source address of the route for
+// this type of service.
 func TestMasqueradeByTypeOfService(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -124,8 +123,8 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 	}
 }
 
-// If a routing rule matches a packet mark, nftables masquerades the connection, because an nftables rule may set the
-// mark after the tc program has run.
+// If a routing rule matches a packet mark, the tc program leaves masquerading to nftables, because an nftables rule may
+// set the mark after the tc program has run.
 func TestMasqueradeByPacketMark(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -161,7 +160,7 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(1, "one")
 }
 
-// If connection tracking is more than half full, the tc program adds no entry, and nftables serves the connection.
+// If connection tracking is more than half full, the tc program adds no entry, and nftables forwards the connection.
 func TestHalfFullTracking(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

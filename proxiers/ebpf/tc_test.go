@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// set restarts the backend with a new value of the tc setting, as a reload does.
+// set restarts the backend with a new value of the tc setting, like a reload of the configuration.
 func (w *world) set(tc bool) {
 	w.Helper()
 	next := w.plan
@@ -27,7 +27,7 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices returns how many times the backend's tc program is attached to a device.
+// atDevices returns the number of devices to which the backend's tc program is attached.
 func (w *world) atDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()
@@ -36,20 +36,20 @@ func (w *world) atDevices() (n int) {
 	}
 	for _, d := range devices {
 		index := d.Attrs().Index
-		filters, _ := filtersAt(index) // the device has no clsact if there is an error
+		filters, _ := filtersAt(index) // an error means that the device has no clsact
 		n += len(filters)
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
 			n += len(result.Programs)
-		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 has no links to devices
+		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 cannot attach links to devices
 			w.Fatal(err)
 		}
 	}
 	return n
 }
 
-// The tc setting attaches and detaches the tc program. While the setting is off, no state of the tc program remains,
-// and there is no fault.
+// A change of the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
+// remains, and Faults reports no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -80,8 +80,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A killed daemon leaves its filters on the devices (Linux before 6.6). If tc is off, the next daemon removes the
-// filters.
+// On kernels before Linux 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes
+// the filters.
 func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

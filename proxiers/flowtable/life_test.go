@@ -117,7 +117,7 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that iptables translates, and returns them to the rules.
+// Offloading and the return to the rules also work for connections that iptables translates.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
@@ -139,8 +139,8 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that the tc program of the ebpf backend adds to connection tracking, and returns
-// them to the rules.
+// Offloading and the return to the rules also work for connections that the tc program of the ebpf backend adds to
+// connection tracking.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
@@ -224,7 +224,7 @@ func TestLifeCycle(t *testing.T) {
 		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
 	w.apply(w.web(2)...)
-	// The connection to a removed endpoint continues, as it would without the fast path.
+	// The connection to a removed endpoint continues, like a connection that is not offloaded.
 	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
 	step("a device comes", func() {
 		maintains := w.maintains.Load()

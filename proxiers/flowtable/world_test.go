@@ -50,7 +50,7 @@ type world struct {
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	// maintains counts the calls of Maintain, and tending is their total duration.
+	// maintains counts the calls of Maintain, and tending is the total duration of these calls.
 	maintains atomic.Int32
 	tending   time.Duration
 }

@@ -112,7 +112,7 @@ func (t *tree) surround(head, tail []string) {
 	}
 }
 
-// add adds rules for a place. If the place already has rules, they must be the same.
+// add adds rules for a place. If the place already has rules, the new rules must be equal.
 func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {

@@ -19,8 +19,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the recorded
-// arguments since its previous call.
+// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the
+// arguments that were recorded since the previous call of since.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// Partial syncs of any size must produce the same table as a full sync from scratch. The test uses the tables of this
-// backend, and those of the backends nftables and ebpf, whose sets differ.
+// Partial syncs of any size lead to the same table as a first sync. The test uses the schema of this backend, and the
+// schema of the backends nftables and ebpf, which has other sets.
 func TestBatchesOfAnySize(t *testing.T) {
 	where := &places{}
 	schemas := map[string]func(*plan.Plan) nfttable.Schema{
@@ -40,8 +40,8 @@ func TestBatchesOfAnySize(t *testing.T) {
 	}
 }
 
-// testBatches applies a sequence of random plans whose changes are about one or two chunks in size. It calls schema,
-// which returns the schema of a plan, before each Apply.
+// testBatches applies a sequence of random plans. Each change is about the size of one or two chunks. Before each Apply,
+// testBatches calls schema, which returns the schema for a plan.
 func testBatches(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
 	runtime.LockOSThread() // never unlocked, so the network namespace disappears with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -104,14 +104,14 @@ type service struct {
 	name  string
 	addrs []int
 	ports []int
-	// names is the version of the port names. A rename increases the version.
+	// names is the version of the port names, which a rename increments.
 	names int
 }
 
 // size returns the approximate number of elements of a Service.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
-// next removes, renames, moves or adds about as many elements as one or two chunks hold.
+// next removes, renames, moves or adds about as many elements as one or two chunks contain.
 func (w *walk) next() *plan.Plan {
 	target := w.chunk*(1+w.IntN(2)) + w.IntN(max(3, w.chunk/50)) - max(1, w.chunk/100)
 	w.what = fmt.Sprintf("about %d elements:", target)
@@ -182,7 +182,6 @@ func (w *walk) plan() *plan.Plan {
 	return plantest.Plan(w.node, list...)
 }
 
-// state returns the chains with their rules and the sets with their elements.
 func state(t *testing.T, table string) map[string][]string {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "nft", "--json", "list", "table", "ip", table)
@@ -219,11 +218,12 @@ func state(t *testing.T, table string) map[string][]string {
 }
 
 func text(v any) string {
-	raw, _ := json.Marshal(v) // v came from JSON
+	raw, _ := json.Marshal(v) // the error is nil, because v is decoded JSON
 	return string(raw)
 }
 
-// difference describes the first difference between two states, except unused chains and maps, which are deleted later.
+// difference describes the first difference between two states. Unused chains and maps do not count, because Maintain
+// deletes them later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {

@@ -15,7 +15,8 @@ const (
 	// mostDials limits the endpoints that the relay tries for one connection. An attempt may need three seconds, and a
 	// Service may have thousands of endpoints.
 	mostDials = 16
-	// mostClients limits the clients that a ServicePort remembers. Further clients get random endpoints.
+	// mostClients limits the clients that a ServicePort remembers. The relay connects further clients to random
+	// endpoints.
 	mostClients = 4096
 )
 

@@ -29,7 +29,7 @@ func (f *Frontend) Compare(o *Frontend) int {
 	return cmp.Compare(f.Port, o.Port)
 }
 
-// FrontendKind identifies the field of the Service that a frontend comes from.
+// FrontendKind identifies the field of the Service from which a frontend is derived.
 type FrontendKind uint8
 
 // The kinds of frontends.

@@ -195,8 +195,8 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	})
 }
 
-// While no socket can be opened, the Watcher does not call Changed. After the Watcher has opened a socket, it calls
-// Changed once.
+// While no socket can be opened, the Watcher does not call Changed. The Watcher calls Changed once after it has opened
+// a socket.
 func TestRefusedSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		b.kernel.refuse(true)

@@ -7,12 +7,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts the users of elements and objects that several ServicePorts can need. Everything else in the
-// tables follows from the plan.
+// references counts the users of elements and objects that several ServicePorts can need. The plan determines all other
+// contents of the tables.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32
-	// numbers holds the numbers of the chains in the kernel, including idle chains.
+	// numbers holds the number of each chain in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
 	// idle holds the objects in the kernel that no ServicePort needs and to which no element refers.
@@ -25,7 +25,7 @@ type familyNumber struct {
 	number ChainNumber
 }
 
-// idleness records when an object became idle, and whether its rules are still in the kernel.
+// idleness records when an object became idle. intact reports whether the kernel still has the object's rules.
 type idleness struct {
 	since  time.Time
 	intact bool
@@ -38,8 +38,8 @@ func newReferences() *references {
 	}
 }
 
-// number returns the number of a chain. The number is derived from the name, so that a chain has the same number
-// after a restart unless the numbers of two names collide.
+// number derives the number of a chain from the chain's name, so that the chain has the same number after a restart,
+// unless the numbers of two names collide.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {
@@ -60,14 +60,14 @@ func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
 
-// forget removes an object that was deleted from the kernel.
+// forget removes an object after its deletion from the kernel.
 func (r *references) forget(id ObjectID) {
 	delete(r.idle, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})
 	delete(r.numbers, id)
 }
 
-// take adds a reference to an element. first reports whether there was no other reference.
+// take adds a reference to an element. first reports whether no other reference exists.
 func (r *references) take(e Element) (first bool) {
 	r.shared[e]++
 	return r.shared[e] == 1
@@ -82,8 +82,8 @@ func (r *references) drop(e Element) (last bool) {
 	return true
 }
 
-// takeObject adds a reference to an object. first reports whether there was no other reference, and absent reports
-// whether the object must also be written.
+// takeObject adds a reference to an object. first reports whether no other reference exists, and absent reports whether
+// the object must also be written to the kernel.
 func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	r.objects[id]++
 	if r.objects[id] > 1 {
@@ -104,7 +104,7 @@ func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	return true
 }
 
-// idleBefore returns the objects that have been idle since t or longer.
+// idleBefore returns the objects that have been idle at least since t.
 func (r *references) idleBefore(t time.Time) (objects []ObjectID) {
 	for id, idle := range r.idle {
 		if !idle.since.After(t) {

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The sets of the test's schema, which use each field and each kind of data.
+// The SetIDs of the test's schema, whose sets use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -25,7 +25,7 @@ const (
 	numbers
 )
 
-// testSchema returns a schema with a chain for each number of endpoints and a map for each ServicePort.
+// testSchema returns a schema with a chain for each number of endpoints, and a map for each ServicePort.
 func testSchema() Schema {
 	return Schema{
 		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
@@ -97,7 +97,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions of a change in chunks of the given number of elements.
+// transactions returns the transactions for a change, which contain about chunk elements each.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -121,8 +121,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Edgeway writes the ports of a Service in one chunk, because packets to missing ports of a ClusterIP are rejected
-// between chunks.
+// Edgeway writes all ports of a Service in one chunk, because between chunks, the rules reject packets to missing ports
+// of a ClusterIP.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -136,7 +136,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After the removals of a sync, a batch may already hold more than a chunk when other changes follow.
+// After the removals of a sync, a batch may already contain more than a chunk before other changes follow.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
@@ -147,8 +147,8 @@ func TestRemovalsExceedingChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, Edgeway assigns a different number to one of them. An unused number is free
-// again.
+// If the numbers of two names collide, Edgeway assigns a different number to the second name. After forget, the number
+// of an object is free again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}
@@ -163,7 +163,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	}
 }
 
-// Edgeway does not delete an object that another ServicePort still needs, and does not write an idle object again.
+// Edgeway deletes no object that another ServicePort still needs, and does not write an idle object again.
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source creates values from random bytes, followed by zeros.
+// source creates values from random bytes, and then from zeros.
 type source []byte
 
 func (s *source) take(n int) []byte {
@@ -28,7 +28,6 @@ func (s *source) addr(f plan.Family) netip.Addr {
 	return a
 }
 
-// entry returns an entry of the set.
 func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	e := Entry{Element: Element{Family: f, Set: id}}
 	for _, k := range set.Key {
@@ -67,8 +66,8 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	return e
 }
 
-// FuzzWire writes random elements of any set and reads the elements back as if they came from the kernel. Each
-// message must be valid netlink, and elementAt must find each element by its offset.
+// FuzzWire encodes random elements of any set, and decodes the messages like messages from the kernel. Each message
+// must be valid netlink, and elementAt must find each element by its offset.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
 	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
@@ -88,7 +87,7 @@ func FuzzWire(f *testing.F) {
 			w.write(schema.Table, span{set, list, remove})
 			got := readWire(t, &w, set, id, family)
 			want := list
-			if remove { // messages that remove elements contain only keys
+			if remove { // messages that delete elements contain only keys
 				want = slices.Clone(list)
 				for i := range want {
 					want[i].Value = Value{}
@@ -101,7 +100,6 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// readWire returns the elements of all messages.
 func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []Entry) {
 	t.Helper()
 	if len(w.spans) != w.Messages() {
@@ -147,7 +145,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 	return all
 }
 
-// The length of an attribute has 16 bits, so a long list needs several messages.
+// The length field of an attribute has 16 bits, so a long list needs several messages.
 func TestLongListsTakeSeveralMessages(t *testing.T) {
 	s := testSchema()
 	bytes, list := source(nil), []Entry(nil)
