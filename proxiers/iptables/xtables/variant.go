@@ -127,7 +127,7 @@ var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\
 func parseVersion(line string) (Variant, version, error) {
 	m := versionLine.FindStringSubmatch(line)
 	if m == nil {
-		return "", version{}, fmt.Errorf("no version in %q", shorten(strings.TrimSpace(line), maxQuote))
+		return "", version{}, fmt.Errorf("no version in %q", shorten(strings.TrimSpace(line)))
 	}
 	var number version
 	for i := range number {
