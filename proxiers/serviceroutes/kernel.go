@@ -1,6 +1,7 @@
 package serviceroutes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -63,15 +64,46 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// others returns those routes of the main routing table that other programs created and that matters selects.
-func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
+// foreign is a route of another program.
+type foreign struct {
+	to     netip.Prefix
+	metric int
+	leads  bool
+}
+
+// others returns those routes of the main routing table that other programs created and that matters selects, in the
+// kernel's order: the longest prefix comes first, then the lowest metric.
+func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) ([]foreign, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
 	if err != nil {
 		return nil, err
 	}
-	return newTable(found), nil
+	return ordered(found), nil
 }
+
+// ordered omits dead routes, which the kernel ignores.
+func ordered(routes []netlink.Route) (out []foreign) {
+	for i := range routes {
+		if r := &routes[i]; r.Flags&unix.RTNH_F_DEAD == 0 {
+			out = append(out, foreign{prefixOf(r.Dst), r.Priority, leads(r)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b foreign) int {
+		return cmp.Or(cmp.Compare(b.to.Bits(), a.to.Bits()), cmp.Compare(a.metric, b.metric))
+	})
+	return out
+}
+
+// covered reports whether packets to the whole destination have a route.
+func covered(to netip.Prefix, others []foreign) bool {
+	i := slices.IndexFunc(others, func(r foreign) bool { return r.to.Bits() <= to.Bits() && r.to.Contains(to.Addr()) })
+	return i >= 0 && others[i].leads
+}
+
+// leads reports whether packets reach a destination through the route. Other types of route reject packets
+// (unreachable, blackhole, prohibit) or end the lookup in the table (throw).
+func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
 // list filters the routes while it reads from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
