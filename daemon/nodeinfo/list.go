@@ -11,10 +11,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-)
 
-// attempts is the maximum number of listings if the kernel's tables keep changing.
-const attempts = 3
+	"edgeway/proxiers/rtnl"
+)
 
 // links holds the interfaces that are up and not foreign, by index.
 type links map[int]link
@@ -184,7 +183,7 @@ type route struct {
 // defaultRoutes returns the default routes through interfaces that are up, with the kernel's preferred route first.
 func defaultRoutes(family int, found []netlink.Route, up links) (routes []route) {
 	for _, r := range found {
-		if prefixOf(r.Dst).Bits() > 0 {
+		if rtnl.Prefix(r.Dst).Bits() > 0 {
 			continue
 		}
 		one := route{is6: family == unix.AF_INET6, metric: r.Priority, source: addrOf(r.Src)}
@@ -216,11 +215,9 @@ func addrOf(ip net.IP) netip.Addr {
 // retry repeats the listing if the kernel reports that the table changed during the listing. After several attempts,
 // retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
-	for range attempts {
-		found, err = listing()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return found, err == nil, err
-		}
+	found, err = rtnl.Retry(listing)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return found, false, nil
 	}
-	return found, false, nil
+	return found, err == nil, err
 }

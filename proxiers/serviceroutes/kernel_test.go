@@ -17,10 +17,11 @@ func to(prefix string, change ...func(*netlink.Route)) netlink.Route {
 	return r
 }
 
-func kind(k int) func(*netlink.Route)            { return func(r *netlink.Route) { r.Type = k } }
-func after(m int) func(*netlink.Route)           { return func(r *netlink.Route) { r.Priority = m } }
-func dead() func(*netlink.Route)                 { return func(r *netlink.Route) { r.Flags = unix.RTNH_F_DEAD } }
-func routes(rs ...netlink.Route) []netlink.Route { return rs }
+func kind(k int) func(*netlink.Route)  { return func(r *netlink.Route) { r.Type = k } }
+func after(m int) func(*netlink.Route) { return func(r *netlink.Route) { r.Priority = m } }
+func dead() func(*netlink.Route)       { return func(r *netlink.Route) { r.Flags = unix.RTNH_F_DEAD } }
+
+func routes(list ...netlink.Route) []netlink.Route { return list }
 
 func TestCovered(t *testing.T) {
 	for name, c := range map[string]struct {
