@@ -141,7 +141,7 @@ type Chosen struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. Its methods may be called from any goroutine.
+// Explainer is a backend that can report a Path. The methods of an Explainer may be called from any goroutine.
 type Explainer interface {
 	// Explain queries the kernel about a connection for which the plan's verdict is Forward. bound reports whether the
 	// connection's socket is bound to an address.

@@ -15,9 +15,9 @@ var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
-	// owned reports whether the destination is still a frontend. If so, a flow is stale unless its real destination is
-	// in endpoints. If not, endpoints holds the former endpoints, and a flow is stale if its real destination is in
-	// endpoints.
+	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
+	// destination is in endpoints. If owned is false, endpoints holds the former endpoints, and a flow is stale if its
+	// real destination is in endpoints.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
 	// unanswered restricts the rule to flows without a reply packet.

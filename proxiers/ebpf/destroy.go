@@ -39,7 +39,6 @@ func (r *diagRequest) Serialize() []byte {
 
 func (r *diagRequest) cookie() uint64 { return binary.NativeEndian.Uint64(r.id[diagCookie:]) }
 
-// remote returns the address to which the socket is connected.
 func (r *diagRequest) remote() netip.AddrPort {
 	a := netip.AddrFrom4([4]byte(r.id[diagRemote:]))
 	if r.family == unix.AF_INET6 {
@@ -78,7 +77,6 @@ func destroySocket(r *diagRequest) error {
 	return nil
 }
 
-// retry holds the time of the next attempt after a failure.
 type retry struct {
 	at    time.Time
 	after time.Duration
@@ -131,7 +129,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 		}
 		delete(unlisted, r.cookie())
 		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to another address
-			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT means that the socket is closed
+			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket is closed
 				failed = append(failed, err)
 				continue
 			}

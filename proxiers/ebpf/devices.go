@@ -73,7 +73,6 @@ func (f *deviceFilter) there(program ebpf.ProgramID) bool {
 
 func (f *deviceFilter) detach() error { return removeFilters(f.device) }
 
-// filtersAt returns Edgeway's filters on a device.
 func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 	list, err := netlink.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}},
 		netlink.HANDLE_MIN_INGRESS)
@@ -85,7 +84,6 @@ func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 	return ours, err
 }
 
-// removeFilters removes Edgeway's filters from a device. A missing device is not an error.
 func removeFilters(index int) error {
 	ours, err := filtersAt(index)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {

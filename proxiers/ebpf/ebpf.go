@@ -14,7 +14,6 @@ import (
 // removes a BPF program or map. A check needs about a dozen system calls.
 const glance = time.Second
 
-// proxier is the running backend.
 type proxier struct {
 	*nfttable.Table
 	env       proxiers.Env

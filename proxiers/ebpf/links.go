@@ -18,7 +18,6 @@ import (
 
 const linkPrefix = "link-"
 
-// hook is a socket program with its attachment point.
 type hook struct {
 	program string
 	at      ebpf.AttachType

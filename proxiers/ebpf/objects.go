@@ -28,8 +28,8 @@ type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// sizes returns the map sizes by the value of the setting. "normal" needs 8 MB. "large" needs 70 MB, and is enough for
-// 100,000 Services with a million endpoints. A frontend needs one element for each origin.
+// sizes returns the map sizes by the value of the setting. The maps need 8 MB with "normal", and 70 MB with "large",
+// which is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -47,7 +47,6 @@ func tcOf(settings map[string]any) bool {
 	return on
 }
 
-// objects holds the open maps and programs.
 type objects struct {
 	socketsMaps
 	socketsPrograms
@@ -72,7 +71,6 @@ func (o *objects) closePackets() {
 	}
 }
 
-// maps returns the maps of the socket programs by name.
 func (o *objects) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		socketsMapFrontends: &o.Frontends, socketsMapSlots: &o.Slots, socketsMapMembers: &o.Members, socketsMapAddresses: &o.Addresses,

@@ -40,7 +40,6 @@ type packets struct {
 	wait    sync.WaitGroup
 }
 
-// attachment connects a program to a device.
 type attachment interface {
 	// there reports whether the program with the ID is still attached.
 	there(ebpf.ProgramID) bool
@@ -146,7 +145,6 @@ func rangeOf(r netip.Prefix) packetsPodRange {
 	return out
 }
 
-// follow attaches the program to all current devices.
 func (p *packets) follow() error {
 	devices, err := p.links.List()
 	if err != nil {

@@ -71,7 +71,6 @@ const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/
 // remedy tells the administrator how to load the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
 
-// lacks reports whether this process lacks a capability.
 func lacks(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -81,7 +80,6 @@ func lacks(capability int) (bool, error) {
 	return data[capability/32].Effective&(1<<(capability%32)) == 0, nil
 }
 
-// explain adds the fix to an error.
 func explain(err error) error {
 	switch {
 	case err == nil:

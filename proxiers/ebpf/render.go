@@ -63,7 +63,7 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// A frontend has a map element for each of these origins.
+// origins returns the origins for which a frontend has a map element.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
 // whyLeft returns the counter for the reason why the programs leave a frontend to nftables, or false if the programs
@@ -141,7 +141,6 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// endpoints converts a pool to the elements of a set.
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	out := make([]socketsEndpoint, len(pool))
 	for i, e := range pool {

@@ -32,7 +32,7 @@ type shortcuts struct {
 	families []plan.Family
 	size     size
 	tc       bool
-	// Only tests change tcRate from the constant tcRate, and trackingFull from halfFull.
+	// Tests replace tcRate and trackingFull, which otherwise are the constant tcRate and halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
@@ -134,7 +134,7 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	return s.book.full(have, change.Next), nil
 }
 
-// open opens the pinned maps and programs, and loads missing ones if the daemon has the necessary privileges.
+// open opens the pinned maps and programs, and loads missing objects if the daemon has the necessary privileges.
 func (s *shortcuts) open() error {
 	if s.links == nil {
 		root, err := findRoot("/proc/self/mountinfo")
@@ -198,7 +198,6 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	}
 }
 
-// raise attaches and tests the programs.
 func (s *shortcuts) raise() error {
 	if err := s.configure(s.config); err != nil {
 		return err

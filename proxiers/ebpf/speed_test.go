@@ -17,7 +17,6 @@ import (
 	"edgeway/test/plantest"
 )
 
-// way is a path from a client to an endpoint.
 type way struct {
 	name string
 	to   netip.AddrPort
@@ -93,7 +92,6 @@ type measurementKey struct {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// measure returns the median duration of each path.
 func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (medians []time.Duration) {
 	w.Helper()
 	took := make([][]time.Duration, len(ways))
@@ -183,7 +181,6 @@ func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error
 	return time.Since(start), nil
 }
 
-// soon repeats ask while ask returns EAGAIN.
 func soon(ask func() (int, error)) (n int, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if n, err = ask(); !errors.Is(err, unix.EAGAIN) {

@@ -153,7 +153,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// The backend detects and repairs damage by another program within two seconds. Until then, nftables forwards all
+// The backend detects and repairs damage by another program within two seconds. Until the repair, nftables forwards all
 // connections.
 func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
@@ -216,7 +216,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
-	// When the maps have space again, Maintain adds the missing Services.
+	// After Maintain has deleted stale sets, the maps have space for all Services.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
 	if err := w.proxier.Maintain(t.Context()); err != nil {

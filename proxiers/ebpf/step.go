@@ -12,11 +12,9 @@ type step struct {
 	// old holds the frontends in the maps that may change. next holds the frontends that replace old.
 	old, next map[socketsFrontendKey]socketsFrontend
 	// fresh holds the slots of new sets. stale holds the slots of sets to which no frontend refers any more.
-	fresh elements[socketsSlotKey, socketsEndpoint]
-	stale []socketsSlotKey
-	// oldMembers and members are the members before and after the change.
-	oldMembers, members map[socketsMemberKey]uint8
-	// oldAddresses and addresses are the addresses before and after the change.
+	fresh                   elements[socketsSlotKey, socketsEndpoint]
+	stale                   []socketsSlotKey
+	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
 	// ended holds the numbers of removed ServicePorts.
 	ended []uint32
@@ -24,7 +22,6 @@ type step struct {
 	noRoom []*plan.ServicePort
 }
 
-// newStep returns a step with capacity for n ServicePorts.
 func newStep(n int) *step {
 	return &step{
 		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend,
@@ -120,7 +117,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 		}
 	}
 	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs the space twice
+	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // a replacement of all members needs twice the space
 	if r.full() {
 		r.sets = [2]uint32{}
 		st.noRoom = append(st.noRoom, svc)
@@ -134,7 +131,6 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	return r
 }
 
-// addSets assigns a set to each used pool that has no set.
 func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool) {
 	for pool := range used {
 		if !used[pool] || r.sets[pool] != 0 {

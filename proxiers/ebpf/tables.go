@@ -10,7 +10,6 @@ import (
 // perBatch is the number of elements in one system call.
 const perBatch = 4096
 
-// table is a BPF map with typed keys and values.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
 // each may miss or repeat an element that is written during the call. Only the daemon writes to the maps that follow

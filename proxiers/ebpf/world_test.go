@@ -203,7 +203,6 @@ func (w *world) wantSent(n uint64, what string, do func()) {
 	}
 }
 
-// ask returns the name of the server that responded to the host's connection.
 func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	w.Helper()
 	c, err := net.DialTimeout(network, to.String(), patience)
@@ -222,14 +221,11 @@ func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	return server
 }
 
-// answer sends a request on an open connection and returns the name of the server.
 func answer(c net.Conn) (server string, err error) {
 	server, _, err = conversation(c)
 	return server, err
 }
 
-// conversation sends a request on an open connection, and returns the server's name and the client address that the
-// server saw.
 func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", "", err

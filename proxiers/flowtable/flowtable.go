@@ -1,4 +1,4 @@
-// Package flowtable moves connections to Services that opted in to the kernel's fast path (KEP-4963). The kernel then
+// Package flowtable offloads connections to the kernel's fast path if the Service opted in (KEP-4963). The kernel then
 // forwards the packets of these connections between two devices without evaluating rules or looking up routes.
 //
 // # Which connections
@@ -77,8 +77,8 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the contents of the table, and devices holds the flowtable's devices by index. Either is nil if
-	// unknown.
+	// have holds the contents of the table, and devices holds the flowtable's devices by index. Either field is nil if
+	// its value is unknown.
 	have    *contents
 	devices map[int]string
 
@@ -159,7 +159,6 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	return nil
 }
 
-// note stores the plan for metrics and status.
 func (f *follower) note(p *plan.Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

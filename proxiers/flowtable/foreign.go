@@ -28,7 +28,7 @@ type touched struct {
 const maxTouched = 100
 
 // concerns returns "the table" if a notice is about the follower's table. Otherwise, concerns returns "", and records a
-// relevant change. During the call, the watcher holds its lock.
+// relevant change. The watcher calls concerns with the watcher's lock held.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {

@@ -203,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes with all their descendants, and moves their items to items.
+// collect removes nodes with all descendants, and moves the items of these nodes to the map items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)

@@ -11,7 +11,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// wanted is a virtual server that a plan requires.
 type wanted struct {
 	svc       *plan.ServicePort
 	scheduler string

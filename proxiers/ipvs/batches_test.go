@@ -90,7 +90,6 @@ func apply(t *testing.T, table *nfttable.Table, prev, next *plan.Plan) {
 	}
 }
 
-// walk creates random plans.
 type walk struct {
 	*rand.Rand
 	chunk    int

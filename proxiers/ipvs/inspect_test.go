@@ -22,7 +22,7 @@ type fakeServers struct {
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
 	questions int // requests for endpoints
 	lists     int
-	took      time.Duration // how long list sleeps
+	took      time.Duration // duration of a call of list
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {

@@ -28,8 +28,8 @@ type target struct {
 	mu       sync.Mutex
 	pool     []plan.Endpoint
 	affinity time.Duration
-	// clients maps a client with session affinity to its endpoint. The client gets another endpoint if that endpoint no
-	// longer exists.
+	// clients maps a client with session affinity to its endpoint. If the endpoint no longer exists, Pick chooses
+	// another endpoint.
 	clients map[netip.Addr]choice
 }
 

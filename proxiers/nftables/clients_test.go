@@ -112,7 +112,6 @@ func TestPacketsRecordClients(t *testing.T) {
 	}
 }
 
-// loopback adds addresses to lo, and a default route through lo.
 func loopback(t *testing.T, addrs ...string) {
 	t.Helper()
 	lo, err := rtnetlink.LinkByName("lo")

@@ -137,7 +137,6 @@ func tend(t *testing.T, p *proxier) {
 	}
 }
 
-// kernelElements returns the sorted elements of the fixed sets and maps in the kernel's format.
 func kernelElements(t *testing.T, p *proxier) string {
 	t.Helper()
 	return settled(t, func() string { return tellElements(t, p) })
@@ -206,7 +205,7 @@ func ruleLines(listing string) []string {
 		case strings.HasPrefix(line, "\t}"):
 			object = ""
 		case strings.HasPrefix(line, "\t\telements = "):
-			object = "" // until the end of the set
+			object = "" // ignores the lines up to the end of the set
 		case strings.HasPrefix(line, "\t\t") && object != "":
 			objects[object] = append(objects[object], object+": "+strings.TrimSpace(line))
 		case strings.HasPrefix(line, "\t") && len(words) == 3:

@@ -49,7 +49,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes of all routing tables that have Edgeway's protocol number.
+// own returns the routes with Edgeway's protocol number, from all routing tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -69,8 +69,8 @@ type foreign struct {
 	leads  bool
 }
 
-// others returns those routes of the main routing table that other programs created and that matters selects, in the
-// kernel's order: the longest prefix comes first, then the lowest metric.
+// others returns the routes of other programs from the main routing table, if matters returns true for the destination.
+// The routes have the kernel's order: the longest prefix comes first, then the lowest metric.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) ([]foreign, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })

@@ -158,7 +158,6 @@ func (l *lab) work(over <-chan time.Time) bool {
 	return true
 }
 
-// The routes of Edgeway to the ranges and external IPs of testPlan.
 const (
 	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
 	external4 = "203.0.113.7 dev v0 src 192.0.2.10"

@@ -185,7 +185,6 @@ func (c *Conn) usable() error {
 	return c.open()
 }
 
-// receive reads one datagram into the buffer.
 func (c *Conn) receive() (n int, err error) {
 	if err := c.sock.SetReadDeadline(time.Now().Add(receiveTimeout)); err != nil {
 		return 0, err

@@ -79,7 +79,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 		conn.Close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	_ = m.sock.SetReadBuffer(watcherBuffer) // without CAP_NET_ADMIN in the initial user namespace, the buffer stays smaller
+	_ = m.sock.SetReadBuffer(watcherBuffer) // needs CAP_NET_ADMIN in the initial user namespace
 	if m.raw, err = m.sock.SyscallConn(); err == nil {
 		err = m.sock.JoinGroup(unix.NFNLGRP_NFTABLES)
 	}

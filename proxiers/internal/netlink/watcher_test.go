@@ -277,7 +277,7 @@ func TestRequestAfterUnreadAnswer(t *testing.T) {
 	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
 	}
-	m.Conn.stuck = true // like after a timeout
+	m.Conn.stuck = true // simulates a timeout
 	if n, err := tables(); n != 1 || err != nil {
 		t.Errorf("%d tables, error %v, want one", n, err)
 	}

@@ -23,7 +23,6 @@ func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	return plantest.WithEndpoints(p, i, list...)
 }
 
-// mustHave fails the test unless the kernel's sets contain exactly the elements of the plan.
 func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	t.Helper()
 	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {

@@ -54,10 +54,8 @@ func (n *tool) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// newTransaction returns an empty transaction.
 func newTransaction() *knftables.Transaction { return knftables.NewFake("", "").NewTransaction() }
 
-// run executes a transaction.
 func (n *tool) run(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "-f", "-")
 }

@@ -19,7 +19,6 @@ type references struct {
 	idle map[ObjectID]idleness
 }
 
-// familyNumber is a chain number in the table of one family.
 type familyNumber struct {
 	family plan.Family
 	number ChainNumber
@@ -55,7 +54,6 @@ func (r *references) number(id ObjectID) ChainNumber {
 	return number
 }
 
-// numberEntry returns the entry that maps the number of a chain to the chain.
 func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
@@ -67,13 +65,11 @@ func (r *references) forget(id ObjectID) {
 	delete(r.numbers, id)
 }
 
-// take adds a reference to an element. first reports whether no other reference exists.
 func (r *references) take(e Element) (first bool) {
 	r.shared[e]++
 	return r.shared[e] == 1
 }
 
-// drop removes a reference to an element. last reports whether no reference is left.
 func (r *references) drop(e Element) (last bool) {
 	if r.shared[e]--; r.shared[e] > 0 {
 		return false
@@ -94,7 +90,6 @@ func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	return true, !intact
 }
 
-// dropObject removes a reference to an object. last reports whether no reference is left.
 func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	if r.objects[id]--; r.objects[id] > 0 {
 		return false

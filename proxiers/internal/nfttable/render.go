@@ -64,7 +64,7 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	return objects
 }
 
-// whole adds all contents that the plan requires to new tables.
+// whole fills new tables with the contents that the plan requires.
 func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
 	b.r.base(b.tx, next.Node, o)
@@ -138,7 +138,7 @@ func (b *batch) moves(change proxiers.Change) bool {
 // of the host, which the tables must not contain yet. With takeover, base leaves the ranges with Range.Last empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
-// base renders the contents of the tables that do not belong to Services.
+// base renders the contents of the tables except the Services.
 func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
 	r.node = node
 	for _, f := range r.families {
@@ -202,7 +202,6 @@ func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover b
 	}
 }
 
-// addObject adds a map, or a chain with its rules.
 func (r *renderer) addObject(tx *knftables.Transaction, o Object) {
 	if o.Kind == MapObject {
 		tx.Add(&knftables.Map{

@@ -56,7 +56,6 @@ func testSchema() Schema {
 	}
 }
 
-// ruleList holds rules that are the same on every host.
 type ruleList []string
 
 func (l ruleList) Rules(*plan.Node) []string { return l }
@@ -83,7 +82,6 @@ func testNeeds(n *Needs, svc *plan.ServicePort) {
 	}
 }
 
-// testPlan returns a plan with a ServicePort in each family.
 func testPlan() *plan.Plan {
 	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
 	one.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("10.0.0.0/8"), plantest.Prefix("192.0.2.7/32")}

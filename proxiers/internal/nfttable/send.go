@@ -161,7 +161,6 @@ func (b *batch) span(s span) {
 	}
 }
 
-// text adds commands for a span to a transaction.
 func (r *renderer) text(tx *knftables.Transaction, s span) {
 	for group := range slices.Chunk(s.list, elementsPerCommand) {
 		if s.remove {

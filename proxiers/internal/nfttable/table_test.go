@@ -55,7 +55,6 @@ func nft(t *testing.T, script string) string {
 	return string(out)
 }
 
-// differences returns the elements that a full sync would add and delete.
 func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []string) {
 	t.Helper()
 	c, err := dial()

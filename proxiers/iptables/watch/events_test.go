@@ -46,7 +46,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// heard returns the notices about the changes that do makes.
+// heard returns the notices about the changes by do.
 func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
