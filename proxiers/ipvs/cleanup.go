@@ -84,7 +84,7 @@ func cleanUpServers(ctx context.Context, ours bool) error {
 		return nil
 	}
 	for _, name := range slices.Backward([]string{"conntrack", "expire_nodest_conn"}) {
-		if err := setSysctl(sysctls+name, "0"); err != nil {
+		if err := setSysctl(sysctls+name, 0); err != nil {
 			return err
 		}
 	}
