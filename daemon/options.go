@@ -129,15 +129,6 @@ func podDetection(p config.Proxy) planner.PodDetection {
 	return planner.PodDetection{}
 }
 
-// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 has no
-// /proc/net/if_inet6, and rejects IPv6 rules.
-func kernelFamilies() []plan.Family {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		return []plan.Family{plan.IPv4}
-	}
-	return []plan.Family{plan.IPv4, plan.IPv6}
-}
-
 // families returns the configured address families or, by default, the families of the host. Like kube-proxy,
 // families checks whether the kernel lacks IPv6, and whether IPv6 is disabled for all interfaces.
 func families(cfg *config.Config) []plan.Family {

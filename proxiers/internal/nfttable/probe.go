@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/program"
 	"edgeway/proxiers/plan"
@@ -31,7 +29,7 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 		return err
 	}
 	s.Table += "-probe"
-	b := newBatch(newRenderer(s, kernelFamilies(), 0), newReferences(), time.Time{})
+	b := newBatch(newRenderer(s, proxiers.KernelFamilies(), 0), newReferences(), time.Time{})
 	_ = b.whole(sample, baseOptions{}, nil) // the error is nil, because the batch sends nothing
 	return checked(nft.check(ctx, b.tx))
 }
@@ -50,17 +48,4 @@ func checked(err error) error {
 		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or newer are known to do): %w", proxiers.ErrUnsupported, err)
 	}
 	return err
-}
-
-// kernelFamilies returns the address families that the kernel supports. With ipv6.disable=1, the kernel has no IPv6
-// sockets and rejects IPv6 rules.
-func kernelFamilies() []plan.Family {
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if errors.Is(err, unix.EAFNOSUPPORT) {
-		return []plan.Family{plan.IPv4}
-	}
-	if err == nil {
-		_ = unix.Close(fd)
-	}
-	return []plan.Family{plan.IPv4, plan.IPv6}
 }
