@@ -93,17 +93,13 @@ func Choices() []config.Choice {
 	return out
 }
 
-// hostOptions excludes the addresses and routes of the backends, the routes to Services, and the addresses of
-// kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
+// hostOptions excludes the routes of the backends, the routes to Services, and the addresses of kube-ipvs0. kube-proxy
+// in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
-	out := nodeinfo.Options{
+	return nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
 		Ranges: cfg.Proxy.ServiceCIDRs, IgnoreProtocol: serviceroutes.Protocol,
 	}
-	for _, b := range Backends() {
-		out.IgnoreDevices = append(out.IgnoreDevices, b.Traits.Devices...)
-	}
-	return out
 }
 
 func nodePorts(n config.NodePortAddresses) planner.NodePortAddresses {
