@@ -72,9 +72,6 @@ func (p *proxier) Close() error {
 
 // If a partial sync finds an unexpected state, Apply runs a full sync instead.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if err := nftables.Check(change.Next.Node); err != nil {
-		return err
-	}
 	known := p.known
 	p.known = false
 	p.watcher.begin()

@@ -328,18 +328,6 @@ func TestIdleObjectInUseIsRetried(t *testing.T) {
 	}
 }
 
-func TestInvalidInterfaceNameIsRefused(t *testing.T) {
-	newHost(t)
-	p, _ := testProxier(t)
-	for _, name := range []string{`eth0" drop`, "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb"} {
-		n := testNode()
-		n.PodInterfaces = []string{name}
-		if err := p.Apply(t.Context(), proxiers.NewChange(nil, newPlan(n))); err == nil || !strings.Contains(err.Error(), "interface") {
-			t.Errorf("pod interface %q: error %v, want one about the interface", name, err)
-		}
-	}
-}
-
 func TestProbeAndCleanup(t *testing.T) {
 	newHost(t)
 	if err := Component().Probe(t.Context()); err != nil {
