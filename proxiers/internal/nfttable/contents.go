@@ -81,7 +81,7 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 			err = t.delete(ctx, set, gone)
 		}
 		sure := clients <= sureClients || attempt > 1
-		if err == nil && sure || err != nil && !missing(err) || attempt == pruneAttempts {
+		if err == nil && sure || err != nil && !Refused(err, unix.ENOENT) || attempt == pruneAttempts {
 			return err
 		}
 	}

@@ -19,19 +19,18 @@ const probeLimit = 3 * time.Minute
 // Probe makes nft and the kernel validate the tables for a sample plan, which leads to every kind of rule and element.
 // Probe changes nothing. The rules use an arbitrary masquerade bit.
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
-	defer cancel()
-	nft, err := findNFT()
+	nft, err := FindProgram()
 	if err != nil {
-		return err
-	}
-	if err := nft.checkVersion(ctx); err != nil {
 		return err
 	}
 	s.Table += "-probe"
 	b := newBatch(newRenderer(s, proxiers.KernelFamilies(), 0), newReferences(), time.Time{})
 	_ = b.whole(sample, baseOptions{}, nil) // the error is nil, because the batch sends nothing
-	return checked(nft.check(ctx, b.tx))
+	text, err := commands(b.tx)
+	if err != nil {
+		return err
+	}
+	return nft.Check(ctx, text)
 }
 
 // checked interprets the error of a check. If the kernel killed nft, or nft ran out of memory, the check is

@@ -29,7 +29,7 @@ const bigTransaction = 1000
 type Table struct {
 	*renderer
 	env      proxiers.Env
-	nft      *tool
+	nft      *Program
 	kernel   *reader
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
@@ -43,7 +43,7 @@ type Table struct {
 
 // New opens sockets in the network namespace of the calling thread, and changes nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
-	nft, err := findNFT()
+	nft, err := FindProgram()
 	if err != nil {
 		return nil, err
 	}
