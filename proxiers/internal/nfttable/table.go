@@ -34,7 +34,7 @@ type Table struct {
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
 	// wire holds the elements of the next netlink transaction.
-	wire wire
+	wire netlink.Batch
 	// refs holds the references of the last applied plan, or nil if the kernel's state is unknown.
 	refs *references
 	// byNetlink and byProgram count the transactions by netlink and by nft.
@@ -139,7 +139,7 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 // strict has the same meaning as in commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
-	t.wire.reset() // an earlier error may have left messages in wire
+	resetWire(&t.wire) // an earlier error may have left messages in wire
 	b.wire = &t.wire
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
 	b.sendWire = func() error { return t.commitWire(ctx, strict) }
