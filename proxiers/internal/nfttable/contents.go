@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -85,4 +86,15 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 			return err
 		}
 	}
+}
+
+func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
+	for chunk := range slices.Chunk(list, t.chunk) {
+		resetWire(&t.wire) // an earlier error may have left messages in wire
+		writeWire(&t.wire, t.Table, span{set, chunk, true})
+		if err := t.commitWire(ctx, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/netlink"
-	"edgeway/proxiers/plan"
 )
 
 // elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
@@ -21,9 +19,6 @@ import (
 // the initial user namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, so that a chunk
 // has 266 elements.
 const elementRoom = 1600
-
-// bigTransaction is the number of operations above which the watcher leaves the multicast group.
-const bigTransaction = 1000
 
 // Table manages the tables of all families. Table implements proxiers.Proxier and proxiers.Maintainer.
 type Table struct {
@@ -56,14 +51,6 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	t.chunk = min(t.chunk, t.kernel.Room/elementRoom)
 	env.Contain.Go(&t.watching, "nftables notices", t.watcher.Run)
 	return t, nil
-}
-
-func (t *Table) concerns(m netlink.Message) string {
-	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
-	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
-		return "the table"
-	}
-	return ""
 }
 
 // Apply implements proxiers.Applier.
@@ -144,18 +131,6 @@ func (t *Table) batch(ctx context.Context, refs *references, now time.Time, stri
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
 	b.sendWire = func() error { return t.commitWire(ctx, strict) }
 	return b
-}
-
-func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
-	n := tx.NumOperations()
-	if n == 0 {
-		return nil
-	}
-	err := t.watcher.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
-	if err == nil {
-		t.byProgram.Add(1)
-	}
-	return err
 }
 
 // Transactions returns the number of successful transactions by netlink and by nft, and the number of netlink
