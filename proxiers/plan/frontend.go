@@ -20,13 +20,7 @@ type Frontend struct {
 
 // Compare defines the order of ServicePort.Frontends: by kind, address and port.
 func (f *Frontend) Compare(o *Frontend) int {
-	if c := cmp.Compare(f.Kind, o.Kind); c != 0 {
-		return c
-	}
-	if c := f.Addr.Compare(o.Addr); c != 0 {
-		return c
-	}
-	return cmp.Compare(f.Port, o.Port)
+	return cmp.Or(cmp.Compare(f.Kind, o.Kind), f.Addr.Compare(o.Addr), cmp.Compare(f.Port, o.Port))
 }
 
 // FrontendKind identifies the field of the Service from which a frontend is derived.

@@ -44,32 +44,18 @@ func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 
 // Compare orders ServicePortNames by namespace, name, port name and protocol.
 func (n ServicePortName) Compare(o ServicePortName) int {
-	if c := cmp.Compare(n.Namespace, o.Namespace); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(n.Name, o.Name); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(n.Port, o.Port); c != 0 {
-		return c
-	}
-	return cmp.Compare(n.Protocol, o.Protocol)
+	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name), cmp.Compare(n.Port, o.Port),
+		cmp.Compare(n.Protocol, o.Protocol))
 }
 
 // Compare defines the order of Plan.Services: by name, then family.
 func (s *ServicePort) Compare(o *ServicePort) int {
-	if c := s.Name.Compare(o.Name); c != 0 {
-		return c
-	}
-	return cmp.Compare(s.Family, o.Family)
+	return cmp.Or(s.Name.Compare(o.Name), cmp.Compare(s.Family, o.Family))
 }
 
 // Compare defines the order of Plan.HealthChecks: by namespace, then name.
 func (h *HealthCheck) Compare(o *HealthCheck) int {
-	if c := cmp.Compare(h.Namespace, o.Namespace); c != 0 {
-		return c
-	}
-	return cmp.Compare(h.Name, o.Name)
+	return cmp.Or(cmp.Compare(h.Namespace, o.Namespace), cmp.Compare(h.Name, o.Name))
 }
 
 // Protocol is the IP protocol number of a transport protocol that Services support.
