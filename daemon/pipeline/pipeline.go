@@ -56,7 +56,7 @@ type Options struct {
 	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
 	// syncs InForce.
 	InForce *plan.Plan
-	// Parts counts the panics of stages that no ServicePort causes. Parts may be nil.
+	// Parts counts the panics of stages that no ServicePort causes.
 	Parts *contain.Parts
 	// OnApplied runs after every Apply, even after a failed Apply.
 	OnApplied func(Applied)
