@@ -214,7 +214,7 @@ func (i *instance) newStage(ctx context.Context, c proxiers.Component, env proxi
 func (i *instance) env(stage string) proxiers.Env {
 	return proxiers.Env{
 		Logger:        i.logger.With("stage", stage),
-		Families:      kernelFamilies(),
+		Families:      proxiers.KernelFamilies(),
 		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
 		Settings:      i.cfg.Settings(stage),
 		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },

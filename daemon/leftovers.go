@@ -187,7 +187,7 @@ func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error
 
 func cleanupEnv(cfg *config.Config, logger *slog.Logger) proxiers.Env {
 	return proxiers.Env{
-		Logger: logger, Families: kernelFamilies(), MasqueradeBit: cfg.Proxy.MasqueradeBit,
+		Logger: logger, Families: proxiers.KernelFamilies(), MasqueradeBit: cfg.Proxy.MasqueradeBit,
 		Drift: func(string) {}, Wake: func() {}, Progress: func(int, int) {},
 	}
 }

@@ -47,26 +47,13 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 // LoadConfig reads the configuration. See config.Load.
 func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Backends()) }
 
-// hostOptions excludes the addresses and routes of the backends, the routes to Services, and the addresses of
-// kube-ipvs0. kube-proxy in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
+// hostOptions excludes the routes of the backends, the routes to Services, and the addresses of kube-ipvs0. kube-proxy
+// in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
-	out := nodeinfo.Options{
+	return nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
 		Ranges: cfg.Proxy.ServiceCIDRs, IgnoreProtocol: serviceroutes.Protocol,
 	}
-	for _, b := range Backends() {
-		out.IgnoreDevices = append(out.IgnoreDevices, b.Traits.Devices...)
-	}
-	return out
-}
-
-// kernelFamilies returns the address families that the kernel supports. A kernel with ipv6.disable=1 has no
-// /proc/net/if_inet6, and rejects IPv6 rules.
-func kernelFamilies() []plan.Family {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		return []plan.Family{plan.IPv4}
-	}
-	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
 // families returns the configured address families or, by default, the families of the host. Like kube-proxy,

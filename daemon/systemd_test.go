@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/sdtest"
 )
 
 // If the environment variable childConfig contains the path of a configuration, the test binary runs the daemon with

@@ -202,8 +202,6 @@ type Gap struct {
 
 // Traits are facts about a Component.
 type Traits struct {
-	// Devices names the network devices that the Component creates. The devices' addresses do not count as the host's.
-	Devices []string
 	// DropIn names the packaged example of a systemd drop-in that the Component needs, or is "" if the Component needs
 	// none.
 	DropIn string

@@ -10,10 +10,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
 
-// attempts is the maximum number of listings if the kernel's tables keep changing.
-const attempts = 3
+	"edgeway/proxiers/rtnl"
+)
 
 // list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
 // If the kernel's tables changed during every attempt, steady is false and the result may be incomplete.
@@ -156,7 +155,7 @@ type route struct {
 // defaultRoutes returns the default routes through interfaces that are up, with the kernel's preferred route first.
 func defaultRoutes(family int, found []netlink.Route, up links) (routes []route) {
 	for _, r := range found {
-		if prefixOf(r.Dst).Bits() > 0 {
+		if rtnl.Prefix(r.Dst).Bits() > 0 {
 			continue
 		}
 		one := route{is6: family == unix.AF_INET6, metric: r.Priority, source: addrOf(r.Src)}
@@ -188,11 +187,9 @@ func addrOf(ip net.IP) netip.Addr {
 // retry repeats the listing if the kernel reports that the table changed during the listing. After several attempts,
 // retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
-	for range attempts {
-		found, err = listing()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return found, err == nil, err
-		}
+	found, err = rtnl.Retry(listing)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return found, false, nil
 	}
-	return found, false, nil
+	return found, err == nil, err
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/rtnl"
 )
 
 // NextHop is the result of a route lookup for packets that this host sends to an address.
@@ -92,7 +94,7 @@ func (w *RouteLookup) byDefault(to netip.Addr) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("route to %s: %w", to, err)
 	}
-	return len(found) > 0 && prefixOf(found[0].Dst).Bits() <= 1, nil
+	return len(found) > 0 && rtnl.Prefix(found[0].Dst).Bits() <= 1, nil
 }
 
 func (w *RouteLookup) link(index int) (*netlink.LinkAttrs, error) {

@@ -5,6 +5,7 @@
 package nodeinfo
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -59,10 +60,7 @@ type Addr struct {
 }
 
 func (a Addr) compare(b Addr) int {
-	if c := a.Addr.Compare(b.Addr); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Interface, b.Interface)
+	return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface))
 }
 
 func (h *Host) equal(o *Host) bool {

@@ -2,7 +2,6 @@ package nodeinfo
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -37,7 +36,7 @@ func (w wantedRoutes) relevant(message []byte) bool {
 func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
-			if r.Type == unix.RTN_UNICAST && wanted.has(prefixOf(r.Dst), r.Protocol) {
+			if r.Type == unix.RTN_UNICAST && wanted.has(rtnl.Prefix(r.Dst), r.Protocol) {
 				routes = append(routes, r)
 			}
 			return true
@@ -70,7 +69,7 @@ func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
 
 // beyond converts a route through a gateway or a tunnel. beyond uses the first next hop whose interface is up.
 func beyond(found netlink.Route, up links) (r Route, ok bool) {
-	r.To = prefixOf(found.Dst)
+	r.To = rtnl.Prefix(found.Dst)
 	for _, hop := range hopsOf(found) {
 		on := up[hop.LinkIndex]
 		r.Gateway, r.Interface = gatewayOf(hop), on.name
@@ -87,18 +86,4 @@ func hopsOf(r netlink.Route) []netlink.NexthopInfo {
 		hops = append(hops, *hop)
 	}
 	return hops
-}
-
-// prefixOf returns the destination of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A route
-// without a destination is a default route, too.
-func prefixOf(dst *net.IPNet) netip.Prefix {
-	if dst == nil {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	a, _ := netip.AddrFromSlice(dst.IP)
-	bits, size := dst.Mask.Size()
-	if size == net.IPv4len*8 {
-		a = a.Unmap()
-	}
-	return netip.PrefixFrom(a, bits)
 }

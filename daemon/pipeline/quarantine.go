@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -167,10 +168,7 @@ func (q quarantine) list() []Quarantined {
 
 func sortQuarantined(list []Quarantined) []Quarantined {
 	slices.SortFunc(list, func(a, b Quarantined) int {
-		if c := a.Name.Compare(b.Name); c != 0 {
-			return c
-		}
-		return int(a.Family) - int(b.Family)
+		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Family, b.Family))
 	})
 	return list
 }

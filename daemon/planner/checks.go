@@ -88,8 +88,7 @@ func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, 
 
 func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	for _, pool := range sp.Pools {
-		compare := func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) }
-		if _, found := slices.BinarySearchFunc(pool, at, compare); found {
+		if _, found := plan.FindEndpoint(pool, at); found {
 			return true
 		}
 	}

@@ -59,10 +59,7 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	add(plan.LoadBalancerIP, s.LoadBalancerIPs)
 	add(plan.ExternalIP, s.ExternalIPs)
 	slices.SortFunc(vips, func(a, b vip) int {
-		if c := a.addr.Compare(b.addr); c != 0 {
-			return c
-		}
-		return ranks[a.kind] - ranks[b.kind]
+		return cmp.Or(a.addr.Compare(b.addr), ranks[a.kind]-ranks[b.kind])
 	})
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }

@@ -18,6 +18,7 @@ import (
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // chaos creates random objects with few names, addresses and ports, so that many objects conflict.
@@ -318,7 +319,7 @@ func betterKind(p *plan.Plan, c claim, than plan.FrontendKind) bool {
 
 func checkWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
 	t.Helper()
-	if err := p.Validate(); err != nil {
+	if err := plantest.Validate(p); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	if !slices.IsSortedFunc(p.HealthChecks, (*plan.HealthCheck).Compare) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/proxiers/contain"
+	"edgeway/test/sdtest"
 )
 
 // A panic while the Notifier reads the daemon's state only delays the notifications. After the pause, the Notifier

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"edgeway/daemon/sdunit/sdtest"
 	"edgeway/test/hostile"
+	"edgeway/test/sdtest"
 )
 
 // FuzzStatus verifies that the text of any error becomes a single assignment without control characters.

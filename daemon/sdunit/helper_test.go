@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/test/sdtest"
 )
 
 // serviceManager receives the notifications that are sent to NOTIFY_SOCKET.

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/test/sdtest"
 )
 
 func TestSlowServiceManagerDoesNotBlock(t *testing.T) {

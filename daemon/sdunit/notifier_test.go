@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"edgeway/daemon/pipeline"
-	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/test/sdtest"
 )
 
 type host struct {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"edgeway/daemon/sdunit/sdtest"
+	"edgeway/test/sdtest"
 )
 
 func newSockets(t *testing.T, files ...*os.File) (*Sockets, *logBuffer) {

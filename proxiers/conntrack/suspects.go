@@ -28,7 +28,7 @@ func (r rule) stale(f *netlink.Flow) bool {
 	if r.unanswered && f.Answered() {
 		return false
 	}
-	known := has(r.endpoints, f.Reply.Src)
+	_, known := plan.FindEndpoint(r.endpoints, f.Reply.Src)
 	if r.owned {
 		return !known
 	}
@@ -121,7 +121,7 @@ func lost(before, after []plan.Endpoint) bool {
 		return len(after) > 0
 	}
 	for _, e := range before {
-		if !has(after, e.Addr) {
+		if _, stays := plan.FindEndpoint(after, e.Addr); !stays {
 			return true
 		}
 	}
@@ -136,10 +136,4 @@ func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
 		}
 	}
 	return list
-}
-
-func has(sorted []plan.Endpoint, at netip.AddrPort) bool {
-	_, ok := slices.BinarySearchFunc(sorted, at,
-		func(e plan.Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) })
-	return ok
 }

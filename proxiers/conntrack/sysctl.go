@@ -2,14 +2,11 @@ package conntrack
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
+
+	"edgeway/proxiers/internal/sysctl"
 )
 
 const (
@@ -38,58 +35,23 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	if maxPerCore == 0 {
 		return nil
 	}
-	t := tuner{root: root, logger: logger}
+	limit, buckets := filepath.Join(root, maxFile), filepath.Join(root, hashFile)
 	want := min(max(maxPerCore*cores, minEntries), maxEntries)
-	if now, ok := t.get(maxFile); ok && now < want {
-		// The hash table is resized first, because a higher limit with the old size causes long hash chains.
-		if now, ok := t.get(hashFile); ok && now < want/entriesPerBucket {
-			t.set(hashFile, want/entriesPerBucket)
-		}
-		t.set(maxFile, want)
+	if now, err := sysctl.Int(limit); err != nil || now >= want {
+		return err
 	}
-	return errors.Join(t.errs...)
+	// The hash table is resized first, because a higher limit with the old size causes long hash chains.
+	return errors.Join(raise(buckets, want/entriesPerBucket, logger), raise(limit, want, logger))
 }
 
-// tuner collects errors, so that a failure to write one file does not prevent the change of the other file.
-type tuner struct {
-	root   string
-	logger *slog.Logger
-	errs   []error
-}
-
-func (t *tuner) get(file string) (int, bool) {
-	path := filepath.Join(t.root, file)
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.fail("read", path, err)
-		return 0, false
+func raise(path string, want int, logger *slog.Logger) error {
+	now, err := sysctl.Int(path)
+	if err != nil || now >= want {
+		return err
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil {
-		t.fail("read", path, err)
-		return 0, false
+	if err := sysctl.Set(path, want); err != nil {
+		return err
 	}
-	return n, true
-}
-
-// set writes a file only if the value differs, because the file may be read-only.
-func (t *tuner) set(file string, value int) {
-	now, ok := t.get(file)
-	if !ok || now == value {
-		return
-	}
-	path := filepath.Join(t.root, file)
-	if err := os.WriteFile(path, []byte(strconv.Itoa(value)), 0); err != nil {
-		t.fail("write", path, err)
-		return
-	}
-	t.logger.Info("kernel setting changed", "file", path, "from", now, "to", value)
-}
-
-func (t *tuner) fail(verb, path string, err error) {
-	var named *fs.PathError
-	if errors.As(err, &named) {
-		err = named.Err
-	}
-	t.errs = append(t.errs, fmt.Errorf("%s %s: %w", verb, path, err))
+	logger.Info("kernel setting changed", "file", path, "from", now, "to", want)
+	return nil
 }

@@ -2,11 +2,9 @@ package conntrack
 
 import (
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
 
 	"edgeway/proxiers/internal/netlink"
+	"edgeway/proxiers/internal/sysctl"
 )
 
 // flowsPerWalk is the number of flows that the kernel can dump in about 10 ms, the time of a walk over the hash table
@@ -24,7 +22,8 @@ func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort
 			stale = append(stale, f)
 		}
 	}
-	if len(rules) > 1 && countFlows() <= flowsPerWalk*(len(rules)-1) {
+	flows, _ := sysctl.Int(countFile) // 0 if the number is unknown
+	if len(rules) > 1 && flows <= flowsPerWalk*(len(rules)-1) {
 		if err := t.Dump(s, netip.AddrPort{}, collect); err != nil {
 			return 0, err
 		}
@@ -46,14 +45,4 @@ func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort
 		}
 	}
 	return deleted, nil
-}
-
-// countFlows returns the number of flows, or 0 if the number is unknown.
-func countFlows() int {
-	raw, err := os.ReadFile(countFile)
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(string(raw)))
-	return n
 }

@@ -94,8 +94,7 @@ func Is(err error) bool {
 	return ok
 }
 
-// Parts runs the daemon's components, called parts. Parts is safe for concurrent use. A nil *Parts does not contain
-// panics.
+// Parts runs the daemon's components, called parts. Parts is safe for concurrent use.
 type Parts struct {
 	logger *slog.Logger
 	failed chan error
@@ -116,9 +115,6 @@ func New(logger *slog.Logger) *Parts {
 // Run calls run, and calls run again after a panic unless ctx is done. Run returns the error of run, or an error if the
 // part panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
-	if p == nil {
-		return run(ctx)
-	}
 	for {
 		err := Call(func() error { return run(ctx) })
 		if !Is(err) {
@@ -151,9 +147,6 @@ func (p *Parts) Loop(part string, run, again func()) {
 
 // Note logs and counts a panic, and returns an error if the daemon must exit.
 func (p *Parts) Note(part string, err error) error {
-	if p == nil {
-		return nil
-	}
 	times := p.Record(part, err)
 	if times < limit {
 		return nil
@@ -180,12 +173,7 @@ func (p *Parts) Record(part string, err error) (times int) {
 }
 
 // Failed returns a channel that receives an error when the daemon must exit.
-func (p *Parts) Failed() <-chan error {
-	if p == nil {
-		return nil
-	}
-	return p.failed
-}
+func (p *Parts) Failed() <-chan error { return p.failed }
 
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
@@ -193,9 +181,6 @@ const PanicFault = "panic"
 // Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The part is running
 // again, and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
-	if p == nil {
-		return nil
-	}
 	after := time.Now().Add(-window)
 	p.mu.Lock()
 	defer p.mu.Unlock()

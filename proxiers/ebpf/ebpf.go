@@ -65,9 +65,6 @@ func (p *proxier) look() {
 }
 
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if err := nftables.Check(change.Next.Node); err != nil {
-		return err
-	}
 	st := p.shortcuts.begin(change)
 	if err := p.table(ctx, change); err != nil {
 		p.shortcuts.unsure()

@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 // For random packets, the tc program translates exactly the packets that the plan forwards.

@@ -3,11 +3,10 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"edgeway/proxiers/internal/sysctl"
 )
 
 // tcRate is the number of connections that the tc program may start per second on each processor. If a firewall drops a
@@ -50,17 +49,12 @@ func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 // halfFull reports whether connection tracking uses more than half of its maximum number of entries in the calling
 // thread's network namespace.
 func halfFull() (bool, error) {
-	var n [2]int
-	for i, name := range []string{"nf_conntrack_count", "nf_conntrack_max"} {
-		text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
-		if err == nil {
-			n[i], err = strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-		if err != nil {
-			return false, fmt.Errorf("size of connection tracking: %w", err)
-		}
+	entries, err := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_count")
+	limit, limitErr := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_max")
+	if err = errors.Join(err, limitErr); err != nil {
+		return false, fmt.Errorf("size of connection tracking: %w", err)
 	}
-	return n[1] > 0 && n[0] > n[1]/2, nil // a maximum of 0 means that there is no limit
+	return limit > 0 && entries > limit/2, nil // a maximum of 0 means that there is no limit
 }
 
 // routesByMark reports whether a routing rule matches on a packet mark.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 // lowDelay is the type of service that a routing rule for the second path matches.

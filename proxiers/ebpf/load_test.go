@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 // traffic continuously opens connections to the first Service from the host and from another host, in both families,

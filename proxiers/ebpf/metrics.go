@@ -52,14 +52,14 @@ func upDesc() *prometheus.Desc {
 }
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
-	p.rejected().Describe(out)
+	nftables.Rejected{Table: p.Table}.Describe(out)
 	out <- socketsDesc()
 	out <- leftDesc()
 	out <- upDesc()
 }
 
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
-	p.rejected().Collect(out)
+	nftables.Rejected{Table: p.Table}.Collect(out)
 	up := 0.0
 	if p.shortcuts.isUp() {
 		up = 1
@@ -82,8 +82,4 @@ func (s *shortcuts) isUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.up
-}
-
-func (p *proxier) rejected() nftables.Rejected {
-	return nftables.Rejected{Table: p.Table, Families: p.env.Families}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 func (w *world) read() *held {

@@ -2,7 +2,6 @@ package flowtable
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -84,28 +83,6 @@ func takes(svc *plan.ServicePort) bool {
 // device.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
-func (c *contents) empty() bool {
-	return !slices.ContainsFunc(c.of[:], func(list []string) bool { return len(list) > 0 })
-}
-
-// beyond returns the elements of c that before does not contain. only reports whether c contains all elements of
-// before.
-func (c *contents) beyond(before *contents) (more *contents, only bool) {
-	more, only = &contents{six: c.six}, true
-	if before == nil {
-		return c, false
-	}
-	for i := range c.of {
-		for _, e := range c.of[i] {
-			if _, known := slices.BinarySearch(before.of[i], e); !known {
-				more.of[i] = append(more.of[i], e)
-			}
-		}
-		only = only && len(before.of[i])+len(more.of[i]) == len(c.of[i])
-	}
-	return more, only
-}
-
 // concerned reports whether a change affects the contents of the table.
 func concerned(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
@@ -120,25 +97,22 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts reports whether offloaded connections may be invalid after a change, because a Service that opted in has lost a
-// frontend, an endpoint or a source range.
+// cuts reports whether offloaded connections may be invalid after a change, even if the contents of the table are the
+// same, because a Service that opted in has lost a frontend, an endpoint or a source range.
 func cuts(change proxiers.Change) bool {
-	if slices.ContainsFunc(change.Removed, takes) ||
-		lost(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs, netip.Addr.Compare) {
-		return true
-	}
-	return slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
-		before := change.Prev.Find(svc.Name, svc.Family)
-		return before != nil && takes(before) && (!takes(svc) || closed(before, svc) ||
-			lost(before.Serving, svc.Serving, func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) }))
-	})
+	return slices.ContainsFunc(change.Removed, takes) ||
+		slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
+			before := change.Prev.Find(svc.Name, svc.Family)
+			return before != nil && takes(before) &&
+				(!takes(svc) || closed(before, svc) || lost(before.Serving, svc.Serving))
+		})
 }
 
-// lost reports whether an element of before is missing from after. Both lists are sorted.
-func lost[T any](before, after []T, compare func(T, T) int) bool {
-	return slices.ContainsFunc(before, func(e T) bool {
-		_, still := slices.BinarySearchFunc(after, e, compare)
-		return !still
+// lost reports whether an endpoint of before is missing from after.
+func lost(before, after []plan.Endpoint) bool {
+	return slices.ContainsFunc(before, func(e plan.Endpoint) bool {
+		_, stays := plan.FindEndpoint(after, e.Addr)
+		return !stays
 	})
 }
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 // kind is a type of device between the node and an endpoint.

@@ -21,17 +21,19 @@
 //
 // After the rule is removed, a connection stays in the flowtable. So the follower replaces the whole table in one
 // transaction to return all connections to the rules. The kernel loses no packet during the transaction (Linux 6.1,
-// 6.12, 7.2). The follower replaces the table in each full sync, and when a Service opts out or loses an endpoint, a
-// frontend or a source range. At most once a second, the follower also replaces the table after a network device has
-// appeared, or after another program has changed rules for forwarded packets, because a new rule may drop an offloaded
-// connection. A connection that may still be offloaded returns to the flowtable with its next packet. The follower
-// reads only the rules of tables that another program has changed.
+// 6.12, 7.2). The follower replaces the table in each full sync, when a Service opts in or out, and when a Service that
+// opted in gets another frontend, or loses a frontend, an endpoint or a source range. At most once a second, the
+// follower also replaces the table after a network device has appeared, or after another program has changed rules for
+// forwarded packets, because a new rule may drop an offloaded connection. A connection that may still be offloaded
+// returns to the flowtable with its next packet. The follower reads only the rules of tables that another program has
+// changed.
 package flowtable
 
 import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -123,17 +125,10 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 		return nil
 	}
 	next := contentsOf(change.Next, f.env.Families)
-	more, only := next.beyond(f.have)
-	only = only && !cuts(change)
-	var err error
-	switch {
-	case only && more.empty():
-	case only && !f.have.idle():
-		err = f.commit(ctx, more.elements())
-	default:
-		err = f.rewrite(ctx, next, ofServices)
+	if reflect.DeepEqual(next, f.have) && !cuts(change) {
+		return nil
 	}
-	if err != nil {
+	if err := f.rewrite(ctx, next, ofServices); err != nil {
 		f.have = nil
 		return fmt.Errorf("partial sync: %w", err)
 	}

@@ -12,12 +12,12 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/ebpf"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/ipvs"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 // listener holds a follower that only watches for changes, as on a kernel without a flowtable.

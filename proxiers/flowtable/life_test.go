@@ -15,11 +15,11 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/ebpf"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 // On a kernel without a flowtable, the follower writes one log line and returns no error.

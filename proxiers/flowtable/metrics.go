@@ -36,7 +36,7 @@ var (
 		"Connections to Services that are on the fast path.", nil, nil)
 	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
 		"Times that all connections went back to the rules for a moment: at a full sync, or because a Service "+
-			"lost something, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
+			"changed, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
 )
 
 func (f *follower) Describe(out chan<- *prometheus.Desc) {

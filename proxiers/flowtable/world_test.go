@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
 	"edgeway/test/netlab"
+	"edgeway/test/plantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }

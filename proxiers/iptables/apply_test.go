@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
+	"edgeway/test/plantest"
 )
 
 func startProxier(t *testing.T, v xtables.Variant, drift func(string)) *proxier {

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables/xtables"
+	"edgeway/test/iptablestest"
+	"edgeway/test/plantest"
 )
 
 // BenchmarkChange measures the change of one endpoint among n Services with five endpoints each. The result includes

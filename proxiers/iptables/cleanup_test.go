@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 // ownRules holds some of Edgeway's rules for each table.

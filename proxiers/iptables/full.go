@@ -16,11 +16,6 @@ const chunkLines = 50_000
 
 // applyFull makes tables with unknown contents agree with the plan, without interrupting Services.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
-	for _, pattern := range next.Node.PodInterfaces {
-		if err := plan.CheckInterface(pattern); err != nil {
-			return err
-		}
-	}
 	p.watcher.Forget()
 	p.dropInvalid = !liberal()
 	done := 0

@@ -3,11 +3,11 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/sysctl"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
 )
@@ -74,8 +74,8 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 
 // liberal reports whether connection tracking accepts TCP packets outside the window.
 func liberal() bool {
-	raw, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
-	return err == nil && strings.TrimSpace(string(raw)) == "1"
+	n, _ := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+	return n == 1
 }
 
 // rendererFor returns a renderer for the ServicePorts of one family on the node.

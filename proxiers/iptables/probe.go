@@ -42,7 +42,7 @@ func features(f plan.Family) []feature {
 
 // probe tests whether the programs and the kernel accept every kind of rule.
 func probe(ctx context.Context, v xtables.Variant) error {
-	for _, f := range xtables.HostFamilies() {
+	for _, f := range proxiers.KernelFamilies() {
 		t, err := xtables.Open(ctx, v, f)
 		if err == nil {
 			err = probeFamily(ctx, t)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 func TestProbeChangesNothing(t *testing.T) {

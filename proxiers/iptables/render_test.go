@@ -7,10 +7,9 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -93,20 +92,6 @@ func FuzzComment(f *testing.F) {
 			t.Errorf("%q became %q", text, c)
 		}
 	})
-}
-
-// If an interface name is invalid in a rule, Apply returns an error and writes nothing.
-func TestInvalidPodInterfaceIsRefused(t *testing.T) {
-	iptablestest.NewHost(t)
-	p := startProxier(t, xtables.NFT, func(string) {})
-	node := plantest.Node()
-	node.PodInterfaces = []string{"x -j DROP"}
-	if err := p.Apply(t.Context(), proxiers.NewChange(nil, plantest.Plan(node))); err == nil {
-		t.Error("no error")
-	}
-	if got := iptablestest.NFTRuleset(t); got != "" {
-		t.Errorf("written: %s", got)
-	}
 }
 
 func TestOurs(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/iptables/xtables"
+	"edgeway/test/iptablestest"
+	"edgeway/test/plantest"
 )
 
 // recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the

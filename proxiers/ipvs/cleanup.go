@@ -7,6 +7,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/nfttable"
+	"edgeway/proxiers/rtnl"
 )
 
 // cleanup removes the state that any version of Edgeway left on the host. Connection tracking keeps translating open
@@ -34,7 +35,7 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	}
 	defer r.Close()
 	for _, f := range env.Families {
-		rules, err := r.RuleList(number(f))
+		rules, err := r.RuleList(rtnl.Family(f))
 		if err != nil {
 			return false, err
 		}
@@ -83,7 +84,7 @@ func cleanUpServers(ctx context.Context, ours bool) error {
 		return nil
 	}
 	for _, name := range slices.Backward([]string{"conntrack", "expire_nodest_conn"}) {
-		if err := setSysctl(sysctls+name, "0"); err != nil {
+		if err := setSysctl(sysctls+name, 0); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/moby/ipvs"
+
+	"edgeway/proxiers/plan"
 )
 
 // IPVS sends no notices, so the watcher polls IPVS.
@@ -173,7 +175,7 @@ func (w wanted) has(endpoints map[netip.AddrPort]int) bool {
 		}
 	}
 	for a := range endpoints {
-		if _, wanted := w.find(a); !wanted {
+		if _, wanted := plan.FindEndpoint(w.endpoints, a); !wanted {
 			return false
 		}
 	}

@@ -72,9 +72,6 @@ func (p *proxier) Close() error {
 
 // If a partial sync finds an unexpected state, Apply runs a full sync instead.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if err := nftables.Check(change.Next.Node); err != nil {
-		return err
-	}
 	known := p.known
 	p.known = false
 	p.watcher.begin()
@@ -115,10 +112,10 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 
 func (p *proxier) serves(f plan.Family) bool { return slices.Contains(p.env.Families, f) }
 
-func (p *proxier) rejected() nftables.Rejected {
-	return nftables.Rejected{Table: p.Table, Families: p.env.Families}
+func (p *proxier) Describe(out chan<- *prometheus.Desc) {
+	nftables.Rejected{Table: p.Table}.Describe(out)
 }
 
-func (p *proxier) Describe(out chan<- *prometheus.Desc) { p.rejected().Describe(out) }
-
-func (p *proxier) Collect(out chan<- prometheus.Metric) { p.rejected().Collect(out) }
+func (p *proxier) Collect(out chan<- prometheus.Metric) {
+	nftables.Rejected{Table: p.Table}.Collect(out)
+}

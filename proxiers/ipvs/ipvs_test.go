@@ -14,9 +14,9 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/nfttable"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/nftables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -11,6 +11,7 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
+	"edgeway/proxiers/rtnl"
 )
 
 const (
@@ -40,17 +41,10 @@ func openRoutes(families []plan.Family) (*routes, error) {
 	return &routes{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
 }
 
-func number(f plan.Family) int {
-	if f == plan.IPv6 {
-		return unix.AF_INET6
-	}
-	return unix.AF_INET
-}
-
 // rule returns a routing rule that makes all packets except the host's own use Edgeway's routing table.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Table, r.Protocol = number(f), priority, RouteTable, protocol
+	r.Family, r.Priority, r.Table, r.Protocol = rtnl.Family(f), priority, RouteTable, protocol
 	r.IifName, r.Invert = "lo", true
 	return r
 }
@@ -67,7 +61,7 @@ func (r *routes) addRules() error {
 // unused reports whether no rule points to Edgeway's routing table.
 func (r *routes) unused() (bool, error) {
 	for _, f := range r.families {
-		rules, err := r.RuleListFiltered(number(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
+		rules, err := r.RuleListFiltered(rtnl.Family(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return false, fmt.Errorf("list of routing rules for %s: %w", f, err)
 		}
@@ -107,7 +101,7 @@ func (r *routes) route(a netip.Addr) *netlink.Route {
 func (r *routes) list() (map[netip.Addr]bool, error) {
 	out := map[netip.Addr]bool{}
 	for _, f := range r.families {
-		err := r.RouteListFilteredIter(number(f), &netlink.Route{Table: RouteTable, Protocol: protocol},
+		err := r.RouteListFilteredIter(rtnl.Family(f), &netlink.Route{Table: RouteTable, Protocol: protocol},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL, func(found netlink.Route) bool {
 				if found.Dst != nil {
 					a, _ := netip.AddrFromSlice(found.Dst.IP)
@@ -149,10 +143,7 @@ func (r *routes) check(a netip.Addr) error {
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:
 		return nil
 	}
-	family := unix.AF_INET
-	if a.Is6() {
-		family = unix.AF_INET6
-	}
+	family := rtnl.Family(plan.FamilyOf(a))
 	neighbours, err := r.NeighList(ways[0].LinkIndex, family)
 	if err != nil {
 		return fmt.Errorf("neighbours: %w", err)

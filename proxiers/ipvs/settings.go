@@ -2,19 +2,15 @@ package ipvs
 
 import (
 	"fmt"
-	"os"
 
 	"edgeway/proxiers"
+	"edgeway/proxiers/internal/sysctl"
 )
 
 type settings struct {
 	scheduler string
 	strictARP bool
 }
-
-// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
-// the modules.
-var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
 func keys() []proxiers.Setting {
 	return []proxiers.Setting{
@@ -44,9 +40,9 @@ func settingsOf(env proxiers.Env) settings {
 // applySysctls makes IPVS use connection tracking, and choose a new endpoint for a connection whose endpoint was
 // removed. The sysctls belong to the network namespace.
 func (s settings) applySysctls() error {
-	values := map[string]string{sysctls + "conntrack": "1", sysctls + "expire_nodest_conn": "1"}
+	values := map[string]int{sysctls + "conntrack": 1, sysctls + "expire_nodest_conn": 1}
 	if s.strictARP {
-		values["/proc/sys/net/ipv4/conf/all/arp_ignore"], values["/proc/sys/net/ipv4/conf/all/arp_announce"] = "1", "2"
+		values["/proc/sys/net/ipv4/conf/all/arp_ignore"], values["/proc/sys/net/ipv4/conf/all/arp_announce"] = 1, 2
 	}
 	for path, value := range values {
 		if err := setSysctl(path, value); err != nil {
@@ -56,14 +52,9 @@ func (s settings) applySysctls() error {
 	return nil
 }
 
-// setSysctl writes only values that differ, because the daemon may have only read access.
-func setSysctl(path, value string) error {
-	have, err := os.ReadFile(path)
-	if err == nil && string(have) == value+"\n" {
-		return nil
-	}
-	if err := os.WriteFile(path, []byte(value+"\n"), 0); err != nil {
-		return fmt.Errorf("setting %s to %s (the unit's drop-in for this backend allows it): %w", path, value, err)
+func setSysctl(path string, value int) error {
+	if err := sysctl.Set(path, value); err != nil {
+		return fmt.Errorf("setting %s to %d (the unit's drop-in for this backend allows it): %w", path, value, err)
 	}
 	return nil
 }

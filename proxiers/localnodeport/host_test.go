@@ -120,7 +120,10 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) newProxier() *Proxier {
-	return New(Options{Logger: slog.New(slog.NewTextHandler(io.MultiWriter(w.log, w.t.Output()), nil)), Sockets: w.sockets})
+	return New(Options{
+		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(w.log, w.t.Output()), nil)), Sockets: w.sockets,
+		Panicked: func(err error) { w.t.Error(err) },
+	})
 }
 
 func (w *world) apply(services ...*plan.ServicePort) {

@@ -50,7 +50,10 @@ func (t *target) update(b backing) {
 	if t.pool, t.affinity = b.pool, b.svc.Affinity; t.affinity == 0 {
 		clear(t.clients)
 	}
-	t.forget(func(c choice) bool { return !t.has(c.endpoint) })
+	t.forget(func(c choice) bool {
+		_, stays := plan.FindEndpoint(t.pool, c.endpoint)
+		return !stays
+	})
 }
 
 func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
@@ -100,13 +103,6 @@ func (t *target) forget(which func(choice) bool) {
 			delete(t.clients, who)
 		}
 	}
-}
-
-// has requires a sorted pool.
-func (t *target) has(endpoint netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(t.pool, endpoint,
-		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
-	return found
 }
 
 func (t *target) Failed(endpoint netip.AddrPort, err error) {

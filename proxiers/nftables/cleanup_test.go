@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // A packet may traverse the rules while Cleanup deletes the tables. After the maps are empty, the remaining rules must

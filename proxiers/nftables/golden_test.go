@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -19,7 +19,7 @@ func testEnv(families ...plan.Family) proxiers.Env {
 func TestPartialTransactions(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		t.Run(c.Name, func(t *testing.T) {
-			if err := c.Next.Validate(); err != nil {
+			if err := plantest.Validate(c.Next); err != nil {
 				t.Errorf("the test's plan: %v", err)
 			}
 			tx := Render(testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(c.Prev, c.Next))
@@ -46,7 +46,7 @@ func TestOneFamily(t *testing.T) {
 
 // Probe must test the rules with a valid plan.
 func TestProbePlanIsValid(t *testing.T) {
-	if err := Sample().Validate(); err != nil {
+	if err := plantest.Validate(Sample()); err != nil {
 		t.Error(err)
 	}
 }

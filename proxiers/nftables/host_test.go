@@ -20,6 +20,7 @@ import (
 	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // newHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
@@ -97,7 +98,7 @@ func start(t *testing.T, s nfttable.Schema, env proxiers.Env) *proxier {
 
 func apply(t *testing.T, p proxiers.Applier, prev, next *plan.Plan) {
 	t.Helper()
-	if err := next.Validate(); err != nil {
+	if err := plantest.Validate(next); err != nil {
 		t.Fatalf("the test's plan: %v", err)
 	}
 	if err := p.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {

@@ -32,7 +32,7 @@ func staleDesc() *prometheus.Desc {
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	p.failures.Describe(out)
-	p.rejected().Describe(out)
+	Rejected{p.Table}.Describe(out)
 	out <- transactionsDesc()
 	out <- staleDesc()
 }
@@ -44,9 +44,5 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(transactionsDesc(), prometheus.CounterValue, float64(n), path)
 	}
 	out <- prometheus.MustNewConstMetric(staleDesc(), prometheus.CounterValue, float64(stale))
-	p.rejected().Collect(out)
-}
-
-func (p *proxier) rejected() Rejected {
-	return Rejected{Table: p.Table, Families: p.families}
+	Rejected{p.Table}.Collect(out)
 }

@@ -67,9 +67,6 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
-	if err := Check(change.Next.Node); err != nil {
-		return err
-	}
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}

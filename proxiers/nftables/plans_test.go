@@ -1,6 +1,6 @@
 package nftables
 
-import "edgeway/proxiers/internal/plantest"
+import "edgeway/test/plantest"
 
 var (
 	addr          = plantest.Addr

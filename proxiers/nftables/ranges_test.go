@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // The source ranges of a Service may change together with more endpoints than fit in one transaction.

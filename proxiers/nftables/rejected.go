@@ -8,10 +8,7 @@ import (
 )
 
 // Rejected is a prometheus.Collector that counts the packets that the tables reject on loopback addresses.
-type Rejected struct {
-	Table    *nfttable.Table
-	Families []plan.Family
-}
+type Rejected struct{ Table *nfttable.Table }
 
 func rejectedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
@@ -27,11 +24,10 @@ func (r Rejected) Collect(out chan<- prometheus.Metric) {
 	if err != nil {
 		return // the metric is absent from this scrape
 	}
-	for _, f := range r.Families {
+	for f, packets := range counters {
 		for _, proto := range plan.NotRelayedProtocols() {
-			packets := float64(counters[f][loopbackCounter(proto)])
-			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, packets, f.String(),
-				proto.String())
+			n := float64(packets[loopbackCounter(proto)])
+			out <- prometheus.MustNewConstMetric(rejectedDesc(), prometheus.CounterValue, n, f.String(), proto.String())
 		}
 	}
 }

@@ -181,14 +181,3 @@ func loopbackRules() (rules []string) {
 }
 
 func loopbackCounter(p plan.Protocol) string { return "loopback-rejected-" + nfttable.ProtoName(p) }
-
-// Check returns an error if the name of a pod interface is invalid in a rule, because the rules contain the name
-// unchanged.
-func Check(n *plan.Node) error {
-	for _, name := range n.PodInterfaces {
-		if err := plan.CheckInterface(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -63,4 +64,14 @@ func (p *Plan) Of(namespace, name string) []*ServicePort {
 		end++
 	}
 	return p.Services[first:end]
+}
+
+// FindEndpoint looks up an endpoint in a sorted list by binary search.
+func FindEndpoint(sorted []Endpoint, at netip.AddrPort) (e Endpoint, found bool) {
+	i, found := slices.BinarySearchFunc(sorted, at,
+		func(e Endpoint, at netip.AddrPort) int { return e.Addr.Compare(at) })
+	if found {
+		e = sorted[i]
+	}
+	return e, found
 }

@@ -44,43 +44,18 @@ func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 
 // Compare orders ServicePortNames by namespace, name, port name and protocol.
 func (n ServicePortName) Compare(o ServicePortName) int {
-	if c := cmp.Compare(n.Namespace, o.Namespace); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(n.Name, o.Name); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(n.Port, o.Port); c != 0 {
-		return c
-	}
-	return cmp.Compare(n.Protocol, o.Protocol)
+	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name), cmp.Compare(n.Port, o.Port),
+		cmp.Compare(n.Protocol, o.Protocol))
 }
 
 // Compare defines the order of Plan.Services: by name, then family.
 func (s *ServicePort) Compare(o *ServicePort) int {
-	if c := s.Name.Compare(o.Name); c != 0 {
-		return c
-	}
-	return cmp.Compare(s.Family, o.Family)
-}
-
-// Compare defines the order of ServicePort.Frontends: by kind, address and port.
-func (f *Frontend) Compare(o *Frontend) int {
-	if c := cmp.Compare(f.Kind, o.Kind); c != 0 {
-		return c
-	}
-	if c := f.Addr.Compare(o.Addr); c != 0 {
-		return c
-	}
-	return cmp.Compare(f.Port, o.Port)
+	return cmp.Or(s.Name.Compare(o.Name), cmp.Compare(s.Family, o.Family))
 }
 
 // Compare defines the order of Plan.HealthChecks: by namespace, then name.
 func (h *HealthCheck) Compare(o *HealthCheck) int {
-	if c := cmp.Compare(h.Namespace, o.Namespace); c != 0 {
-		return c
-	}
-	return cmp.Compare(h.Name, o.Name)
+	return cmp.Or(cmp.Compare(h.Namespace, o.Namespace), cmp.Compare(h.Name, o.Name))
 }
 
 // Protocol is the IP protocol number of a transport protocol that Services support.
@@ -138,28 +113,6 @@ func FamilyOf(a netip.Addr) Family {
 	}
 	return IPv6
 }
-
-// FrontendKind identifies the field of the Service from which a frontend is derived.
-type FrontendKind uint8
-
-// The kinds of frontends.
-const (
-	ClusterIP FrontendKind = iota
-	ExternalIP
-	LoadBalancerIP
-	NodePort
-)
-
-var kinds = []string{"ClusterIP", "ExternalIP", "LoadBalancerIP", "NodePort"}
-
-// String returns the Kubernetes name of the kind.
-func (k FrontendKind) String() string { return kinds[k] }
-
-// MarshalText implements encoding.TextMarshaler.
-func (k FrontendKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (k *FrontendKind) UnmarshalText(text []byte) error { return parse(k, kinds, text) }
 
 func parse[T ~uint8](value *T, names []string, text []byte) error {
 	i := slices.Index(names, string(text))

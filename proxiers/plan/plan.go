@@ -93,19 +93,6 @@ type Endpoint struct {
 	Weight uint16 `json:"weight,omitempty"`
 }
 
-// Frontend is an address and port at which clients reach a ServicePort.
-type Frontend struct {
-	Kind FrontendKind `json:"kind"`
-	Port uint16       `json:"port"`
-	// Routes holds the route of new connections from each Origin.
-	Routes [numOrigins]Route `json:"routes"`
-	// Addr is invalid for a NodePort, which accepts connections at all Node.NodePortAddrs.
-	Addr netip.Addr `json:"address,omitzero"`
-	// AllowFrom lists the source ranges that may connect (loadBalancerSourceRanges), in the form that Minimal
-	// returns. A nil AllowFrom allows every source, and an AllowFrom that is empty but not nil allows no source.
-	AllowFrom []netip.Prefix `json:"allowFrom,omitzero"`
-}
-
 // Route is the treatment of new connections from one origin.
 type Route struct {
 	Verdict Verdict `json:"verdict"`

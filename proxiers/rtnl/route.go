@@ -2,11 +2,52 @@ package rtnl
 
 import (
 	"encoding/binary"
+	"errors"
+	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/plan"
 )
+
+// Family returns AF_INET or AF_INET6.
+func Family(f plan.Family) int {
+	if f == plan.IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// attempts is the maximum number of listings if the kernel's tables keep changing.
+const attempts = 5
+
+// Retry repeats a listing that the kernel interrupted because its table changed. After several attempts, Retry returns
+// the last result with the error netlink.ErrDumpInterrupted.
+func Retry[T any](list func() (T, error)) (found T, err error) {
+	for range attempts {
+		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return found, err
+}
+
+// Prefix returns the destination of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A route
+// without a destination is a default route, too.
+func Prefix(dst *net.IPNet) netip.Prefix {
+	if dst == nil {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	a, _ := netip.AddrFromSlice(dst.IP)
+	bits, size := dst.Mask.Size()
+	if size == net.IPv4len*8 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}
 
 // ParseRoute returns the destination and the routing protocol of a route from a notice. The notice consists of struct
 // rtmsg and attributes. ParseRoute returns false for an entry of the routing cache.

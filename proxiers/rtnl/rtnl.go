@@ -72,7 +72,7 @@ type Options struct {
 	Kernel Kernel
 	// Note processes a notice and reports whether the notice is relevant.
 	Note func(*syscall.NetlinkMessage) bool
-	// The Watcher calls Lost when notices were lost. Lost may be nil.
+	// The Watcher calls Lost when notices were lost.
 	Lost func()
 	// The Watcher calls Changed once for all relevant notices within Settle, and after a call of Lost. Changed may be
 	// nil.
@@ -199,7 +199,7 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 }
 
 func (w *Watcher) take(messages []syscall.NetlinkMessage, lost bool) (matters bool) {
-	if lost && w.opts.Lost != nil {
+	if lost {
 		w.opts.Lost()
 	}
 	for i := range messages {

@@ -1,6 +1,7 @@
 package serviceroutes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/plan"
+	"edgeway/proxiers/rtnl"
 )
 
 // Protocol is the routing protocol number of Edgeway's routes. No other known program uses this number. Edgeway's
@@ -20,9 +22,6 @@ const Protocol = 119
 // metric is higher than other programs' metrics. If a destination has two routes, the kernel uses the route with the
 // lower metric.
 const metric = 1_000_000
-
-// attempts is the number of attempts to list routes while other programs change routing tables.
-const attempts = 5
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
 type kernel struct{ *netlink.Handle }
@@ -63,36 +62,60 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
+// foreign is a route of another program.
+type foreign struct {
+	to     netip.Prefix
+	metric int
+	leads  bool
+}
+
 // others returns the routes of other programs from the main routing table, if matters returns true for the destination.
-func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
+// The routes have the kernel's order: the longest prefix comes first, then the lowest metric.
+func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) ([]foreign, error) {
 	found, err := k.list(family, 0,
-		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })
+		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
 	if err != nil {
 		return nil, err
 	}
-	return newTable(found), nil
+	return ordered(found), nil
 }
+
+// ordered omits dead routes, which the kernel ignores.
+func ordered(routes []netlink.Route) (out []foreign) {
+	for i := range routes {
+		if r := &routes[i]; r.Flags&unix.RTNH_F_DEAD == 0 {
+			out = append(out, foreign{rtnl.Prefix(r.Dst), r.Priority, leads(r)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b foreign) int {
+		return cmp.Or(cmp.Compare(b.to.Bits(), a.to.Bits()), cmp.Compare(a.metric, b.metric))
+	})
+	return out
+}
+
+// covered reports whether packets to the whole destination have a route.
+func covered(to netip.Prefix, others []foreign) bool {
+	i := slices.IndexFunc(others, func(r foreign) bool { return r.to.Bits() <= to.Bits() && r.to.Contains(to.Addr()) })
+	return i >= 0 && others[i].leads
+}
+
+// leads reports whether packets reach a destination through the route. Other types of route reject packets
+// (unreachable, blackhole, prohibit) or end the lookup in the table (throw).
+func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
 // list filters the routes while it reads from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {
-	number := unix.AF_INET
-	if family == plan.IPv6 {
-		number = unix.AF_INET6
-	}
-	for range attempts {
-		out = nil
-		err = k.RouteListFilteredIter(number, &netlink.Route{}, mask, func(r netlink.Route) bool {
+	out, err = rtnl.Retry(func() (out []netlink.Route, err error) {
+		err = k.RouteListFilteredIter(rtnl.Family(family), &netlink.Route{}, mask, func(r netlink.Route) bool {
 			if keep(&r) {
 				out = append(out, r)
 			}
 			return true
 		})
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+		return out, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list of %s routes: %w", family, err)
 	}
@@ -115,7 +138,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 		return false, fmt.Errorf("look-up of a route to %s: %w", at, err)
 	}
 	return slices.ContainsFunc(found, func(r netlink.Route) bool {
-		return r.Protocol != Protocol && leads(&r) && prefixOf(r.Dst).Bits() <= to.Bits()
+		return r.Protocol != Protocol && leads(&r) && rtnl.Prefix(r.Dst).Bits() <= to.Bits()
 	}), nil
 }
 
@@ -156,20 +179,7 @@ func (r route) netlink() *netlink.Route {
 // parse is the inverse of route.netlink. parse returns false for a route that route.netlink never returns.
 func parse(raw netlink.Route) (route, bool) {
 	from, _ := netip.AddrFromSlice(raw.Src)
-	r := route{prefixOf(raw.Dst), from.Unmap(), raw.LinkIndex}
+	r := route{rtnl.Prefix(raw.Dst), from.Unmap(), raw.LinkIndex}
 	return r, raw.Table == unix.RT_TABLE_MAIN && raw.Type == unix.RTN_UNICAST && raw.Priority == metric &&
 		raw.Gw == nil && raw.Via == nil && len(raw.MultiPath) == 0 && raw.Tos == 0
-}
-
-// prefixOf returns a route's destination, which is 0.0.0.0/0 or ::/0 for a default route (netlink v1.3.1).
-func prefixOf(n *net.IPNet) netip.Prefix {
-	if n == nil {
-		return netip.Prefix{}
-	}
-	a, _ := netip.AddrFromSlice(n.IP)
-	bits, size := n.Mask.Size()
-	if size == 32 {
-		a = a.Unmap()
-	}
-	return netip.PrefixFrom(a, bits)
 }

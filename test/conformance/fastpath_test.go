@@ -10,7 +10,7 @@ import (
 )
 
 // TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. Skip
-// the subtest "writes", because the fast path rewrites its whole table when any Service loses something.
+// the subtest "writes", because the fast path rewrites its whole table when a Service changes.
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"

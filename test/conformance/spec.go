@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // spec is a plan in the language of the scenarios. One service stands for up to six ServicePorts.
@@ -69,7 +70,7 @@ func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 			p.Node = prev.Node
 		}
 	}
-	return p, p.Validate()
+	return p, plantest.Validate(p)
 }
 
 func (s *spec) compileServices(l *lab, prev *plan.Plan) (all []*plan.ServicePort, err error) {

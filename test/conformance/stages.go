@@ -94,5 +94,7 @@ func (s *sockets) closeAll() {
 }
 
 func (s *suite) follow(opts proxiers.Env) stages {
-	return stages{localnodeport.New(localnodeport.Options{Logger: opts.Logger, Sockets: s.sockets})}
+	return stages{localnodeport.New(localnodeport.Options{
+		Logger: opts.Logger, Sockets: s.sockets, Panicked: func(err error) { panic(err) },
+	})}
 }

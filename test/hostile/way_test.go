@@ -22,6 +22,7 @@ import (
 	"edgeway/proxiers"
 	"edgeway/proxiers/plan"
 	"edgeway/test/hostile"
+	"edgeway/test/plantest"
 )
 
 var (
@@ -167,7 +168,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 
 func check(t *testing.T, p *plan.Plan) {
 	t.Helper()
-	if err := p.Validate(); err != nil {
+	if err := plantest.Validate(p); err != nil {
 		t.Error(err)
 	}
 	for _, svc := range p.Services {

@@ -58,7 +58,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	if slices.ContainsFunc(out, func(t *table) bool { return t.err != nil && !errors.Is(t.err, errTooBig) }) {
 		r.known = nil // the next call tries again
 	}
-	for _, f := range xtables.HostFamilies() {
+	for _, f := range proxiers.KernelFamilies() {
 		names, _ := xtables.Tables(xtables.Legacy, f) // only root can read these names
 		var legacy []nft.Table
 		for _, name := range names {

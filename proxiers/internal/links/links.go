@@ -4,7 +4,6 @@ package links
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -17,10 +16,6 @@ import (
 	"edgeway/proxiers"
 	"edgeway/proxiers/rtnl"
 )
-
-// attempts is the maximum number of attempts to list the devices. The kernel interrupts a list if devices change in the
-// meantime.
-const attempts = 5
 
 // Device is a network device other than a loopback device.
 type Device struct {
@@ -131,13 +126,7 @@ func (l *Links) List() (map[int]Device, error) {
 
 // The caller of ask must hold mu.
 func (l *Links) ask() error {
-	all, err := l.kernel.LinkList()
-	for range attempts {
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-		all, err = l.kernel.LinkList()
-	}
+	all, err := rtnl.Retry(l.kernel.LinkList)
 	if err != nil {
 		return fmt.Errorf("list of network devices: %w", err)
 	}

@@ -11,7 +11,8 @@ const AttrTable = 1
 
 const attrTypeMask = 0x3fff
 
-// EachAttr iterates over netlink attributes, and stops at the first malformed attribute.
+// EachAttr iterates over netlink attributes, and stops at the first malformed attribute. mdlayher's AttributeDecoder would
+// need about 30 allocations for each flow, which is a second of CPU time for 100,000 flows.
 func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {

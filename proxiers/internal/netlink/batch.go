@@ -31,12 +31,6 @@ func (b *Batch) Messages() int { return len(b.starts) }
 // Size returns the number of bytes that Conn.Commit sends.
 func (b *Batch) Size() int { return len(b.buf) + headSize }
 
-// Message returns message i without padding.
-func (b *Batch) Message(i int) []byte {
-	start := b.starts[i]
-	return b.buf[start : start+int(binary.NativeEndian.Uint32(b.buf[start:]))]
-}
-
 // Add adds a message. kind is an NFT_MSG constant, and family is an NFPROTO constant. attrs appends the attributes.
 func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte) {
 	if len(b.buf) == 0 {

@@ -24,8 +24,6 @@ type Refused struct {
 	Errno unix.Errno
 	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.
 	Message int
-	// Offset is the offset of the rejected attribute from the start of the message, or 0 if the offset is unknown.
-	Offset int
 	// Text is the kernel's explanation of the error.
 	Text string
 }
@@ -147,16 +145,8 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 // attributes.
 func answer(flags uint16, seq uint32, body []byte) Refused {
 	r := Refused{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
-	if flags&unix.NLM_F_ACK_TLVS == 0 || flags&unix.NLM_F_CAPPED == 0 || len(body) < 4+netlinkHeader {
-		return r
-	}
-	for typ, v := range EachAttr(body[4+netlinkHeader:]) {
-		switch {
-		case typ == unix.NLMSGERR_ATTR_MSG:
-			r.Text = string(Text(v))
-		case typ == unix.NLMSGERR_ATTR_OFFS && len(v) == 4:
-			r.Offset = int(binary.NativeEndian.Uint32(v))
-		}
+	if flags&unix.NLM_F_ACK_TLVS != 0 && flags&unix.NLM_F_CAPPED != 0 && len(body) >= 4+netlinkHeader {
+		r.Text = string(Text(Attr(body[4+netlinkHeader:], unix.NLMSGERR_ATTR_MSG)))
 	}
 	return r
 }

@@ -156,7 +156,7 @@ func TestTouchedBatch(t *testing.T) {
 	}
 }
 
-// The error of a rejected batch contains the index of the message and the offset of the rejected element.
+// The error of a rejected batch contains the index of the first rejected message.
 func TestRefusedBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	var b Batch
@@ -169,12 +169,8 @@ func TestRefusedBatch(t *testing.T) {
 	if listed(t, m) != 0 {
 		t.Error("the kernel has done a part of the batch")
 	}
-	message := b.Message(refused.Message)
-	if refused.Message != 2 || refused.Offset <= 0 || refused.Offset+20 > len(message) {
-		t.Fatalf("message %d at %d of %d bytes", refused.Message, refused.Offset, len(message))
-	}
-	if got := message[refused.Offset+12 : refused.Offset+16]; string(got) != string([]byte{10, 0, 7000 >> 8, 7000 & 255}) {
-		t.Errorf("the element at fault is %v", got)
+	if refused.Message != 2 {
+		t.Errorf("message %d", refused.Message)
 	}
 	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
 	nft(t, "delete table ip ours")

@@ -5,7 +5,7 @@
 // of 10,000 Services has 3 MB and 70,000 elements. This code reads a dump through one buffer and allocates no memory
 // for a message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
 // google/nftables (0.3.0) allocates each element of a set. Also, google/nftables cannot make a batch conditional on the
-// last transaction, does not report which message the kernel rejects, and truncates attributes of more than 64 KiB.
+// last transaction, and truncates attributes of more than 64 KiB.
 package netlink
 
 import (

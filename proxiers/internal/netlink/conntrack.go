@@ -117,18 +117,11 @@ func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 const nfgenmsgLen = 4
 
 func (s Scope) message(kind netlink.HeaderType, flags netlink.HeaderFlags, attrs []byte) netlink.Message {
-	header := []byte{s.netfilterFamily(), unix.NFNETLINK_V0, 0, 0}
+	header := []byte{Family(s.Family), unix.NFNETLINK_V0, 0, 0}
 	return netlink.Message{
 		Header: netlink.Header{Type: kind, Flags: flags},
 		Data:   append(header, attrs...),
 	}
-}
-
-func (s Scope) netfilterFamily() byte {
-	if s.Family == plan.IPv4 {
-		return unix.NFPROTO_IPV4
-	}
-	return unix.NFPROTO_IPV6
 }
 
 func unspecified(s Scope) netip.Addr {

@@ -2,11 +2,9 @@ package netlink
 
 import (
 	"encoding/binary"
-	"iter"
 	"net/netip"
 
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers/plan"
 )
@@ -79,7 +77,7 @@ type Tuple struct{ Src, Dst netip.AddrPort }
 // frontend.
 func decodeFlow(data []byte) *Flow {
 	f := &Flow{}
-	for kind, value := range attributes(data) {
+	for kind, value := range EachAttr(data) {
 		switch kind {
 		case ctaTupleOrig:
 			f.Orig, f.Protocol = decodeTuple(value)
@@ -101,7 +99,7 @@ func decodeFlow(data []byte) *Flow {
 func decodeTuple(data []byte) (t Tuple, protocol plan.Protocol) {
 	var src, dst netip.Addr
 	var srcPort, dstPort uint16
-	for part, nested := range attributes(data) {
+	for part, nested := range EachAttr(data) {
 		switch part {
 		case ctaTupleIP:
 			src, dst = decodeAddrs(nested)
@@ -113,7 +111,7 @@ func decodeTuple(data []byte) (t Tuple, protocol plan.Protocol) {
 }
 
 func decodeAddrs(data []byte) (src, dst netip.Addr) {
-	for kind, value := range attributes(data) {
+	for kind, value := range EachAttr(data) {
 		switch kind {
 		case ctaIPv4Src, ctaIPv6Src:
 			src, _ = netip.AddrFromSlice(value)
@@ -125,7 +123,7 @@ func decodeAddrs(data []byte) (src, dst netip.Addr) {
 }
 
 func decodeProto(data []byte) (protocol plan.Protocol, src, dst uint16) {
-	for kind, value := range attributes(data) {
+	for kind, value := range EachAttr(data) {
 		switch kind {
 		case ctaProtoNum:
 			protocol = plan.Protocol(number(value, 1))
@@ -139,7 +137,7 @@ func decodeProto(data []byte) (protocol plan.Protocol, src, dst uint16) {
 }
 
 func (f *Flow) count(data []byte) {
-	for kind, value := range attributes(data) {
+	for kind, value := range EachAttr(data) {
 		switch kind {
 		case ctaCountersPackets:
 			f.Packets += number(value, 8)
@@ -158,22 +156,6 @@ func number(value []byte, size int) (n uint64) {
 		n = n<<8 | uint64(b)
 	}
 	return n
-}
-
-// attributes iterates over netlink attributes. netlink.AttributeDecoder would need about 30 allocations for each flow,
-// which is a second of CPU time for 100,000 flows.
-func attributes(data []byte) iter.Seq2[uint16, []byte] {
-	const header = 4
-	return func(yield func(uint16, []byte) bool) {
-		for len(data) >= header {
-			length := int(binary.NativeEndian.Uint16(data))
-			kind := binary.NativeEndian.Uint16(data[2:]) &^ (netlink.Nested | netlink.NetByteOrder)
-			if length < header || length > len(data) || !yield(kind, data[header:length]) {
-				return
-			}
-			data = data[min((length+3)&^3, len(data)):]
-		}
-	}
 }
 
 // encodeDelete encodes the attributes that identify a flow. The ID distinguishes the flow from a later flow with the
@@ -233,7 +215,7 @@ func encoder() *netlink.AttributeEncoder {
 
 func (t *Tuple) encode(ae *netlink.AttributeEncoder, s Scope) error {
 	srcType, dstType := uint16(ctaIPv6Src), uint16(ctaIPv6Dst)
-	if s.netfilterFamily() == unix.NFPROTO_IPV4 {
+	if s.Family == plan.IPv4 {
 		srcType, dstType = ctaIPv4Src, ctaIPv4Dst
 	}
 	ae.Nested(ctaTupleIP, func(ae *netlink.AttributeEncoder) error {

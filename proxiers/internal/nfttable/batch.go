@@ -5,6 +5,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
 )
 
@@ -21,7 +22,7 @@ type batch struct {
 	send func(*knftables.Transaction) error
 	// wire holds the elements that follow tx, and sendWire sends these elements. If wire is nil, tx also contains the
 	// elements.
-	wire     *wire
+	wire     *netlink.Batch
 	sendWire func() error
 
 	created []Object

@@ -37,7 +37,7 @@ func Cleanup(ctx context.Context, table string) error {
 	if err != nil || len(present) == 0 {
 		return err
 	}
-	nft, err := findNFT()
+	nft, err := FindProgram()
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -81,8 +82,19 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 			err = t.delete(ctx, set, gone)
 		}
 		sure := clients <= sureClients || attempt > 1
-		if err == nil && sure || err != nil && !missing(err) || attempt == pruneAttempts {
+		if err == nil && sure || err != nil && !Refused(err, unix.ENOENT) || attempt == pruneAttempts {
 			return err
 		}
 	}
+}
+
+func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
+	for chunk := range slices.Chunk(list, t.chunk) {
+		resetWire(&t.wire) // an earlier error may have left messages in wire
+		writeWire(&t.wire, t.Table, span{set, chunk, true})
+		if err := t.commitWire(ctx, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }

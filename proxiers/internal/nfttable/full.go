@@ -40,11 +40,7 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 		return nil, syncError("full sync", err) // the kernel rejected elements of the plan, so new tables do not help
 	}
 	t.env.Logger.Warn("rewriting the nftables table as a whole", "table", t.Table, "error", err)
-	refs, again := t.recreate(ctx, next, elements)
-	if refused(again) { // unlike again, err may identify an element
-		again = fmt.Errorf("%w; in place: %w", again, err)
-	}
-	return refs, again
+	return t.recreate(ctx, next, elements)
 }
 
 // build fills new tables in self-contained chunks. Before Edgeway has written a Service, packets to the Service match

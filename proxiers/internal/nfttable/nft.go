@@ -26,22 +26,24 @@ const (
 	runLimit = 10 * time.Minute
 )
 
-// tool runs nft. knftables renders the transaction that is the input of nft.
-type tool struct{ path string }
+// Program runs nft. knftables only renders transactions: its own way to run nft (v0.0.22) sets no WaitDelay and does not
+// use the context for its first run.
+type Program struct{ path string }
 
-func findNFT() (*tool, error) {
+// FindProgram searches PATH for nft.
+func FindProgram() (*Program, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
 		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer",
 			proxiers.ErrUnsupported)
 	}
-	return &tool{path}, nil
+	return &Program{path}, nil
 }
 
 // checkVersion returns an error if nft fails, or if Edgeway does not support the version of nft.
-func (n *tool) checkVersion(ctx context.Context) error {
+func (p *Program) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
-	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
+	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
 	case program.Transient(err):
 		return fmt.Errorf("nft does not answer: %w", err)
@@ -56,28 +58,41 @@ func (n *tool) checkVersion(ctx context.Context) error {
 
 func newTransaction() *knftables.Transaction { return knftables.NewFake("", "").NewTransaction() }
 
-func (n *tool) run(ctx context.Context, tx *knftables.Transaction) error {
-	return n.do(ctx, tx, "-f", "-")
-}
-
-// check makes nft and the kernel validate a transaction without executing it.
-func (n *tool) check(ctx context.Context, tx *knftables.Transaction) error {
-	return n.do(ctx, tx, "--check", "-f", "-")
-}
-
-// do does not run nft through knftables, because knftables (v0.0.22) sets no WaitDelay and does not use the context for
-// its first run.
-func (n *tool) do(ctx context.Context, tx *knftables.Transaction, args ...string) error {
-	input := tx.String()
-	if _, wrong, ok := strings.Cut(input, "# ERROR: "); ok { // knftables found an invalid operation
-		return fmt.Errorf("nft: %s", strings.TrimSpace(wrong))
+// commands returns the commands of a transaction.
+func commands(tx *knftables.Transaction) (string, error) {
+	text := tx.String()
+	if _, wrong, ok := strings.Cut(text, "# ERROR: "); ok { // knftables found an invalid operation
+		return "", fmt.Errorf("nft: %s", strings.TrimSpace(wrong))
 	}
-	return n.feed(ctx, input, args...)
+	return text, nil
+}
+
+func (p *Program) run(ctx context.Context, tx *knftables.Transaction) error {
+	text, err := commands(tx)
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx, text)
+}
+
+// Run executes the commands as one transaction.
+func (p *Program) Run(ctx context.Context, commands string) error {
+	return p.feed(ctx, commands, "-f", "-")
+}
+
+// Check makes nft and the kernel validate the commands without executing them. Check returns the same errors as Probe.
+func (p *Program) Check(ctx context.Context, commands string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	if err := p.checkVersion(ctx); err != nil {
+		return err
+	}
+	return checked(p.feed(ctx, commands, "--check", "-f", "-"))
 }
 
 // feed runs nft with the given input.
-func (n *tool) feed(ctx context.Context, input string, args ...string) error {
-	messages, err := program.Call{Path: n.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
+func (p *Program) feed(ctx context.Context, input string, args ...string) error {
+	messages, err := program.Call{Path: p.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
 	if err == nil {
 		return nil
 	}
@@ -148,12 +163,9 @@ func undelivered(err error) bool {
 	}, said)
 }
 
-// missing reports whether the kernel rejected a transaction because an object does not exist.
-func missing(err error) bool { return refusedWith(err, unix.ENOENT) }
-
-// refusedWith reports whether the kernel rejected a transaction with the error number. nft reports the error number as
+// Refused reports whether the kernel rejected commands or a batch with the error number. nft reports the error number as
 // text.
-func refusedWith(err error, errno unix.Errno) bool {
+func Refused(err error, errno unix.Errno) bool {
 	var r *netlink.Refused
 	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())
 }

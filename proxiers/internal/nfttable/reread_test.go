@@ -5,8 +5,9 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
+	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // Edgeway reads a set correctly while the kernel moves the elements to a hash table of another size, which begins after
@@ -26,13 +27,13 @@ func TestReadWhileSetsResize(t *testing.T) {
 			span
 			left int
 		}{{span{set, all, false}, 300}, {span{set, all[30:], true}, 30}, {span{set, all[:30], true}, 0}} {
-			w := &wire{}
-			w.write(table.Table, step.span)
+			w := &netlink.Batch{}
+			writeWire(w, table.Table, step.span)
 			c, err := dial()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := table.watcher.Commit(&w.Batch, true); err != nil {
+			if err := table.watcher.Commit(w, true); err != nil {
 				t.Fatal(err)
 			}
 			s := summer{sets: table.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // The SetIDs of the test's schema, whose sets use each field and each kind of data.

@@ -155,7 +155,7 @@ func (b *batch) command(list []Entry, remove, add bool) {
 
 func (b *batch) span(s span) {
 	if b.wire != nil {
-		b.wire.write(b.r.Table, s)
+		writeWire(b.wire, b.r.Table, s)
 	} else {
 		b.r.text(b.tx, s)
 	}
@@ -187,6 +187,6 @@ func (b *batch) commit() error {
 		return nil
 	}
 	err := b.sendWire()
-	b.wire.reset()
+	resetWire(b.wire)
 	return err
 }

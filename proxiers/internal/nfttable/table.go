@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/netlink"
-	"edgeway/proxiers/plan"
 )
 
 // elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
@@ -22,19 +20,16 @@ import (
 // has 266 elements.
 const elementRoom = 1600
 
-// bigTransaction is the number of operations above which the watcher leaves the multicast group.
-const bigTransaction = 1000
-
 // Table manages the tables of all families. Table implements proxiers.Proxier and proxiers.Maintainer.
 type Table struct {
 	*renderer
 	env      proxiers.Env
-	nft      *tool
+	nft      *Program
 	kernel   *reader
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
 	// wire holds the elements of the next netlink transaction.
-	wire wire
+	wire netlink.Batch
 	// refs holds the references of the last applied plan, or nil if the kernel's state is unknown.
 	refs *references
 	// byNetlink and byProgram count the transactions by netlink and by nft.
@@ -43,7 +38,7 @@ type Table struct {
 
 // New opens sockets in the network namespace of the calling thread, and changes nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
-	nft, err := findNFT()
+	nft, err := FindProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -56,14 +51,6 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	t.chunk = min(t.chunk, t.kernel.Room/elementRoom)
 	env.Contain.Go(&t.watching, "nftables notices", t.watcher.Run)
 	return t, nil
-}
-
-func (t *Table) concerns(m netlink.Message) string {
-	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
-	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
-		return "the table"
-	}
-	return ""
 }
 
 // Apply implements proxiers.Applier.
@@ -139,23 +126,11 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 // strict has the same meaning as in commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
-	t.wire.reset() // an earlier error may have left messages in wire
+	resetWire(&t.wire) // an earlier error may have left messages in wire
 	b.wire = &t.wire
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
 	b.sendWire = func() error { return t.commitWire(ctx, strict) }
 	return b
-}
-
-func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
-	n := tx.NumOperations()
-	if n == 0 {
-		return nil
-	}
-	err := t.watcher.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
-	if err == nil {
-		t.byProgram.Add(1)
-	}
-	return err
 }
 
 // Transactions returns the number of successful transactions by netlink and by nft, and the number of netlink

@@ -13,13 +13,6 @@ import (
 // listElement is the attribute type of an element in a list (NFTA_LIST_ELEM).
 const listElement = 1
 
-// wire is a batch of elements in the kernel's format.
-type wire struct {
-	netlink.Batch
-	// spans holds the elements of each message.
-	spans []span
-}
-
 // span is a list of elements to add to one set, or to delete from the set.
 type span struct {
 	set    *Set
@@ -27,19 +20,15 @@ type span struct {
 	remove bool
 }
 
-// reset keeps the buffer unless the buffer is larger than 1 MiB.
-func (w *wire) reset() {
+// resetWire keeps the buffer unless the buffer is larger than 1 MiB.
+func resetWire(w *netlink.Batch) {
 	if w.Size() > 1<<20 {
-		*w = wire{}
-		return
+		*w = netlink.Batch{}
 	}
 	w.Reset()
-	clear(w.spans) // otherwise the spans would keep the lists in memory
-	w.spans = w.spans[:0]
 }
 
-// The caller of write must not change s.list afterwards, because refused reads s.list if the kernel rejects an element.
-func (w *wire) write(table string, s span) {
+func writeWire(w *netlink.Batch, table string, s span) {
 	kind, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
 	if s.remove {
 		kind, flags = unix.NFT_MSG_DELSETELEM, 0
@@ -50,45 +39,8 @@ func (w *wire) write(table string, s span) {
 			b, n = s.set.appendElements(b, table, rest, !s.remove)
 			return b
 		})
-		w.spans = append(w.spans, span{s.set, rest[:n], s.remove})
 		rest = rest[n:]
 	}
-}
-
-// refused returns the rejected element and its set, or a nil set if the kernel does not identify the element.
-func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
-	if r.Message < 0 || r.Message >= len(w.spans) || r.Offset == 0 {
-		return nil, Entry{}
-	}
-	s := w.spans[r.Message]
-	i := elementAt(w.Message(r.Message), r.Offset)
-	if i < 0 || i >= len(s.list) {
-		return nil, Entry{}
-	}
-	return s.set, s.list[i]
-}
-
-// elementAt returns the index of the element at an offset in a message, or -1 if no element is at the offset.
-// wire.write must have created the message, which consists of headers, the names of the table and of the set, and the
-// list.
-func elementAt(message []byte, offset int) (i int) {
-	size := func(at int) int {
-		if at+4 > len(message) {
-			return 0
-		}
-		return int(binary.NativeEndian.Uint16(message[at:]))
-	}
-	at := unix.NLMSG_HDRLEN + 4
-	for range 2 {
-		at += (size(at) + 3) &^ 3
-	}
-	for at += 4; size(at) >= 4; at += (size(at) + 3) &^ 3 {
-		if offset >= at && offset < at+size(at) {
-			return i
-		}
-		i++
-	}
-	return -1
 }
 
 // appendElements appends the attributes of a message about elements of one set. The message contains as many elements

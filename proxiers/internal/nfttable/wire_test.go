@@ -67,7 +67,7 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 }
 
 // FuzzWire encodes random elements of any set, and decodes the messages like messages from the kernel. Each message
-// must be valid netlink, and elementAt must find each element by its offset.
+// must be valid netlink.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
 	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
@@ -83,9 +83,7 @@ func FuzzWire(f *testing.F) {
 			list = append(list, bytes.entry(set, id, family))
 		}
 		for _, remove := range []bool{false, true} {
-			var w wire
-			w.write(schema.Table, span{set, list, remove})
-			got := readWire(t, &w, set, id, family)
+			got := readWire(t, span{set, list, remove}, id, family)
 			want := list
 			if remove { // messages that delete elements contain only keys
 				want = slices.Clone(list)
@@ -100,47 +98,30 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []Entry) {
+// readWire encodes elements as writeWire does, and decodes them.
+func readWire(t *testing.T, s span, id SetID, f plan.Family) (all []Entry) {
 	t.Helper()
-	if len(w.spans) != w.Messages() {
-		t.Fatalf("%d messages of %d lists", w.Messages(), len(w.spans))
+	keys := *s.set
+	if s.remove {
+		keys.Data = NoData
 	}
-	keys := *set
-	for m := range w.Messages() {
-		if w.spans[m].remove {
-			keys.Data = NoData
+	for rest := s.list; len(rest) > 0; {
+		attrs, n := s.set.appendElements(nil, testSchema().Table, rest, !s.remove)
+		if n == 0 || len(attrs)%4 != 0 {
+			t.Fatalf("message of %d elements and %d bytes", n, len(attrs))
 		}
-		message, i := w.Message(m), 0
-		if len(message)%4 != 0 {
-			t.Fatalf("message of %d bytes", len(message))
-		}
-		attrs := message[unix.NLMSG_HDRLEN+4:]
 		if table := netlink.Text(netlink.Attr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE)); string(table) != testSchema().Table {
 			t.Fatalf("table %q", table)
 		}
 		err := eachElement(netlink.Message{Attrs: attrs}, func(raw rawElement) error {
 			e, err := keys.decode(f, id, raw, map[string]string{})
-			if err != nil {
-				return err
-			}
 			all = append(all, e)
-			at := cap(message) - cap(raw.key) // the offset of the key, which follows three headers
-			if found := elementAt(message, at-12); found != i {
-				return fmt.Errorf("element %d is found as %d", i, found)
-			}
-			refusedSet, refused := w.refused(&netlink.Refused{Message: m, Offset: at})
-			if refusedSet != set || refused.Element != e.Element {
-				return fmt.Errorf("element %d is refused as another one", i)
-			}
-			i++
-			return nil
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if elementAt(message, len(message)) != -1 || elementAt(message, 20) != -1 {
-			t.Fatal("an element is found beside the list")
-		}
+		rest = rest[n:]
 	}
 	return all
 }
@@ -152,12 +133,13 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	for range 20_000 {
 		list = append(list, bytes.entry(&s.Sets[slots], slots, plan.IPv6))
 	}
-	var w wire
-	w.write(s.Table, span{&s.Sets[slots], list, false})
+	all := span{&s.Sets[slots], list, false}
+	var w netlink.Batch
+	writeWire(&w, s.Table, all)
 	if w.Messages() < 20 {
 		t.Errorf("%d bytes in %d messages", w.Size(), w.Messages())
 	}
-	if got := readWire(t, &w, &s.Sets[slots], slots, plan.IPv6); len(got) != len(list) {
+	if got := readWire(t, all, slots, plan.IPv6); len(got) != len(list) {
 		t.Errorf("%d elements, want %d", len(got), len(list))
 	}
 }
@@ -171,12 +153,11 @@ func BenchmarkWire(b *testing.B) {
 			for range n {
 				list = append(list, bytes.entry(&s.Sets[slots], slots, plan.IPv4))
 			}
-			w := &wire{}
+			w := &netlink.Batch{}
 			b.ReportAllocs()
 			for b.Loop() {
 				w.Reset()
-				w.spans = w.spans[:0]
-				w.write(s.Table, span{&s.Sets[slots], list, false})
+				writeWire(w, s.Table, span{&s.Sets[slots], list, false})
 			}
 		})
 	}

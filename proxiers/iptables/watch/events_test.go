@@ -8,9 +8,9 @@ import (
 	mdnetlink "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/iptables/xtables"
+	"edgeway/test/iptablestest"
 )
 
 // The first restore on a host creates each table, with its built-in chains and Edgeway's chains, in one transaction.

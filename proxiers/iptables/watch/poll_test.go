@@ -6,10 +6,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/internal/netlink"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 // quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is Options.Intact.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/iptables/xtables"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 var families = []plan.Family{plan.IPv4, plan.IPv6}

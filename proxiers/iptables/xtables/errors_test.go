@@ -19,8 +19,8 @@ func TestRefusals(t *testing.T) {
 		refused bool
 		want    string
 	}{
-		{1, "iptables-restore: line 4 failed", true, `line 4 failed (exit status 1), input "*nat"`},
-		{1, "iptables-restore: line 3 failed: No chain/target/match by that name.", true, `input "-A KUBE-X -j ACCEPT"`},
+		{1, "iptables-restore: line 4 failed", true, "line 4 failed (exit status 1)"},
+		{1, "iptables-restore: line 3 failed: No chain/target/match by that name.", true, "line 3 failed: No chain/target/match by that name."},
 		{2, "iptables-restore v1.8.7 (legacy): host/network `x' not found\nError occurred at line: 3\nTry `iptables-restore -h' or 'iptables-restore --help' for more information.", true, `host/network `},
 		{4, "iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (No such file or directory): rule in chain KUBE-X", true, "line 3: RULE_APPEND failed"},
 		{4, "iptables-restore v1.8.7 (nf_tables): \nline 3: RULE_APPEND failed (Device or resource busy): rule in chain KUBE-X\nline 4: CHAIN_USER_DEL failed (Device or resource busy): chain KUBE-X", true, "line 3: RULE_APPEND"},
@@ -49,8 +49,5 @@ func TestMessagesAreShort(t *testing.T) {
 	long := bytes.Repeat([]byte("x"), 1<<20)
 	if got := message(long); len(got) > maxMessage+len("…") {
 		t.Errorf("message of %d bytes", len(got))
-	}
-	if got := blamed([]byte("line 1 failed"), long); len(got) > maxQuote+len("…") {
-		t.Errorf("quote of %d bytes", len(got))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 func TestSave(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 func TestRestoreWritesTables(t *testing.T) {

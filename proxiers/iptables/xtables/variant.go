@@ -3,7 +3,6 @@ package xtables
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -35,15 +34,6 @@ func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[
 // only since version 1.8.0.
 var oldest = version{1, 6, 2}
 
-// HostFamilies returns the families that the kernel supports. /proc/net/if_inet6 is missing if the kernel runs with
-// ipv6.disable=1.
-func HostFamilies() []plan.Family {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		return []plan.Family{plan.IPv4}
-	}
-	return []plan.Family{plan.IPv4, plan.IPv6}
-}
-
 // Choose returns the variant of the program named iptables, which other programs on the host also use (on Debian, a
 // link). Without such a program, Choose prefers NFT. If the programs of the preferred variant are unusable, Choose
 // returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
@@ -63,7 +53,7 @@ func Choose(ctx context.Context) (Variant, error) {
 }
 
 func checkPrograms(ctx context.Context, v Variant) error {
-	for _, f := range HostFamilies() {
+	for _, f := range proxiers.KernelFamilies() {
 		if _, err := findPrograms(ctx, v, f); err != nil {
 			return err
 		}
@@ -126,7 +116,7 @@ var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\
 func parseVersion(line string) (Variant, version, error) {
 	m := versionLine.FindStringSubmatch(line)
 	if m == nil {
-		return "", version{}, fmt.Errorf("no version in %q", shorten(strings.TrimSpace(line), maxQuote))
+		return "", version{}, fmt.Errorf("no version in %q", shorten(strings.TrimSpace(line)))
 	}
 	var number version
 	for i := range number {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"edgeway/proxiers"
-	"edgeway/proxiers/internal/iptablestest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/iptablestest"
 )
 
 const says = "#!/bin/sh\necho 'iptables v"

@@ -75,7 +75,7 @@ type Options struct {
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
 	// The relay calls Panicked with a panic that occurred in a connection's goroutine. The panic ends only that
-	// connection. If Panicked is nil, a panic ends the process.
+	// connection.
 	Panicked func(err error)
 }
 
@@ -184,10 +184,6 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 // contain does not restart a goroutine that panicked, because a panic ends the goroutine's connection.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
-		if r.opts.Panicked == nil {
-			run()
-			return
-		}
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
 			r.opts.Panicked(err)
 		}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
 )
 
 // pool is a Target that tries endpoints in order.
@@ -115,6 +117,7 @@ func serve(t testing.TB, r *Relay, l *net.TCPListener, target Target) *Port {
 
 func newRelay(t testing.TB, opts Options) *Relay {
 	t.Helper()
+	opts.Panicked = func(err error) { t.Errorf("%v\n%s", err, contain.Stack(err)) }
 	r := New(opts)
 	t.Cleanup(func() { _ = r.Shutdown(done()) })
 	return r

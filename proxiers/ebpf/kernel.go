@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"edgeway/proxiers/fault"
+	"edgeway/proxiers/internal/sysctl"
 	"edgeway/proxiers/plan"
 )
 
@@ -88,8 +89,7 @@ const (
 // kernel's symbols.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
-		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil ||
-			strings.TrimSpace(string(on)) == "0" {
+		if on, _ := sysctl.Int("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); on == 0 {
 			return false
 		}
 	}

@@ -1,15 +1,16 @@
-package plan
+package plantest
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"edgeway/proxiers/plan"
 )
 
-// Validate returns an error unless the plan has the form that proxiers require. Tests verify that the planner creates
-// only valid plans.
-func (p *Plan) Validate() error {
+// Validate returns an error unless the plan has the form that proxiers require.
+func Validate(p *plan.Plan) error {
 	var errs []error
 	add := func(err error) {
 		if err != nil {
@@ -19,43 +20,43 @@ func (p *Plan) Validate() error {
 	add(checkPrefixes("pod sources", p.Node.PodSources))
 	add(checkPrefixes("Service CIDRs", p.Node.ServiceCIDRs))
 	for _, pattern := range p.Node.PodInterfaces {
-		add(CheckInterface(pattern))
+		add(plan.CheckInterface(pattern))
 	}
-	if !slices.IsSortedFunc(p.Services, func(a, b *ServicePort) int { return a.Compare(b) }) {
+	if !slices.IsSortedFunc(p.Services, func(a, b *plan.ServicePort) int { return a.Compare(b) }) {
 		add(errors.New("ServicePorts are not sorted"))
 	}
 	for _, svc := range p.Services {
-		if err := svc.validate(); err != nil {
+		if err := validate(svc); err != nil {
 			add(fmt.Errorf("%s over %s: %w", svc.Name, svc.Family, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s *ServicePort) validate() error {
+func validate(s *plan.ServicePort) error {
 	for i := range s.Frontends {
 		f := &s.Frontends[i]
-		if f.Kind != NodePort && FamilyOf(f.Addr) != s.Family {
+		if f.Kind != plan.NodePort && plan.FamilyOf(f.Addr) != s.Family {
 			return fmt.Errorf("%s %s is of another family", f.Kind, f.Addr)
 		}
 		if err := checkPrefixes("allowed sources", f.AllowFrom); err != nil {
 			return err
 		}
 		for _, prefix := range f.AllowFrom {
-			if FamilyOf(prefix.Addr()) != s.Family {
+			if plan.FamilyOf(prefix.Addr()) != s.Family {
 				return fmt.Errorf("allowed source %s is of another family", prefix)
 			}
 		}
 		for origin, r := range f.Routes {
-			if r.Verdict == Forward && len(s.Pools[r.Pool]) == 0 {
-				return fmt.Errorf("%s from %s goes to the %s pool, which is empty", f.Kind, Origin(origin), r.Pool)
+			if r.Verdict == plan.Forward && len(s.Pools[r.Pool]) == 0 {
+				return fmt.Errorf("%s from %s goes to the %s pool, which is empty", f.Kind, plan.Origin(origin), r.Pool)
 			}
 		}
 	}
 	for pool, list := range s.Pools {
 		for _, e := range list {
-			if FamilyOf(e.Addr.Addr()) != s.Family {
-				return fmt.Errorf("endpoint %s of the %s pool is of another family", e.Addr, Pool(pool))
+			if plan.FamilyOf(e.Addr.Addr()) != s.Family {
+				return fmt.Errorf("endpoint %s of the %s pool is of another family", e.Addr, plan.Pool(pool))
 			}
 		}
 	}
@@ -64,7 +65,7 @@ func (s *ServicePort) validate() error {
 
 // checkPrefixes returns an error unless list has the form that Minimal returns.
 func checkPrefixes(what string, list []netip.Prefix) error {
-	if !slices.Equal(list, Minimal(list)) {
+	if !slices.Equal(list, plan.Minimal(list)) {
 		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/netlink"
-	"edgeway/proxiers/internal/plantest"
 	"edgeway/proxiers/plan"
+	"edgeway/test/plantest"
 )
 
 // changed returns a copy of p in which the ServicePort "one" has the given endpoints.

@@ -1,0 +1,48 @@
+package nfttable
+
+import (
+	"context"
+	"slices"
+
+	"sigs.k8s.io/knftables"
+
+	"edgeway/proxiers/internal/netlink"
+	"edgeway/proxiers/plan"
+)
+
+// bigTransaction is the number of operations above which the watcher leaves the multicast group.
+const bigTransaction = 1000
+
+// concerns makes the watcher report drift if another program changes one of the tables.
+func (t *Table) concerns(m netlink.Message) string {
+	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
+	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
+		return "the table"
+	}
+	return ""
+}
+
+func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
+	n := tx.NumOperations()
+	if n == 0 {
+		return nil
+	}
+	err := t.watcher.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	if err == nil {
+		t.byProgram.Add(1)
+	}
+	return err
+}
+
+// commitWire sends the elements in t.wire, and reports changes by other programs as drift. If strict is set and another
+// program has changed the table, commitWire sends no element and returns netlink.ErrTouched.
+func (t *Table) commitWire(ctx context.Context, strict bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := t.watcher.Commit(&t.wire, !strict)
+	if err == nil {
+		t.byNetlink.Add(1)
+	}
+	return err
+}

@@ -1,0 +1,28 @@
+package ipvs
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+)
+
+// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
+// the modules.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
+
+func (p *proxier) scheduler(svc *plan.ServicePort) string {
+	return cmp.Or(svc.Scheduler, p.settings.scheduler)
+}
+
+// known returns an error if scheduler is not in schedulers. For any other name, the kernel would try to load a module.
+func known(scheduler string) error {
+	if slices.Contains(schedulers, scheduler) {
+		return nil
+	}
+	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler,
+		strings.Join(schedulers, ", "))
+}
