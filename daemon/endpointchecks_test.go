@@ -90,8 +90,6 @@ func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	}
 }
 
-// If an endpoint of a manifest does not respond, the planner removes the endpoint from the pool, and a fault names
-// the endpoint.
 func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	at := deadEndpoint(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")

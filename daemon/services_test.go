@@ -150,7 +150,6 @@ func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 	})
 }
 
-// Objects that a source lists after the first sync are not logged as changes.
 func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("web", 1, "http"))
@@ -220,7 +219,6 @@ func TestReloadLogsRemovedServices(t *testing.T) {
 	})
 }
 
-// serviceLog does not compute the faults of unchanged Services again.
 func TestServiceFaultCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()

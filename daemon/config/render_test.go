@@ -16,7 +16,7 @@ func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
 		t.Fatalf("fewer than %d keys in the shipped file", n)
 	}
-	const extra = "\n" // the defaults have no source, which Load rejects
+	const extra = "\n" // Load rejects a configuration without a source
 	c := Default()
 	l := loader{keys: values(c, choices), origin: map[string]*Error{}}
 	settings, err := decode("edgeway.toml", []byte(uncommented+extra))
@@ -63,7 +63,7 @@ func Manual(backends []Choice) string {
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
-	whole := []reflect.Type{ // a single key sets a field of these types
+	whole := []reflect.Type{ // a single key sets each field of these types
 		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)
@@ -73,7 +73,8 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() { // backends define these keys
+			// Backends define the keys of these fields.
+			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() {
 				fields++
 			}
 		}

@@ -33,7 +33,7 @@ const columns = 80
 
 type answer interface{ Print(*text.Screen) }
 
-// printed returns an answer as text. If the width is 0, the Screen wraps no lines.
+// printed formats an answer as text. If the width is 0, the Screen does not wrap lines.
 func printed(a answer, width int, verbose bool) string {
 	var out strings.Builder
 	s := text.NewScreen(&out, width, false)
@@ -186,8 +186,8 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 	}
 }
 
-// Immediately after a reload, there are neither objects nor a plan of the new configuration. Status therefore uses
-// the names from the plan in force.
+// Immediately after a reload, the new configuration has neither objects nor a plan, so status uses the names from the
+// plan in force.
 func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

@@ -81,7 +81,7 @@ func TestManualListsEveryCheck(t *testing.T) {
 	}
 }
 
-// inTheManual returns the names of the checks in edgeway(8). A value is true if the name has an asterisk.
+// inTheManual maps the name of each check in edgeway(8) to true if the name has an asterisk.
 func inTheManual(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")

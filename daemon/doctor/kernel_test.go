@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace that exists until the test's thread exits. v0 and v1 are the ends of a veth pair.
+// lab is a network namespace that exists until the test's thread exits. v0 and v1 are the two ends of a veth pair.
 type lab struct {
 	testing.TB
 	*Host

@@ -148,7 +148,7 @@ func TestEndpointTransitionTimes(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // the fault begins at any time within the check interval
+				for range 50 { // let the fault begin at various times within the check interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
@@ -227,8 +227,8 @@ func TestChecksFollowTargets(t *testing.T) {
 	})
 }
 
-// A reload stops a Run and starts the next Run. Between the runs, dead endpoints remain dead, and the Checker forgets
-// dropped endpoints.
+// A reload stops one Run and starts another. Between the two, dead endpoints remain dead, and the Checker forgets
+// endpoints that are no longer needed.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})

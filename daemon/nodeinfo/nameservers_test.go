@@ -51,7 +51,6 @@ func TestNameServers(t *testing.T) {
 	}
 }
 
-// The Watcher announces a change that a poll of the files finds.
 func TestNameServersChange(t *testing.T) {
 	l := newLab(t, veth...)
 	if err := os.WriteFile(l.resolv, []byte("nameserver 192.0.2.53\n"), 0o600); err != nil {

@@ -69,7 +69,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 			follower.mu.Lock()
 			follower.fault = nil
 			follower.mu.Unlock()
-			settle(70 * time.Minute) // past a periodic full sync, which retries refused versions
+			settle(70 * time.Minute) // long enough for a periodic full sync, which retries refused versions
 			b.converged(t)
 			s := b.p.State()
 			if !equal(contents(s.InForce), follower.state) {

@@ -342,7 +342,8 @@ func TestRefusedPreviousVersionIsRemoved(t *testing.T) {
 	})
 }
 
-// If no ServicePort causes a refusal, the pipeline detects this after a few syncs and does not search at each retry.
+// If no ServicePort causes the refusal, the pipeline stops its search after a few syncs instead of searching at each
+// retry.
 func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -74,7 +74,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// If a Service lists an address in two fields, the field with restrictions takes precedence.
+// If a Service lists the same address in two fields, the field with the stricter rules takes precedence.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")
@@ -117,7 +117,6 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// The health check response counts the distinct addresses of ready endpoints on this host.
 func TestHealthChecks(t *testing.T) {
 	lb := testService("lb", everywhere, func(s *source.Service) {
 		s.ExternalLocal, s.HealthCheckNodePort = true, 32000

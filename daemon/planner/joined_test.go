@@ -13,7 +13,7 @@ func TestHostProblemDoesNotCopyServiceProblems(t *testing.T) {
 	}
 }
 
-// planBesideProblems returns the number of bytes that the planner allocates for a change of one EndpointSlice if each
+// planBesideProblems returns the number of bytes that the planner allocates when one EndpointSlice changes while each
 // of 10,000 Services has a problem.
 func planBesideProblems(t *testing.T, ofHost bool) uint64 {
 	t.Helper()

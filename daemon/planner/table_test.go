@@ -53,13 +53,13 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Traffic policies determine the endpoints and whether the proxy rewrites the source. The columns are the settings:
-// with or without pod detection, each without and with masquerade_all.
+// Traffic policies determine the endpoints and whether the proxy rewrites the source. The columns are the four
+// combinations of pod detection and masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Pods, settings[3].Pods = PodDetection{}, PodDetection{}
 	settings[2].MasqueradeAll, settings[3].MasqueradeAll = true, true
-	type policies struct{ internal, external bool } // Local
+	type policies struct{ internal, external bool } // true means Local
 	same := func(s string) [4]string { return [4]string{s, s, s, s} }
 	for _, row := range []struct {
 		local    policies
@@ -154,8 +154,8 @@ func TestMissingAndTerminatingEndpoints(t *testing.T) {
 	}
 }
 
-// Without a Node object and without a local endpoint, a Local policy drops connections, or has the effect of Cluster
-// if the setting local_policy is set accordingly.
+// On a host without a Node object and without a local endpoint, a Local policy drops connections, unless local_policy
+// makes it behave like Cluster.
 func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
 	node := &source.Node{Name: hostName}
@@ -187,8 +187,8 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	}
 }
 
-// If an endpoint on this host connects to its own Service, the proxy rewrites the source only if the connection goes
-// to the same endpoint.
+// If an endpoint on this host connects to its own Service, the proxy rewrites the source only if the chosen endpoint is
+// the client itself.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
 	p := packetTo("pod", "ClusterIP")

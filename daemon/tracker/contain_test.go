@@ -8,13 +8,13 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The merge of an evil object panics.
+// evil is an object that causes a panic when the tracker merges it.
 type evil struct{ *source.Service }
 
 func (evil) Problems() []fault.Fault { panic("on purpose") }
 
-// If the merge of an object panics, the tracker refuses the object, both in a primary layer and in the last-known
-// layer. A fault names the object until the object changes.
+// If merging an object panics, the tracker rejects the object, both in a primary layer and in the last-known layer. A
+// fault names the object until the object changes.
 func TestObjectWhoseMergePanicsIsRefused(t *testing.T) {
 	for _, layer := range []string{"kube", "lastknown"} {
 		t.Run(layer, func(t *testing.T) {

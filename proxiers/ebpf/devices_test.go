@@ -12,7 +12,7 @@ import (
 )
 
 // The backend attaches the tc program to a new device, but not to a device that joins a bridge. If another program
-// removes the tc program from a device, the backend attaches the tc program again.
+// removes the tc program from a device, the backend attaches it again.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -55,7 +55,7 @@ func TestPacketsFollowDevices(t *testing.T) {
 	wants("late2", true)
 }
 
-// After a failure, the backend attaches the tc program again without a change of the plan.
+// After a failure, the backend attaches the tc program again even if the plan does not change.
 func TestPacketsAttachmentIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -18,10 +18,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A flood of SYNs that a firewall drops does not fill connection tracking, and other clients are still served.
+// A flood of SYNs that a firewall drops does not fill the connection-tracking table, and Edgeway still serves other
+// clients.
 func TestFloodOfSYNs(t *testing.T) { flood(t, 4*time.Second) }
 
-// TestNightlyFloodOfSYNs floods for half the lifetime of a tracked SYN.
+// TestNightlyFloodOfSYNs sends SYNs for half the lifetime of a tracked SYN.
 func TestNightlyFloodOfSYNs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute; the nightly run has it")
@@ -30,7 +31,7 @@ func TestNightlyFloodOfSYNs(t *testing.T) {
 }
 
 const (
-	floodRate    = 5000 // per second
+	floodRate    = 5000 // SYNs per second
 	floodSources = "198.18.0.0/15"
 )
 
@@ -99,8 +100,8 @@ func (w *world) tracked() (n int) {
 	return n
 }
 
-// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns their number. One
-// processor sends all SYNs and also runs the tc program for these SYNs.
+// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns the number of SYNs. The
+// same CPU sends all SYNs and runs the tc program.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {

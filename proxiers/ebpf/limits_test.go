@@ -30,9 +30,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the host of the second endpoint. The routes in the main
-// routing table lead to the first host, and the routes in routing table 77 lead to the second host. secondPath returns
-// the addresses with which the node masquerades on each device.
+// secondPath also adds the first endpoint's addresses to the second endpoint's host. The main routing table has routes
+// to the first host, and routing table 77 has routes to the second host. secondPath returns the masquerade addresses of
+// the node by device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -56,8 +56,8 @@ func (w *world) secondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// rule adds a routing rule for routing table 77, in both families, until the test ends or the returned function is
-// called.
+// rule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or calls the
+// returned function.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -76,7 +76,7 @@ func (w *world) rule(match string) (remove func()) {
 	return remove
 }
 
-// askWithClass is like askFrom with TCP, and sets the type of service or the traffic class.
+// askWithClass is like askFrom with TCP, but also sets the type of service or the traffic class.
 func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {
@@ -106,7 +106,8 @@ func (w *world) masquerading() []*plan.ServicePort {
 	return list
 }
 
-// If a routing rule matches the type of service, the source address is that of the route for this type of service.
+// If a routing rule matches the type of service, masquerading uses the source address of the route for this type of
+// service.
 func TestMasqueradeByTypeOfService(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -161,7 +162,8 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(1, "one")
 }
 
-// If connection tracking is more than half full, the tc program adds no entry, and nftables serves the connection.
+// If the connection-tracking table is more than half full, the tc program adds no entry, and nftables serves the
+// connection.
 func TestHalfFullTracking(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

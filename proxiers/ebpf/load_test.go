@@ -17,7 +17,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// traffic opens connections to the first Service one after the other: from the host and from another host, in both
+// traffic opens one connection after another to the first Service: from the host and from another host, in both
 // families and protocols.
 type traffic struct {
 	done, failed atomic.Int64
@@ -67,8 +67,8 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce asks a server once. connectOnce does not verify the peer address, because the address changes when the
-// programs are removed.
+// connectOnce sends one request to a server. connectOnce does not verify the peer address, because that address changes
+// when the programs are removed.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -138,14 +138,15 @@ func TestProgramsComeAndGo(t *testing.T) {
 }
 
 // The daemon restarts while the maps hold many Services. Every second restart simulates another version, whose programs
-// replace the earlier programs.
+// replace the current ones.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	beside := slices.Delete(plantest.Many(services, 5), 1, 2) // the removed Service has the address of the first Service
+	// The removed Service has the address of the first Service.
+	beside := slices.Delete(plantest.Many(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()
 	least, rounds := w.leastConnections(2000), 4

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// connectUDP connects a socket to a Service and asks once, so that the kernel has received a response for the socket.
+// connectUDP connects a socket to a Service and waits for one response.
 func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	w.Helper()
 	c, err := net.Dial("udp", to.String())
@@ -26,7 +26,7 @@ func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	return c
 }
 
-// wantAborted fails the test unless the kernel reports to the application that its socket was destroyed.
+// wantAborted fails the test unless the kernel tells the application that it has destroyed the socket.
 func (w *world) wantAborted(c net.Conn) {
 	w.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -47,7 +47,8 @@ func (w *world) connections() (n int) {
 	return n
 }
 
-// A resolver opens a socket for each query. The map keeps open sockets when many other sockets close.
+// A resolver opens a socket for each query. The map keeps the entries of open sockets even if many other sockets come
+// and go.
 func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	const short = 20_000
 	w := newWorld(t)
@@ -111,7 +112,7 @@ func TestFullConnectionsMap(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	var fill elements[uint64, socketsConnection]
-	e := probeEndpoint(plan.IPv4) // an endpoint that serves, so that no entry is an orphan
+	e := probeEndpoint(plan.IPv4) // an endpoint in use, so that no entry is an orphan
 	for i := range m.MaxEntries() {
 		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: probeSet(plan.IPv4), Port: networkOrder(e.Port())})
 	}
@@ -135,7 +136,6 @@ func TestFullConnectionsMap(t *testing.T) {
 	w.wantSent(1, "room again", func() { w.ask("udp", vip(plan.IPv4, 1)) })
 }
 
-// If the kernel fails to destroy a socket, a later attempt destroys it.
 func TestOrphansAreRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

@@ -57,7 +57,8 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host, and returns the server that responded and the client address that the server saw.
+// askFrom connects from another host, and returns the name of the server that responded and the client address that the
+// server saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)
@@ -101,7 +102,8 @@ func TestPacketsFromOtherHosts(t *testing.T) {
 	}
 }
 
-// The tc program masquerades packets to a frontend that requires masquerading, and packets of an endpoint to itself.
+// The tc program masquerades packets to a frontend that requires masquerading, and packets that an endpoint sends to
+// itself.
 func TestPacketsAreMasqueraded(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -179,7 +181,6 @@ func TestPacketsWithReusedClientPort(t *testing.T) {
 	}
 }
 
-// nftables serves connections to a Service with session affinity.
 func TestPacketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -242,8 +243,8 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	}
 }
 
-// Another program's filter on a device receives packets, with Edgeway's filter and after the removal of Edgeway's
-// filter.
+// Another program's filter on a device receives packets while Edgeway's filter is attached and after Edgeway's filter
+// is removed.
 func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -263,10 +264,10 @@ func TestPacketsReachOtherFilters(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 }
 
-// foreignFilter attaches a filter to clsact, as most other programs do.
+// foreignFilter attaches a filter to the clsact qdisc, as most other programs do.
 func (w *world) foreignFilter(device string) (runs func() uint64) {
 	w.Helper()
-	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // TC_ACT_UNSPEC
+	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // -1 is TC_ACT_UNSPEC
 	l, err := netlink.LinkByName(device)
 	if err != nil {
 		w.Fatal(err)

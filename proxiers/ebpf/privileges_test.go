@@ -15,7 +15,7 @@ import (
 )
 
 // The environment variable halfVariable selects the half of the test that an unprivileged process runs. folderVariable
-// holds the path of the BPF file system for the process.
+// holds the path of the BPF file system that the process uses.
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"
@@ -56,7 +56,7 @@ func asNobody(t *testing.T, dir, half, capabilities string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every user may read the temporary folder, unlike the folder of go test.
+	// Every user may read the test's temporary folder, but not the folder in which go test built the program.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -143,7 +143,7 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.shortcuts.raise(); err != nil { // again, while the programs are attached
+		if err := w.proxier.shortcuts.raise(); err != nil { // repeat while the programs are attached
 			t.Error(err)
 		}
 		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {

@@ -19,8 +19,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A connection of the host reaches an endpoint without nftables rules, and the application sees the Service's address
-// as the peer.
+// A connection from the host reaches an endpoint without nftables rules, and the application sees the Service's address
+// as the peer address.
 func TestSocketsNeedNoRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -97,8 +97,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// An unconnected socket keeps its endpoint for each Service. Responses have the source address to which the socket
-// sent.
+// An unconnected socket uses the same endpoint each time it sends to a Service. Each response has the address to which
+// the socket sent as its source.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -201,7 +201,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 			}
 		}
 	})
-	// A container also has its own mount, control group and process ID namespaces.
+	// A container also has its own mount, cgroup and PID namespaces.
 	w.wantSent(0, "a container", func() {
 		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
@@ -278,7 +278,7 @@ func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	}
 }
 
-// Explain reports the path that a connection takes.
+// Explain reports the path that a connection actually takes.
 func TestPathExplanation(t *testing.T) {
 	w := newWorld(t)
 	sticky, guarded := w.service(2, w.endpoints...), w.service(3, w.endpoints...)

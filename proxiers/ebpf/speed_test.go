@@ -25,15 +25,15 @@ type way struct {
 	settings socketsSettings
 }
 
-// measurement describes how to measure the time of a connection with one question to the endpoints' port.
+// measurement describes how to measure the time of a connection with one request.
 type measurement struct {
 	name string
 	port uint16
 	ask  func(to netip.AddrPort) (time.Duration, error)
 }
 
-// TestConnectionSpeed measures a connection with one question on each path in turn, while the maps hold many Services.
-// With EBPF_SPEED, the test verifies the ratios. Without EBPF_SPEED, the test only verifies that the measurement works.
+// TestConnectionSpeed measures a connection with one request on each path in turn, while the maps hold many Services.
+// The test verifies the ratios only if EBPF_SPEED is set. Otherwise, the test only verifies that the measurement works.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -61,7 +61,7 @@ func TestConnectionSpeed(t *testing.T) {
 	}
 	node := *plantest.Node()
 	node.HostAddrs = w.lab.Node.Addrs
-	w.proxier.shortcuts.tcRate = 1e9 // no limit
+	w.proxier.shortcuts.tcRate = 1e9 // no rate limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
 	on, off := w.proxier.shortcuts.config, socketsSettings{}
@@ -93,7 +93,7 @@ type measurementKey struct {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// measure returns the median duration of each path.
+// measure returns the median duration for each path.
 func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (medians []time.Duration) {
 	w.Helper()
 	took := make([][]time.Duration, len(ways))
@@ -121,7 +121,8 @@ func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (me
 	return medians
 }
 
-// askProgram asks another program. The measured time is mostly the time to wake up the two programs.
+// askProgram sends a request to another process. Most of the measured time is the time that the kernel needs to wake
+// the two processes.
 func askProgram(to netip.AddrPort) (time.Duration, error) {
 	start := time.Now()
 	err := connectOnce("tcp", to)
@@ -151,8 +152,8 @@ func tcpSocket(of netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// askThrough connects, accepts, and sends a question and a response. One thread runs both ends and never blocks, so
-// that the time depends only on the kernel. Both ends then reset the connection.
+// askThrough connects, accepts, and sends a request and a response. One thread runs both ends and never blocks, so the
+// time depends only on the kernel. Both ends then reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {
@@ -183,7 +184,7 @@ func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error
 	return time.Since(start), nil
 }
 
-// soon repeats ask until ask returns something other than EAGAIN.
+// soon calls ask until the result is not EAGAIN.
 func soon(ask func() (int, error)) (n int, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if n, err = ask(); !errors.Is(err, unix.EAGAIN) {

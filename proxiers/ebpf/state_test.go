@@ -31,8 +31,8 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// While the contents of the maps are unknown after a failed sync, Maintain deletes no stale set, and Due does not
-// request Maintain in a busy loop.
+// After a failed sync, the contents of the maps are unknown. Maintain then deletes no stale set, and Due does not cause
+// a busy loop.
 func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
@@ -44,7 +44,7 @@ func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	}
 }
 
-// A restart of the daemon does not change the maps, and getpeername of existing sockets still returns the Service's
+// A restart of the daemon does not change the maps, and getpeername on existing sockets still returns the Service's
 // address.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
@@ -145,7 +145,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The maps hold one endpoint in each family and protocol, and two endpoints of the self-test.
+	// The maps hold one endpoint in each family and protocol, and the two endpoints of the self-test.
 	if n := len(w.read().slots); n != 4+probes {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
@@ -154,7 +154,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// The backend detects and repairs damage by another program within two seconds. Until the repair, nftables serves all
+// The backend detects and repairs damage by another program within two seconds. Until then, nftables serves all
 // connections.
 func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
@@ -217,7 +217,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
-	// When the maps have space again, all Services fit.
+	// When the maps have space again, the programs serve all Services.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
 	if err := w.proxier.Maintain(t.Context()); err != nil {
@@ -227,7 +227,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
-// A change of one of 10,000 Services writes only the elements of this Service.
+// A change to one of 10,000 Services writes only the elements of that Service.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()
@@ -249,7 +249,7 @@ func TestManyServices(t *testing.T) {
 		}
 		return st
 	}
-	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, as the loader does outside tests
+	step(proxiers.NewChange(nil, plantest.Plan(node))) // the first sync also loads the programs
 	step(proxiers.NewChange(nil, first))
 	t.Logf("10,000 Services of 5 endpoints: %v before nftables, %v after", begun, finished)
 	step(proxiers.NewChange(nil, first))
@@ -262,7 +262,7 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// The committed object files contain their licence and a program for each hook.
+// The committed object files declare their licence and contain a program for each hook.
 func TestObjectFile(t *testing.T) {
 	spec, err := loadSockets()
 	if err != nil {
@@ -284,8 +284,8 @@ func TestObjectFile(t *testing.T) {
 	}
 }
 
-// If the kernel has no socket storage for the programs, nftables serves all connections, because the programs could not
-// return the Service's address as the peer.
+// If the kernel does not offer socket storage to the programs, nftables serves all connections, because the programs
+// could not return the Service's address as the peer address.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

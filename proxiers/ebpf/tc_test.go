@@ -27,7 +27,7 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices returns how many times the backend's tc program is attached to a device.
+// atDevices returns the number of devices to which the backend's tc program is attached.
 func (w *world) atDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()
@@ -36,12 +36,12 @@ func (w *world) atDevices() (n int) {
 	}
 	for _, d := range devices {
 		index := d.Attrs().Index
-		filters, _ := filtersAt(index) // the device has no clsact if there is an error
+		filters, _ := filtersAt(index) // an error means that the device has no clsact qdisc
 		n += len(filters)
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
 			n += len(result.Programs)
-		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 has no links to devices
+		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 lacks tcx
 			w.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// A killed daemon leaves its filters on the devices (Linux before 6.6). If tc is off, the next daemon removes the
+// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes these
 // filters.
 func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)

@@ -31,7 +31,7 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host that runs the backend, with two endpoints and a client. The endpoints are pods of another host. The
+// world is a host that runs the backend, with two endpoints and a client. The endpoints are pods on another host. The
 // client is not a pod.
 type world struct {
 	*testing.T
@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
-	// Entries of the previous test's connections have the same ports.
+	// The previous test's connections left entries with the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func vip(f plan.Family, n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), servicePort)
 }
 
-// service returns the n-th Service in both families and protocols, with these endpoints.
+// service returns the n-th Service in both families and protocols, with the given endpoints.
 func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServicePort) {
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
@@ -143,7 +143,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// apply applies a plan with these Services. The first sync after a start is a full sync.
+// apply applies a plan with the given Services. The first sync after a start is a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -158,7 +158,7 @@ func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, all...)))
 }
 
-// syncNode applies a plan with these Services and this Node.
+// syncNode applies a plan with the given Services and the given Node.
 func (w *world) syncNode(node *plan.Node, list ...[]*plan.ServicePort) {
 	w.Helper()
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, slices.Concat(list...)...)))
@@ -175,7 +175,7 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent returns how many connections of the host have taken the shortcut so far, and how many nftables has served.
+// sent returns how many of the host's connections have taken the shortcut so far, and how many nftables has served.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -194,7 +194,7 @@ func (w *world) sent() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent fails the test unless n connections of the host take the shortcut while do runs.
+// wantSent fails the test unless n connections from the host take the shortcut while do runs.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.sent()
@@ -223,13 +223,13 @@ func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	return server
 }
 
-// answer sends a question on an open connection and returns the name of the server.
+// answer sends a request on an open connection and returns the name of the server.
 func answer(c net.Conn) (server string, err error) {
 	server, _, err = conversation(c)
 	return server, err
 }
 
-// conversation sends a question on an open connection, and returns the server's name and the client address that the
+// conversation sends a request on an open connection, and returns the server's name and the client address that the
 // server saw.
 func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -285,7 +285,7 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	}
 }
 
-// The limit applies to all ports together. At the limit, the servers still respond to a new connection.
+// The limit applies to all ports together. At the limit, the servers still respond to new connections.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)
@@ -298,7 +298,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // the timeout of an idle connection is the longest
+		// The timeout for idle connections is the longest of all timeouts.
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		conns = append(conns, conn)
 	}
 	for _, port := range []uint16{first, second} {

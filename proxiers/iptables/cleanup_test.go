@@ -92,7 +92,7 @@ func TestCleanupKeepsOtherRules(t *testing.T) {
 	})
 }
 
-// Cleanup keeps chains with Edgeway's names if only rules of other programs jump to the chains.
+// Cleanup keeps chains with Edgeway's names if only rules of other programs jump to these chains.
 func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {

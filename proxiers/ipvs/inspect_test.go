@@ -20,9 +20,9 @@ type fakeServers struct {
 	mu        sync.Mutex
 	servers   map[key]found
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
-	questions int // requests for endpoints
+	questions int // questions counts the requests for endpoints
 	lists     int
-	took      time.Duration // how long list sleeps
+	took      time.Duration // list sleeps for this time
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -48,7 +48,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	f.questions++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
-		return nil, nil // like Linux 6.1
+		return nil, nil // Linux 6.1 returns no endpoints and no error
 	}
 	return maps.Clone(f.endpts[at]), nil
 }
@@ -168,7 +168,7 @@ func TestServersAreInspected(t *testing.T) {
 	}
 }
 
-// The watcher reports no drift for changes by Apply, and none after a failed Apply.
+// The watcher does not report Apply's own changes as drift, even if Apply fails.
 func TestOwnChangesAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)

@@ -113,7 +113,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A partial sync is possible unless a server would collide with another server or a frontend.
+// A partial sync is possible unless a server would collide with another server or with a frontend.
 func TestPlacesAreStable(t *testing.T) {
 	service := func(name, at string) *plan.ServicePort {
 		a := netip.MustParseAddrPort(at)

@@ -146,7 +146,7 @@ func TestAddressInUse(t *testing.T) {
 	w.apply(service("a", 30000, "127.0.1.1:8080"), service("b", 30001, "127.0.1.1:8080"), service("six", 30000, "[::1]:8080"))
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
-	w.tend(1200 * time.Millisecond) // one more attempt
+	w.tend(1200 * time.Millisecond) // leaves time for one more attempt
 	const complaint = "cannot bind a NodePort on loopback"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
@@ -173,7 +173,7 @@ func TestAddressInUse(t *testing.T) {
 }
 
 // The plan drops a NodePort while another program uses its address. When that program exits, the Proxier must not start
-// to listen.
+// listening.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")
@@ -197,7 +197,7 @@ func TestPassedSockets(t *testing.T) {
 	wanted, unwanted := addrPort("127.0.0.1:30000"), addrPort("[::1]:30001")
 	w.sockets.handIn(t, wanted)
 	w.sockets.handIn(t, unwanted)
-	conn, err := dial(wanted.String()) // before the Proxier accepts
+	conn, err := dial(wanted.String()) // the client connects before the Proxier accepts
 	if err != nil {
 		t.Fatal(err)
 	}

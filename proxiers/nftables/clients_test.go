@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clients returns the clients and their endpoints from the client map of the cluster pool and a port.
+// clients maps each client to its endpoint, as recorded in the client map of the cluster pool and a port.
 func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
 	c, err := netlink.Dial()

@@ -34,8 +34,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and nft's output with new
-// tables into which nft wrote the same plan.
+// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the resulting elements and the output of
+// nft with new tables into which nft wrote the same plan.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -63,7 +63,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 		if diff := firstDifference(state(), byNetlink); diff != "" {
 			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
 		}
-		if reports > seed { // recreate causes one report for each flush
+		if reports > seed {
 			t.Fatalf("drift reported for our own transactions: %q", drift.reasons)
 		}
 	}
@@ -107,7 +107,7 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
 		t.Errorf("after 1,000 changes: %s", diff)
 	}
-	if drift.count() > 1 { // recreate causes one report
+	if drift.count() > 1 {
 		t.Errorf("drift: %q", drift.reasons)
 	}
 }

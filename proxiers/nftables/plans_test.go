@@ -2,7 +2,6 @@ package nftables
 
 import "edgeway/proxiers/internal/plantest"
 
-// Short names for the functions of plantest.
 var (
 	addr          = plantest.Addr
 	prefix        = plantest.Prefix

@@ -9,8 +9,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. Skip
-// the subtest "writes", because the fast path rewrites its whole table when any Service loses something.
+// TestFastPath enables the fast path for every Service, and checks that connections still reach the same endpoints. The
+// test skips the "writes" subtest, because the fast path rewrites its whole table when anything is removed from a
+// Service.
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"
@@ -24,7 +25,7 @@ func TestFastPath(t *testing.T) {
 	Run(t, b)
 }
 
-// optedIn is a Proxier that opts every Service in a plan in to the fast path.
+// optedIn is a Proxier that enables the fast path for every Service in a plan.
 type optedIn struct {
 	proxiers.Proxier
 	before, after *plan.Plan

@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a Proxier in which one of ten calls of Apply fails: before any change, after all changes, or when the
-// context is done in between.
+// faulty is a Proxier in which one of ten calls to Apply fails: before any change, after all changes, or in between
+// because the context is done.
 type faulty struct {
 	proxiers.Proxier
 	*rand.Rand

@@ -12,7 +12,7 @@ type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence returns the n-th sequence. The parameter most is the maximum number of its changes.
+// randomSequence returns the n-th sequence, with at most most changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))
@@ -23,7 +23,8 @@ func randomSequence(n, most int) sequence {
 }
 
 // deck deals kinds of changes so that a few sequences contain all kinds. Changes to Services occur twice as often as
-// changes to the node, because a backend may do a full sync after a change to the node, which hides earlier changes.
+// changes to the node, because a backend may do a full sync after a change to the node. Such a full sync hides earlier
+// changes.
 type deck struct {
 	*rand.Rand
 	cards []byte
@@ -55,8 +56,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. Unusually many of its Services have addresses with the same low
-// bits. A backend that sorts Services by these bits then has many Services in one group.
+// newSequenceChanger returns a changer for sequences. An unusually large number of its Services have addresses with the
+// same low bits. A backend that sorts Services by these bits then has many Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
@@ -67,7 +68,7 @@ func newSequenceChanger() *changer {
 }
 
 // walk makes the changes in seq. walk calls apply after each change that is not combined with the next change, and
-// returns apply's first error.
+// stops at the first error.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// faultRow is a row in the table of faults: a fault, and the expected behavior of the daemon during the fault and after
-// the fault.
+// faultRow is a row in the table of faults. It holds a fault, and the expected behavior of the daemon during the fault
+// and afterwards.
 type faultRow struct {
 	name string
 	fault
@@ -33,12 +33,12 @@ type faultRow struct {
 	ticks             int
 	lasted            time.Duration
 	mended            time.Time
-	noticed, healed   time.Duration // zero until the event happens
+	noticed, healed   time.Duration // noticed and healed are zero until the event happens
 	staleness, oldest float64
 	warnings          map[string]int
 }
 
-// The time limits in the table. The daemon abandons a request without a response after 30 s if the API server is
+// The table uses these time limits. The daemon abandons a request without a response after 30 s if the API server is
 // already suspect. The daemon abandons a list without a response after 75 s.
 const (
 	faultLasts  = 95 * time.Second
@@ -194,7 +194,7 @@ func (r *faultRow) watch() {
 	}
 }
 
-// heal waits until the missed change has arrived and the daemon no longer reports the fault.
+// heal waits until the daemon has received the missed change and no longer reports the fault.
 func (r *faultRow) heal() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
@@ -221,7 +221,7 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// usable counts the log lines for each reason why the API server is not usable.
+// usable counts the log lines by the reason that they give why the API server is not usable.
 func (r *faultRow) usable() map[string]int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())

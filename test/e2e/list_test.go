@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all the
+// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all of the
 // words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {

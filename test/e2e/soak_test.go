@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures is a measurement of the daemon's memory in bytes, its goroutines and its open files.
+// figures is a measurement of the daemon's memory in bytes, and of the numbers of goroutines and open files.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {

@@ -112,7 +112,7 @@ func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	}
 }
 
-// TestKilledProcessIsReported kills a host's process. The error of the next connection must name this process.
+// TestKilledProcessIsReported kills a host's process. The error from the next connection must name this process.
 func TestKilledProcessIsReported(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))
@@ -129,5 +129,5 @@ func TestKilledProcessIsReported(t *testing.T) {
 	if got := client.Connect(f); got.Answer != Failed || !strings.Contains(got.Problem, "process of client") {
 		t.Errorf("after its end: %s", got)
 	}
-	client.stop = nil // stop would report the kill
+	client.stop = nil // without this line, stop would report the kill
 }

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // a process ID and a random number follow for each lab
+	namePrefix = "netlab-" // each lab appends a process ID and a random number
 	netnsDir   = "/run/netns"
 )
 
@@ -37,14 +37,14 @@ type Host struct {
 	ns    netns.NsHandle
 	link  *netlink.Handle
 
-	group *group // nil if the host shares the control group of the tests
+	group *group // group is nil if the host shares the control group of the tests
 	peer  func() (*rpc.Client, error)
 	// stop stops the host's process, and leave moves the process of the tests out of the host's control group. stop and
 	// leave may be nil.
 	stop, leave func() error
 }
 
-// Addr returns the host's first address of like's address family.
+// Addr returns the first of the host's addresses that has the same address family as like.
 func (h *Host) Addr(like netip.Addr) netip.Addr {
 	for _, a := range h.Addrs {
 		if a.Is4() == like.Is4() {
@@ -54,7 +54,7 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// Has reports whether the host has the address a.
+// Has reports whether a is one of the host's addresses.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
 // Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in this namespace, but not
@@ -74,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// If the thread cannot return to its original namespace, the thread stays locked and exits with its goroutine.
+	// If the thread cannot return to its original namespace, it stays locked and exits with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
@@ -161,7 +161,7 @@ func (h *Host) setUp() error {
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
-		// Without these settings, rate limits could suppress the ICMP error of a refused connection.
+		// Without these settings, rate limits could suppress the ICMP error for a refused connection.
 		{"ipv4/icmp_ratemask", "0"},
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},
@@ -202,7 +202,7 @@ func (h *Host) close() error {
 func removeStale(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
-		return // no program has created a named namespace
+		return // no program has created a named namespace yet
 	}
 	for _, e := range entries {
 		if !isStale(e.Name()) {

@@ -16,8 +16,8 @@ const (
 	hostSide = 2
 )
 
-// macOf returns the hardware address of an end of the link between the node and h. With fixed hardware addresses,
-// neighbour entries can be static and packets need not wait for ARP.
+// macOf returns the hardware address of one end of the link between the node and h. With fixed hardware addresses,
+// neighbor entries can be static, so packets need not wait for ARP.
 func macOf(h *Host, side byte) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
 }
@@ -105,7 +105,8 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// refuseToForward makes the host send "unreachable" in response to packets that arrive on device for other hosts.
+// refuseToForward makes the host send an ICMP "unreachable" message in response to packets that arrive on device for
+// other hosts.
 func (h *Host) refuseToForward(device string) error {
 	const table = 100
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

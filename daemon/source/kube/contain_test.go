@@ -11,13 +11,13 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// again is a sink that accepts two calls of Synced.
+// again is a sink that accepts two calls to Synced.
 type again struct{ *memory }
 
 func (again) Synced() {}
 
-// A panic in any goroutine of the source ends Run, even during the first list. After a restart, Run removes the objects
-// that the API server no longer has, and keeps all other objects.
+// A panic in any goroutine of the source ends Run, even while Run reads the first list. After a restart, Run removes
+// the objects that the API server no longer has, and keeps all other objects.
 func TestRunAfterPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()
@@ -56,7 +56,6 @@ func TestRunAfterPanic(t *testing.T) {
 	}
 }
 
-// If the conversion of a Service panics, the source reports a fault of that Service and reads the other Services.
 func TestServiceThatPanicsIsRefused(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()

@@ -38,8 +38,8 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	}()
 }
 
-// After a false DNS response, the host reconnects within 10 s through a previously proven address, even after a
-// restart. False addresses do not count as addresses of the API server. The host uses the name again once the name
+// After a false DNS response, the host reconnects within 10 s through an address that it has used before, even after a
+// restart. False addresses do not count as addresses of the API server. The host uses the host name again once the name
 // resolves correctly.
 func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the number of MiB that f allocates, which is an upper bound of the memory that f uses.
+// allocated returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -28,7 +28,8 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// Edgeway detects and renames a huge file, which a faulty disk or a wrong restore may leave, with little memory.
+// A faulty disk or a wrong restore may leave a huge file. Edgeway detects and renames the file without using much
+// memory.
 func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -78,7 +79,7 @@ func TestHugeFileIsSetAside(t *testing.T) {
 			os.Remove(aside[0])
 		}
 
-		// Edgeway reads a journal of an earlier version up to the damaged line.
+		// Edgeway reads an earlier version's journal up to the damaged line.
 		if err := errors.Join(os.WriteFile(snapshot, good, 0o600), os.WriteFile(journal, noise, 0o600), os.Truncate(journal, 1<<30)); err != nil {
 			t.Fatal(err)
 		}

@@ -134,7 +134,7 @@ func BenchmarkLoad(b *testing.B) {
 	for i := range 10000 {
 		objects = append(objects, aService(fmt.Sprintf("service-%05d", i), 80))
 	}
-	for i := range 10000 { // sorted by key: all slices come after all Services
+	for i := range 10000 { // the objects are sorted by key, so all slices follow all Services
 		objects = append(objects, aSlice(fmt.Sprintf("service-%05d", i), 5))
 	}
 	data := encode(b, objects...)

@@ -75,8 +75,8 @@ func TestTornJournalIsReadUpToDamage(t *testing.T) {
 			}
 			h := boot(t, dir)
 			h.stop()
-			// The lines are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR, and a
-			// confirmation. The newline of the last line may be missing.
+			// The lines of the journal are the header, a new Service, a changed EndpointSlice, a deleted ServiceCIDR,
+			// and a confirmation. The newline of the last line may be missing.
 			want := []int{6, 6, 7, 7, 6, 6}[bytes.Count(append(whole[:cut:cut], '\n'), []byte("}\n"))]
 			if got := len(h.loaded.objects); !h.loaded.synced || got != want {
 				t.Errorf("cut at %d: %d objects, want %d", cut, got, want)
@@ -136,7 +136,7 @@ func TestSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// Even after a copy of the file or with a wrong clock, the age of the state is never in the future.
+// The age of the state is never negative, even if the file was copied or the clock is wrong.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -162,7 +162,7 @@ func TestAgeAfterClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := boot(t, dir)
-		var ahead atomic.Int64 // holds a time.Duration
+		var ahead atomic.Int64 // ahead holds a time.Duration
 		ahead.Store(int64(10_000 * time.Hour))
 		h.o.Confirmed = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		h.serve(aService("web", 80))

@@ -10,7 +10,7 @@ import (
 )
 
 // addresses adds messages about elements of the set "s" in the table "ours". The set holds IPv4 addresses, and each
-// list holds the offsets of a message's addresses from 10.0.0.0.
+// list holds offsets from 10.0.0.0.
 func addresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
@@ -65,8 +65,8 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// The kernel applies a batch as a whole, and the watcher does not report the batch as drift, whatever its number of
-// messages and the generation.
+// The kernel applies a batch atomically, and the watcher does not report it as drift, regardless of the generation and
+// of the number of messages in the batch.
 func TestCommit(t *testing.T) {
 	m, r := newWriter(t)
 	var b Batch
@@ -88,7 +88,7 @@ func TestCommit(t *testing.T) {
 		if n := listed(t, m); n != c.want {
 			t.Errorf("after batch %d there are %d elements, want %d", i, n, c.want)
 		}
-		nft(t, fmt.Sprintf("add table ip other%d", i)) // the next batch is stale at first
+		nft(t, fmt.Sprintf("add table ip other%d", i)) // this change makes the next batch stale
 	}
 	time.Sleep(settle)
 	if got := r.take(); len(got) != 0 {
@@ -100,8 +100,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// After an unknown transaction, the kernel rejects a batch as stale. With the right generation, the kernel applies
-// the same batch.
+// After a transaction that the watcher has not seen, the kernel rejects a batch as stale. With the new generation, the
+// kernel applies the same batch.
 func TestStaleBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	before, err := m.Conn.Generation()
@@ -157,7 +157,7 @@ func TestTouchedBatch(t *testing.T) {
 	}
 }
 
-// The error of a rejected batch names the message and the offset of the element at fault.
+// The error for a rejected batch names the message and the offset of the element at fault.
 func TestRefusedBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	var b Batch
@@ -184,7 +184,7 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// Commit sends nothing of a batch that does not fit into the socket's buffer.
+// If a batch does not fit into the socket's buffer, Commit does not send any part of it.
 func TestTooBigBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	m.Conn.Room = 1000
@@ -267,7 +267,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// touchOther adds a chain to the table "other", or deletes the chain.
+// touchOther adds or deletes a chain in the table "other".
 func touchOther(c *Conn, n int) error {
 	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
 	var b Batch

@@ -7,7 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// FuzzFlow decodes arbitrary attributes as a flow, and checks that encoding and decoding preserve the flow.
+// FuzzFlow decodes arbitrary attributes as a flow, and verifies that encoding and decoding the flow again do not change
+// it.
 func FuzzFlow(f *testing.F) {
 	for _, s := range []Scope{{plan.IPv4, plan.TCP}, {plan.IPv6, plan.UDP}, {plan.IPv4, plan.SCTP}} {
 		fl := &Flow{ID: 7, Orig: Tuple{netip.AddrPortFrom(unspecified(s), 1), netip.AddrPortFrom(unspecified(s), 80)}}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// settle is the time to wait for notices that must not arrive.
+	// settle is the time to wait for notifications that must not arrive.
 	settle = 50 * time.Millisecond
 	// patience is the time limit for expected events.
 	patience = 30 * time.Second
@@ -71,7 +71,7 @@ func newWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// idleWatcher returns a watcher that reads notices only when one of its methods is called.
+// idleWatcher returns a watcher that reads notifications only when a test calls one of its methods.
 func idleWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -197,7 +197,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
 	}
-	m.mu.Lock() // prevents the watcher from reading
+	m.mu.Lock() // the lock keeps the watcher from reading
 	nft(t, script.String())
 	m.mu.Unlock()
 	if got := r.await(1); len(got) != 1 {
@@ -220,8 +220,8 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// The watcher keeps running if it cannot rejoin the group. The watcher reports drift, and reports drift again after
-// the full sync. Once the watcher has rejoined the group, the watcher detects changes as before.
+// If the watcher cannot rejoin the group, it keeps running and reports drift, and reports drift again after the full
+// sync. After rejoining the group, the watcher detects changes as before.
 func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
@@ -242,7 +242,7 @@ func TestMulticastGroupIsRejoined(t *testing.T) {
 	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "no notifications") {
 		t.Fatalf("without notices reported %q", got)
 	}
-	m.Forget() // a full sync
+	m.Forget() // simulates a full sync
 	if got := r.await(1); len(got) != 1 || !strings.Contains(got[0], "dropped") {
 		t.Fatalf("with notices again reported %q", got)
 	}
@@ -265,7 +265,7 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	return data
 }
 
-// The kernel rejects a request while the response to an earlier request has not been read completely.
+// The kernel rejects a request while part of the response to an earlier request is unread.
 func TestRequestAfterUnreadAnswer(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
@@ -279,7 +279,7 @@ func TestRequestAfterUnreadAnswer(t *testing.T) {
 	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
 	}
-	m.Conn.stuck = true // as after a timeout
+	m.Conn.stuck = true // a timeout also sets stuck
 	if n, err := tables(); n != 1 || err != nil {
 		t.Errorf("%d tables, error %v, want one", n, err)
 	}

@@ -23,7 +23,7 @@ func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	return plantest.WithEndpoints(p, i, list...)
 }
 
-// mustHave fails the test unless the kernel has exactly the elements of a plan.
+// mustHave fails the test unless the kernel has exactly the elements of the plan.
 func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	t.Helper()
 	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {
@@ -41,8 +41,8 @@ func longPool(n, first int) *plan.ServicePort {
 	return svc
 }
 
-// For a list of endpoints that is longer than a chunk, one transaction adds elements, and the next transaction
-// deletes the unused elements.
+// If a list of endpoints exceeds a chunk, one transaction adds elements, and the next transaction deletes the unused
+// elements.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
 	table.chunk = 100
@@ -61,7 +61,7 @@ func TestLongListTakesTwoTransactions(t *testing.T) {
 	}
 }
 
-// For a change that is too big for the socket, Apply returns ErrRefused, so that the caller leaves out the ServicePort.
+// If a change is too big for the socket, Apply returns ErrRefused, so that the caller leaves out the ServicePort.
 func TestBatchTooBigForSocket(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {

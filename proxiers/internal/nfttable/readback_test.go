@@ -28,7 +28,7 @@ func TestPrefixBits(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes elements of random bytes. decode must return an error for unreadable elements.
+// FuzzDecode decodes elements made of random bytes. decode must return an error for unreadable elements.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0}, []byte{}, []byte{8, 0, 1, 0, 1, 2, 3, 4})
 	f.Add([]byte{10, 96, 0, 1}, []byte{10, 96, 0, 255}, []byte{})
@@ -57,7 +57,7 @@ func FuzzParseElement(f *testing.F) {
 	})
 }
 
-// FuzzMessage shortens random nft messages. The result must be a short excerpt of one line.
+// FuzzMessage passes random nft messages to short. The result must be a short excerpt of one line.
 func FuzzMessage(f *testing.F) {
 	f.Add("/dev/stdin:1:1-10: Error: Could not process rule: No such file or directory\nadd rule ip x y\n^^^^\n")
 	f.Add("Error: \n")

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Edgeway reads a set correctly while the kernel moves the elements to a larger or smaller hash table. The move begins
+// Edgeway reads a set correctly while the kernel moves the elements to a larger or smaller hash table, which happens
 // after the transaction. With 300 elements and a new socket, one in four lists is wrong during the move (Linux 6.18).
 func TestReadWhileSetsResize(t *testing.T) {
 	table := newTable(t)

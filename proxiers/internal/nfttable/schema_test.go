@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The sets of the test's schema, which use each field and each kind of data.
+// The sets of the test's schema use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -97,7 +97,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions of a change in chunks of the given number of elements.
+// transactions returns the transactions of a change if a chunk holds the given number of elements.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -121,7 +121,7 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Edgeway writes the ports of a Service in one chunk, because packets to missing ports of a ClusterIP are rejected
+// Edgeway writes all ports of a Service in one chunk, because the rules reject packets to missing ports of a ClusterIP
 // between chunks.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
@@ -136,7 +136,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After the removals of a sync, a batch may already hold more than a chunk when other changes follow.
+// The removals of a sync alone may exceed a chunk before other changes are added.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
@@ -147,14 +147,14 @@ func TestRemovalsExceedingChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, Edgeway assigns a different number to one of them. An unused number is free
-// again.
+// If the numbers of two names collide, Edgeway assigns a different number to one of the names. A number becomes free
+// when its name is no longer used.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}
 	number := refs.number(id)
 	refs.forget(id)
-	refs.taken[familyNumber{plan.IPv4, number}] = true // the number belongs to another name
+	refs.taken[familyNumber{plan.IPv4, number}] = true // another name has this number
 	if got := refs.number(id); got != number+1 || refs.number(id) != got {
 		t.Errorf("number %d, want %d and then the same", got, number+1)
 	}
@@ -163,7 +163,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	}
 }
 
-// Edgeway does not delete an object that another ServicePort still needs, and does not write an idle object again.
+// Edgeway does not delete an object that another ServicePort still needs, and does not rewrite an idle object.
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()

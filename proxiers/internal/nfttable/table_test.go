@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A minute after their last use, Maintain deletes a map and a chain that refer to each other in one transaction.
+// Maintain deletes a map and a chain that refer to each other in one transaction, a minute after their last use.
 func TestTendSweepsIdleObjects(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -179,9 +179,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// If the kernel kills nft for lack of memory, or nft runs out of memory, the probe does not report the backend as
-// unsupported. Otherwise another backend would serve until the next reload. If nft rejects a rule or fails an
-// assertion, the backend is unsupported.
+// If the kernel kills nft because memory is exhausted, or nft itself runs out of memory, the probe does not report the
+// backend as unsupported. Otherwise, Edgeway would use another backend until the next reload. If nft rejects a rule or
+// fails an assertion, the backend is unsupported.
 func TestProbeWithKilledNFT(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
@@ -212,7 +212,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	}
 }
 
-// A sync returns even if a child process of nft keeps the pipes open forever.
+// A sync returns even if a child process of nft never closes its pipes.
 func TestNFTWithHungChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()
@@ -225,7 +225,7 @@ func TestNFTWithHungChild(t *testing.T) {
 	}
 }
 
-// Edgeway kills a hanging nft when the context is done, whatever the command.
+// For every command, Edgeway kills a hanging nft when the context is done.
 func TestHungNFT(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
@@ -236,7 +236,7 @@ func TestHungNFT(t *testing.T) {
 	}{
 		{"probe", func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) }},
 		{"clean-up", func(ctx context.Context) error { return Cleanup(ctx, table.Table) }},
-		{"sync", func(ctx context.Context) error { // uses a new namespace, so it must be last
+		{"sync", func(ctx context.Context) error { // this case must be last, because it uses a new namespace
 			return newTable(t).Apply(ctx, proxiers.NewChange(nil, testPlan()))
 		}},
 	} {
@@ -250,7 +250,7 @@ func TestHungNFT(t *testing.T) {
 	}
 }
 
-// The error of the probe suggests how to fix an unusable nft.
+// The error from the probe suggests how to fix an unusable nft.
 func TestProbeSuggestsFix(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'nftables v1.0.0 (Fearless Fosdick)'": "upgrade the package nftables",

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source creates values from random bytes, followed by zeros.
+// source creates values from random bytes, and then from zeros.
 type source []byte
 
 func (s *source) take(n int) []byte {
@@ -67,8 +67,8 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	return e
 }
 
-// FuzzWire writes random elements of any set and reads the elements back as if they came from the kernel. Each
-// message must be valid netlink, and elementAt must find each element by its offset.
+// FuzzWire writes random elements of any set, and reads the messages as if they came from the kernel. Each message must
+// be valid netlink, and elementAt must find each element by its offset.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
 	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
@@ -126,7 +126,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 				return err
 			}
 			all = append(all, e)
-			at := cap(message) - cap(raw.key) // the offset of the key, which follows three headers
+			at := cap(message) - cap(raw.key) // the key follows three headers
 			if found := elementAt(message, at-12); found != i {
 				return fmt.Errorf("element %d is found as %d", i, found)
 			}
@@ -147,7 +147,7 @@ func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []E
 	return all
 }
 
-// The length of an attribute has 16 bits, so a long list needs several messages.
+// The length field of an attribute has 16 bits, so a long list needs several messages.
 func TestLongListsTakeSeveralMessages(t *testing.T) {
 	s := testSchema()
 	bytes, list := source(nil), []Entry(nil)
@@ -164,7 +164,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire measures the encoding of a change of one endpoint, and of a chunk of a first sync.
+// BenchmarkWire measures the encoding of a change to one endpoint, and of a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

@@ -12,7 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is Options.Intact.
+// quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is used as
+// Options.Intact.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -86,7 +87,8 @@ func TestPollEvaluatesAfterFullSync(t *testing.T) {
 			return nil
 		})
 	}
-	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING") // after the full sync has read the table
+	// By now, the full sync has read the table.
+	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING")
 	for range 3 {
 		if got, err := ownRule(); got != "" || err != nil {
 			t.Errorf("before the state is settled: %q, %v", got, err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzFailure passes random messages to failure. The error must be one short line, and must quote only text from the
-// input.
+// FuzzFailure passes random messages to failure. The resulting error must be one short line, and must quote only text
+// from the input.
 func FuzzFailure(f *testing.F) {
 	const input = "*nat\n:KUBE-SVC-A - [0:0]\n-A KUBE-SVC-A -j DNAT\nCOMMIT\n"
 	for _, text := range []string{

@@ -37,7 +37,7 @@ func plainPrograms(v Variant) map[string]string {
 	return m
 }
 
-// If both variants are usable, Choose returns the variant of the iptables program, whatever rules exist.
+// If both variants are usable, Choose returns the variant of the iptables program, regardless of the existing rules.
 func TestVariantFollowsIptables(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
@@ -133,7 +133,7 @@ func TestUnusablePrograms(t *testing.T) {
 	}
 }
 
-// old returns programs that print only a version, like programs before 1.8.
+// old returns programs that print only a version, as programs before 1.8 do.
 func old(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {

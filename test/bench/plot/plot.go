@@ -1,4 +1,4 @@
-// Package plot draws the figures of a benchmark as an SVG picture with a panel for each measure.
+// Package plot draws the results of a benchmark as an SVG picture with a panel for each measure.
 package plot
 
 import (
@@ -16,16 +16,16 @@ type Panel struct {
 	Lines []Line
 }
 
-// Line holds the figures of one program. The n-th lines of all panels have the same color.
+// Line holds the results of one program. The n-th lines of all panels have the same color.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Point is a figure with X and Y above 0, or a position in the picture in pixels.
+// Point is a result with X and Y above 0, or a position in the picture in pixels.
 type Point struct{ X, Y float64 }
 
-// These are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
+// These constants are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -122,7 +122,7 @@ func logarithmic(values []float64) scale {
 	return s
 }
 
-// number formats v with at most four digits. From 10,000, the unit is thousands, as in 10k.
+// number formats v with at most four digits. From 10,000 upwards, number uses thousands as the unit, as in 10k.
 func number(v float64) string {
 	unit := ""
 	if v >= 10_000 {

@@ -1,5 +1,5 @@
-// Package cluster runs a real Kubernetes control plane for tests: etcd and kube-apiserver, without nodes, kubelets and
-// controller-manager. Tests write the Nodes, Services and EndpointSlices.
+// Package cluster runs a real Kubernetes control plane for tests: etcd and kube-apiserver, without nodes, kubelets or a
+// controller-manager. Tests write the Nodes, Services and EndpointSlices themselves.
 //
 // The control plane can run in a network namespace (Options.Netns), so that simulated hosts reach the API server over a
 // link that a test can cut. The package's clients dial from inside that namespace. To reproduce faults of a real

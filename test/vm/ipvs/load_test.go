@@ -28,7 +28,7 @@ func (l *load) repeat(client func() error) {
 		select {
 		case <-l.stop:
 			return
-		case <-time.After(50 * time.Millisecond): // the daemon needs processor time
+		case <-time.After(50 * time.Millisecond): // leave CPU time to the daemon
 		}
 		err := client()
 		l.mu.Lock()
