@@ -141,7 +141,7 @@ type Chosen struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. Its methods may be called from any goroutine.
+// Explainer is a backend that can report a Path. The methods of an Explainer may be called from any goroutine.
 type Explainer interface {
 	// Explain queries the kernel about a connection for which the plan's verdict is Forward. bound reports whether the
 	// connection's socket is bound to an address.
@@ -162,8 +162,8 @@ type Component struct {
 	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported if a kernel feature or a
 	// program is missing. Probe changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Faults returns a fault for each missing feature of the host that limits the Component but does not prevent it
-	// from running, given these settings and families. Faults changes nothing on the host.
+	// Faults returns a fault for each feature that the host lacks and without which the Component runs with
+	// restrictions. Faults changes nothing on the host.
 	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
 	// New has no side effect on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
@@ -230,9 +230,9 @@ type Env struct {
 	// MasqueradeBit is the bit (0 to 31) of the packet mark that requests masquerading. OwnMark derives the mark of the
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
-	// Takeover reports whether another backend keeps serving until the first Apply has succeeded. Until a long Apply
-	// has written a Service, the other backend must be able to serve it, so Edgeway must not drop or reject connections
-	// to the Service.
+	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Before
+	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, which the other backend
+	// still forwards.
 	Takeover bool
 	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
 	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.

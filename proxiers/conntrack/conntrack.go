@@ -2,7 +2,7 @@
 //
 // The kernel translates the first packet of a flow according to the rules, and all later packets according to the
 // flow's entry in the connection-tracking table. A UDP flow never ends as long as its client keeps sending. So a client
-// whose endpoint was removed would never get a response again, and a client that started before the Service existed
+// whose endpoint was removed would never receive a response again, and a client that started before the Service existed
 // would never reach the Service. An SCTP association does end, but SCTP clients (S1AP, NGAP, Diameter) commonly keep
 // their source port, so that a new association matches the old entry.
 //
@@ -15,7 +15,7 @@
 // A flow's original and real destination decide whether the flow is stale. The original destination selects a frontend
 // of the plan by address and port, so the follower ignores flows to the same port of other addresses. The real
 // destination is the source address in the reply direction. The flow is stale unless this address belongs to an
-// endpoint that still serves.
+// endpoint that still serves connections.
 package conntrack
 
 import (
@@ -50,9 +50,9 @@ type follower struct {
 	// the removed frontends. After a restart of the daemon, done is nil, and the follower cannot know the removed
 	// frontends.
 	done *plan.Plan
-	// table is a socket that stays open after the first check, because closing a netfilter socket blocks until the
-	// kernel (6.18) has freed the objects that nftables transactions deleted, 16 ms after a transaction. table is nil
-	// if the follower did not read a response completely.
+	// table is a socket that stays open after the first check. Closing a netfilter socket would block until the kernel
+	// (6.18) has freed the objects that nftables transactions deleted, 16 ms after a transaction. If the follower did
+	// not read a response completely, table is nil.
 	table *netlink.Conntrack
 }
 

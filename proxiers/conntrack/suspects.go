@@ -15,9 +15,9 @@ var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
-	// owned reports whether the destination is still a frontend. If so, a flow is stale unless its real destination is
-	// in endpoints. If not, endpoints holds the former endpoints, and a flow is stale if its real destination is in
-	// endpoints.
+	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
+	// destination is in endpoints. If owned is false, endpoints holds the former endpoints, and a flow is stale if its
+	// real destination is in endpoints.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
 	// unanswered restricts the rule to flows without a reply packet.
@@ -56,8 +56,8 @@ func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll adds every frontend of p. Of the TCP connections, only unanswered ones can be stale: clients opened them while
-// the kernel had no rules.
+// addAll adds every frontend of p. TCP connections can be stale only if they are unanswered: clients opened such
+// connections while the kernel had no rules.
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
@@ -114,8 +114,8 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether flows may have become stale because an endpoint was removed, or because after holds the first
-// endpoints: a backend may have accepted flows without translation while the ServicePort had no endpoint.
+// lost reports whether an endpoint was removed, or whether after contains the first endpoints. While the ServicePort
+// had no endpoint, a backend may have accepted flows without translation.
 func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0

@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state of all versions of the backend. Open sockets keep working, because they exchange packets
-// with their endpoints directly. After cleanup, getpeername and recvmsg return the addresses of the endpoints to
-// applications.
+// cleanup removes the state of all versions of the backend. Open sockets keep working, because the sockets exchange
+// packets with their endpoints directly. After cleanup, however, getpeername and recvmsg return the endpoint's address
+// to the application.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)
@@ -27,8 +27,8 @@ func cleanup(ctx context.Context, dir string) error {
 	return nfttable.Cleanup(ctx, tableName)
 }
 
-// unpinAll removes links before the objects that the links refer to. The kernel frees and detaches objects without
-// references.
+// unpinAll removes links before the programs and maps to which the links refer. The kernel detaches and frees objects
+// without references.
 func unpinAll(dir string) error {
 	if !isBPF(dir) {
 		return nil
@@ -45,14 +45,15 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// The systemd unit created the mount, or this program did if it may mount file systems.
+	// Either the systemd unit or this program mounted the file system. The unmount fails without the privilege to
+	// mount.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}
 	return nil
 }
 
-// unpinLinks removes forward hooks before reverse hooks, and then the links of other versions.
+// unpinLinks removes the links in the reverse order of attachment, and then the links of other versions.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

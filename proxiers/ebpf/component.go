@@ -16,7 +16,8 @@ const Name = "ebpf"
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
 
-// ComponentIn describes the backend with dir as the folder for its pins. Two daemons on one host need separate folders.
+// ComponentIn describes the backend with dir as the directory for the pins. Two daemons on one host need separate
+// directories.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -62,5 +63,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes the nft tables, which are the same as in the nftables backend.
+// schema describes nft tables with the same rules as in the nftables backend.
 func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A diagRequest is struct inet_diag_req_v2 of the kernel's linux/inet_diag.h for UDP. A socket is identified by struct
-// inet_diag_sockid: ports, addresses, interface and cookie.
+// diagRequest represents the kernel's struct inet_diag_req_v2 for UDP. id is struct inet_diag_sockid, which identifies
+// a socket by ports, addresses, interface and cookie.
 type diagRequest struct {
 	family uint8
 	id     [diagIDSize]byte
@@ -22,7 +22,7 @@ type diagRequest struct {
 const (
 	diagIDSize  = 48
 	diagIDStart = 4 // offset in struct inet_diag_msg
-	// The next constants are offsets in struct inet_diag_sockid.
+	// Offsets in struct inet_diag_sockid.
 	diagRemotePort = 2
 	diagRemote     = 20
 	diagCookie     = 40
@@ -33,13 +33,12 @@ func (r *diagRequest) Len() int { return 8 + diagIDSize }
 func (r *diagRequest) Serialize() []byte {
 	b := make([]byte, 8, r.Len())
 	b[0], b[1] = r.family, unix.IPPROTO_UDP
-	binary.NativeEndian.PutUint32(b[4:], 1<<32-1) // sockets in every state
+	binary.NativeEndian.PutUint32(b[4:], 1<<32-1) // all socket states
 	return append(b, r.id[:]...)
 }
 
 func (r *diagRequest) cookie() uint64 { return binary.NativeEndian.Uint64(r.id[diagCookie:]) }
 
-// remote returns the address that the socket is connected to.
 func (r *diagRequest) remote() netip.AddrPort {
 	a := netip.AddrFrom4([4]byte(r.id[diagRemote:]))
 	if r.family == unix.AF_INET6 {
@@ -48,14 +47,13 @@ func (r *diagRequest) remote() netip.AddrPort {
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(r.id[diagRemotePort:]))
 }
 
-// listUDP returns the UDP sockets of this network namespace.
 func listUDP() (sockets []*diagRequest, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 		request.AddData(&diagRequest{family: family})
 		messages, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // the host has no such sockets, or the kernel cannot list them
+			continue // the host has no such sockets, or the kernel cannot list such sockets
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list of UDP sockets: %w", err)
@@ -69,7 +67,7 @@ func listUDP() (sockets []*diagRequest, err error) {
 	return sockets, nil
 }
 
-// destroySocket makes the kernel disconnect a socket and report ECONNABORTED to its application.
+// destroySocket makes the kernel disconnect a socket and return ECONNABORTED to the application.
 func destroySocket(r *diagRequest) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddData(r)
@@ -79,30 +77,29 @@ func destroySocket(r *diagRequest) error {
 	return nil
 }
 
-// retry holds the time of the next attempt after a failure.
 type retry struct {
 	at    time.Time
 	after time.Duration
 }
 
-// again schedules the next attempt, doubling the delay each time.
+// again schedules the next attempt, and doubles the delay each time.
 func (r *retry) again() {
 	r.after = min(max(2*r.after, retryFirst), retryMost)
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys connected UDP sockets whose endpoint no longer serves. These sockets would receive no response, and
-// UDP does not report that to the application.
+// orphans destroys connected UDP sockets whose endpoint no longer serves connections. These sockets would receive no
+// response, and UDP has no message that reports this to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted holds the cookies that the last attempt did not find among the kernel's sockets: either connect had not
+	// unlisted holds the cookies of sockets that the kernel did not list at the last attempt. Either connect has not
 	// returned yet, or the socket was closed while the release program was detached.
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphans among connections and returns the number of destroyed sockets. A connection stays in the map
-// until its socket is destroyed. If end cannot destroy a socket, a later call tries again.
+// end destroys the orphaned sockets in connections and returns the number of destroyed sockets. A connection stays in
+// the map until its socket is destroyed, so that a later call retries after a failure.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {
@@ -132,7 +129,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 		}
 		delete(unlisted, r.cookie())
 		if r.remote() == c.endpoint() { // otherwise the application has connected the socket to another address
-			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket has closed
+			if err := o.destroy(r); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the socket is closed
 				failed = append(failed, err)
 				continue
 			}
@@ -144,7 +141,7 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted removes the connections whose sockets were missing in two consecutive attempts.
+// forgetUnlisted removes the connections whose sockets were missing from the kernel's list in two consecutive attempts.
 func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
 	unlisted map[uint64]bool,
 ) {
@@ -157,11 +154,11 @@ func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], f
 	o.unlisted = unlisted
 }
 
-// forget removes a connection unless its socket now has a different endpoint.
+// forget removes a connection from the map unless the socket now has a different endpoint.
 func forget(connections table[uint64, socketsConnection], cookie uint64, was socketsConnection) {
 	var now socketsConnection
 	if connections.Lookup(&cookie, &now) == nil && now == was {
-		_ = connections.Delete(&cookie) // the socket may have been closed
+		_ = connections.Delete(&cookie) // the entry may be gone because the socket was closed
 	}
 }
 
@@ -169,7 +166,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns, by socket cookie, the connections whose endpoint is no longer a member of the Service.
+// orphans returns, by socket cookie, the connections to an endpoint that is no longer a member of the Service.
 func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
@@ -190,7 +187,7 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 	return out, errors.Join(err, lookup)
 }
 
-// endOrphans destroys the UDP sockets whose endpoint is no longer a member of the Service. The caller must hold mu.
+// The caller of endOrphans must hold mu.
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 const (
 	// filterName distinguishes Edgeway's filter from other filters.
 	filterName = "edgeway"
-	// filterPriority puts the filter after other filters: a packet that another filter drops must not start a
-	// connection.
+	// filterPriority makes the filter run after other filters, because a packet that another filter drops must not
+	// start a connection.
 	filterPriority = 50000
 )
 
-// deviceLink is a program attached to a device by a link (Linux 6.6). The link is not pinned: while no daemon runs,
-// nftables serves all connections.
+// deviceLink attaches a program to a device by a BPF link (Linux 6.6). The link is not pinned, so that nftables
+// forwards all connections while no daemon runs.
 type deviceLink struct {
 	link.Link
 	device uint32
@@ -40,8 +40,8 @@ func (l *deviceLink) there(program ebpf.ProgramID) bool {
 
 func (l *deviceLink) detach() error { return l.Close() }
 
-// deviceFilter is a program attached to a device as a filter of the clsact queueing discipline. detach keeps clsact,
-// because other programs may use it.
+// deviceFilter attaches a program to a device as a filter of the clsact queueing discipline. detach keeps the queueing
+// discipline, because other programs may use it.
 type deviceFilter struct{ device int }
 
 func attachFilter(index int, p *ebpf.Program) (attachment, error) {
@@ -73,7 +73,6 @@ func (f *deviceFilter) there(program ebpf.ProgramID) bool {
 
 func (f *deviceFilter) detach() error { return removeFilters(f.device) }
 
-// filtersAt returns Edgeway's filters at a device.
 func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 	list, err := netlink.FilterList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}},
 		netlink.HANDLE_MIN_INGRESS)
@@ -85,7 +84,6 @@ func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 	return ours, err
 }
 
-// removeFilters removes Edgeway's filters from a device, if there are any.
 func removeFilters(index int) error {
 	ours, err := filtersAt(index)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
@@ -97,7 +95,7 @@ func removeFilters(index int) error {
 	return err
 }
 
-// removeAllFilters removes the filters that a killed daemon left on the network devices.
+// removeAllFilters removes the filters that a killed daemon left on network devices.
 func removeAllFilters() error {
 	devices, err := netlink.LinkList()
 	for _, d := range devices {

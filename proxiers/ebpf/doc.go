@@ -1,6 +1,6 @@
-// Package ebpf programs Services with the nft tables of package nftables, and adds BPF programs as shortcuts. When a
-// socket of the host connects or sends to a Service, the socket programs replace the Service's address with the address
-// of an endpoint. The kernel then neither translates nor tracks the packets of the connection. The tc program is
+// Package ebpf implements Services with the nft tables of package nftables, and adds BPF programs as shortcuts. When a
+// socket of the host connects or sends to a Service, the socket programs replace the Service's address with an
+// endpoint's address. The kernel then neither translates nor tracks the packets of the connection. The tc program is
 // optional (ebpf.tc). For each new TCP connection that arrives at a network device, the tc program adds an entry with
 // an endpoint to connection tracking. The kernel then translates the connection without evaluating a rule.
 //
@@ -9,34 +9,33 @@
 //	release                   a closed socket ─► its endpoint is forgotten
 //	tc: a first packet        the connection ─► an entry of connection tracking, with an endpoint
 //
-// The nft tables implement the whole plan and serve all connections that the BPF programs do not serve. If the BPF
-// programs fail or are removed, connections still work, but are slower.
+// The nft tables implement the whole plan, and forward all connections for which the BPF programs choose no endpoint.
+// If the BPF programs fail or are removed, connections still work, but are slower.
 //
-// # Which connections take the shortcut
+// # Which connections use the shortcut
 //
-// The shortcut serves TCP and UDP from sockets of the host's own network namespace, to a frontend that forwards traffic
-// from the host and has neither source ranges nor session affinity. The shortcut does not serve the daemon's own
-// sockets (proxiers.OwnMark), sockets that are bound to a device, or sockets that are bound to an address that the
-// endpoint must not see, for example because nftables would masquerade it. Loopback addresses are never in the maps.
-// render.go decides which sockets take the shortcut.
+// TCP and UDP sockets of the host's own network namespace use the shortcut to a frontend that forwards connections from
+// the host and has neither source ranges nor session affinity. The shortcut excludes the daemon's own sockets
+// (proxiers.OwnMark), sockets that are bound to a device, and sockets that are bound to an address that nftables would
+// masquerade. The maps never contain loopback addresses. render.go determines which frontends have a shortcut.
 //
 // # State
 //
-// Programs, maps and links are pinned, so that a restart of the daemon interrupts nothing: the next daemon compares the
-// maps with its plan and corrects them. bpf/maps.h documents the contents of the maps. Prepare loads the programs and
-// needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon only opens the pins and needs CAP_NET_ADMIN (tested on Linux
-// 6.1 and 7.2). To load the tc program, Prepare also needs CAP_SYS_ADMIN where nf_nat is a module. The tc program is
-// attached to the devices only while the daemon runs. Its pin is removed when ebpf.tc is false.
+// Programs, maps and links are pinned, so that a restart of the daemon interrupts no connection. The next daemon
+// compares the maps with its plan and corrects the differences. bpf/maps.h documents the contents of the maps. Prepare
+// loads the programs and needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon only opens the pinned objects, and
+// needs CAP_NET_ADMIN (tested on Linux 6.1 and 7.2). If nf_nat is a module, Prepare also needs CAP_SYS_ADMIN to load
+// the tc program. The tc program is attached to devices only while the daemon runs. Edgeway unpins the tc program if
+// ebpf.tc is false.
 //
 // # Order
 //
-// Edgeway removes frontends from the maps before nftables changes, and adds frontends afterwards. A set of endpoints is
-// never modified: one write to a map switches a frontend to another set. Edgeway deletes the old set when no program
-// can still be reading the set.
+// Edgeway removes frontends from the maps before nftables changes, and adds frontends afterwards. Edgeway never
+// modifies a set of endpoints: one write to a map switches a frontend to another set. Edgeway deletes the old set after
+// a delay, when no program can still be reading the set.
 //
 // # Licence
 //
-// The C sources in bpf and the objects compiled from them are under the GPL, version 2, because they call kernel
-// functions that require this licence. The kernel runs the objects. The objects are not part of the program that loads
-// them.
+// The C sources in bpf and the objects compiled from them are under the GPL, version 2, because the code calls kernel
+// functions that require this licence. The kernel runs the objects, which are not part of the program that loads them.
 package ebpf

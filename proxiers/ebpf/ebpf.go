@@ -11,10 +11,9 @@ import (
 )
 
 // glance is the interval between two checks of the programs and maps. The kernel sends no event when another program
-// removes a program or map. A check costs about a dozen system calls.
+// removes a BPF program or map. A check needs about a dozen system calls.
 const glance = time.Second
 
-// proxier is the running backend.
 type proxier struct {
 	*nfttable.Table
 	env       proxiers.Env
@@ -42,7 +41,7 @@ func newProxier(dir string, env proxiers.Env) (*proxier, error) {
 func (p *proxier) devicesChanged() {
 	select {
 	case p.devices <- struct{}{}:
-	default: // a signal is pending already
+	default: // a signal is already pending
 	}
 }
 
@@ -65,7 +64,6 @@ func (p *proxier) look() {
 	}
 }
 
-// Apply implements proxiers.Applier.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if err := nftables.Check(change.Next.Node); err != nil {
 		return err
@@ -86,7 +84,6 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	return p.Prune(ctx, nftables.Learned(change, p.env.Families))
 }
 
-// Due implements proxiers.Maintainer.
 func (p *proxier) Due() time.Time {
 	table, maps := p.Table.Due(), p.shortcuts.due()
 	if maps.IsZero() || !table.IsZero() && table.Before(maps) {
@@ -95,7 +92,6 @@ func (p *proxier) Due() time.Time {
 	return maps
 }
 
-// Maintain implements proxiers.Maintainer.
 func (p *proxier) Maintain(ctx context.Context) error {
 	if err := p.shortcuts.tend(ctx); err != nil {
 		return err
@@ -103,7 +99,6 @@ func (p *proxier) Maintain(ctx context.Context) error {
 	return p.Table.Maintain(ctx)
 }
 
-// Close implements proxiers.Proxier.
 func (p *proxier) Close() error {
 	close(p.done)
 	p.wait.Wait()

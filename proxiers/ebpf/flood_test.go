@@ -87,7 +87,6 @@ func (w *world) nft(commands string) string {
 	return string(out)
 }
 
-// tracked returns the number of connection-tracking entries in the host's network namespace.
 func (w *world) tracked() (n int) {
 	w.Helper()
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -101,7 +100,7 @@ func (w *world) tracked() (n int) {
 }
 
 // sendSYNs sends SYNs to the first Service, each from a different address and port, and returns the number of SYNs. The
-// same CPU sends all SYNs and runs the tc program.
+// CPU that sends a SYN also runs the tc program for that SYN.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {
@@ -140,7 +139,7 @@ func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	return n
 }
 
-// syn returns the n-th SYN of a flood. The kernel adds the IPv4 header checksum.
+// syn omits the IPv4 header checksum, which the kernel adds.
 func syn(n int, to [4]byte, port uint16) []byte {
 	from := [4]byte{198, 18, byte(n >> 8), byte(n)}
 	b := []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}
@@ -148,7 +147,7 @@ func syn(n int, to [4]byte, port uint16) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(1024+n>>16))
 	b = binary.BigEndian.AppendUint16(b, port)
 	b = append(b, 0, 0, 0, 1, 0, 0, 0, 0, 5<<4, 2, 0xff, 0xff, 0, 0, 0, 0)
-	sum := uint32(unix.IPPROTO_TCP + 20) // the pseudo header, which includes the addresses
+	sum := uint32(unix.IPPROTO_TCP + 20) // the pseudo header, which also includes the addresses
 	for i := 12; i < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Another program's BPF programs at the same hook run before and after Edgeway's programs, and keep running after
-// Edgeway's programs are removed.
+// Other BPF programs at the same hook run before and after Edgeway's programs, and keep running after Edgeway's
+// programs are removed.
 func TestForeignPrograms(t *testing.T) {
 	w := newWorld(t)
 	first := foreignProgram(t)
@@ -33,8 +33,7 @@ func TestForeignPrograms(t *testing.T) {
 	}
 }
 
-// countingProgram returns a BPF program that always returns result, and a function that reports how often the program
-// has run.
+// countingProgram returns a BPF program that returns result, and a function that returns how often the program ran.
 func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32) (runs func() uint64, _ *ebpf.Program) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -67,7 +66,7 @@ func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, re
 	}, p
 }
 
-// foreignProgram attaches a BPF program that counts calls to connect.
+// foreignProgram attaches a BPF program that counts calls to connect(2).
 func foreignProgram(t *testing.T) (runs func() uint64) {
 	t.Helper()
 	runs, p := countingProgram(t, ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, 1)

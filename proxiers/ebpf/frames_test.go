@@ -18,7 +18,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Given random packets, the tc program serves exactly the packets that the plan forwards.
+// For random packets, the tc program translates exactly the packets that the plan forwards.
 func TestPacketsEqualDecide(t *testing.T) {
 	frames, flushed := 5_000, 5_000
 	if n := os.Getenv("EBPF_FRAMES"); n != "" {
@@ -98,7 +98,6 @@ func (w *world) framesServices() (list []*plan.ServicePort) {
 	return list
 }
 
-// frame returns the bytes of a random packet, which is usually valid.
 func (w *world) frame(r *rand.Rand) []byte {
 	f := both[r.IntN(2)]
 	to := []netip.Addr{vip(f, 1+r.IntN(5)).Addr(), vip(f, 1).Addr(), w.lab.Node.Addr(vip(f, 1).Addr()), w.endpoints[0].Addr(vip(f, 1).Addr())}[r.IntN(4)]
@@ -159,7 +158,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// readFrame parses the packet in a frame. begins reports whether the packet may start a connection.
+// begins reports whether the packet may start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

@@ -63,7 +63,7 @@ func TestPacketsWithFullTracking(t *testing.T) {
 }
 
 // setTrackingMax sets the maximum number of tracked connections in each network namespace, and returns the previous
-// value. Only the initial network namespace may set this value.
+// value. A process can set this value only in the initial network namespace.
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"
@@ -74,7 +74,6 @@ func (w *world) setTrackingMax(n string) (before string) {
 	return strings.TrimSpace(string(out))
 }
 
-// counted returns the current value of a counter of the programs.
 func (w *world) counted(c counter) uint64 {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking returns the features that the shortcuts need and the host lacks.
+// lacking returns a fault for each feature that the shortcuts need and the host lacks.
 func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = lackingForTC(dir)
@@ -28,7 +28,7 @@ func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	return out
 }
 
-// lackingForTC returns the features that the tc program needs and the host lacks.
+// lackingForTC returns a fault for each feature that the tc program needs and the host lacks.
 func lackingForTC(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},
@@ -56,12 +56,12 @@ func lackingForTC(dir string) []fault.Fault {
 	}}
 }
 
-// lacksFunction returns an error unless the kernel offers the function to BPF programs. The functions of a module
-// appear when the module is loaded.
+// lacksFunction returns an error unless the kernel offers the function to BPF programs. A module's functions are
+// available only while the module is loaded.
 func lacksFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
 	if errors.Is(err, fs.ErrNotExist) {
-		spec, err = btf.LoadKernelSpec() // the module may be built in
+		spec, err = btf.LoadKernelSpec() // the module may be built into the kernel
 	}
 	if err == nil {
 		_, err = spec.AnyTypeByName(function)
@@ -82,10 +82,10 @@ const (
 		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
 )
 
-// mixesUp reports whether the kernel looks up the socket of a packet before NAT has fully reversed the translation of
-// the packet, and then keeps that socket. For IPv4, and in Linux 6.12 also for IPv6, NAT repeats the lookup ("undo
-// erroneous tcp edemux lookup after port clash"). mixesUp returns false if it cannot read the settings or the kernel's
-// symbols.
+// mixesUp reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
+// socket before NAT has fully reversed the translation. For IPv4, and for IPv6 since Linux 6.12, NAT repeats the lookup
+// ("undo erroneous tcp edemux lookup after port clash"). mixesUp returns false if it cannot read the sysctls or the
+// kernel's symbols.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); err != nil ||
@@ -100,7 +100,7 @@ func mixesUp() bool {
 	defer symbols.Close()
 	nat := false
 	for lines := bufio.NewScanner(symbols); lines.Scan(); {
-		// The fields of a line are address, type, name and module.
+		// A line consists of an address, a type, a name and a module.
 		if fields := strings.Fields(lines.Text()); len(fields) > 2 {
 			nat = nat || fields[2] == "nf_nat_ipv6_out"
 			if fields[2] == "nf_nat_ipv6_local_in" {

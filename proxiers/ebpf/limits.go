@@ -11,12 +11,12 @@ import (
 )
 
 // tcRate is the number of connections that the tc program may start per second on each processor. If a firewall drops a
-// SYN after the program has tracked the connection, the entry stays for 120 s. At this rate, there are at most 24,000
-// such entries per processor. nftables serves the connections above the limit.
+// SYN after the program has added the entry, the entry stays for 120 s. So at most 24,000 such entries exist for each
+// processor. nftables forwards the connections above the limit.
 const tcRate = 200
 
-// limitPackets updates the flags of the tc program. If limitPackets fails, the tc program stops, and a later call of
-// damage starts the program again.
+// limitPackets updates the flags of the tc program. After an error, limitPackets stops the tc program, and a later call
+// of damage starts the program again.
 func (s *shortcuts) limitPackets() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {
@@ -28,7 +28,7 @@ func (s *shortcuts) limitPackets() {
 	s.doWithout(errors.Join(err, s.configure(s.config)))
 }
 
-// tcFlags returns the flags of the settings that depend on the state of the host.
+// tcFlags returns the flags of the tc program that depend on the state of the host.
 func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	full, err := trackingFull()
 	if err != nil {
@@ -47,8 +47,8 @@ func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	return flags, nil
 }
 
-// halfFull reports whether connection tracking uses more than half of its maximum number of entries, in the network
-// namespace of the calling thread.
+// halfFull reports whether connection tracking uses more than half of its maximum number of entries in the calling
+// thread's network namespace.
 func halfFull() (bool, error) {
 	var n [2]int
 	for i, name := range []string{"nf_conntrack_count", "nf_conntrack_max"} {
@@ -60,7 +60,7 @@ func halfFull() (bool, error) {
 			return false, fmt.Errorf("size of connection tracking: %w", err)
 		}
 	}
-	return n[1] > 0 && n[0] > n[1]/2, nil // a maximum of 0 means no limit
+	return n[1] > 0 && n[0] > n[1]/2, nil // a maximum of 0 means that there is no limit
 }
 
 // routesByMark reports whether a routing rule matches on a packet mark.

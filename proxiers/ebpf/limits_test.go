@@ -21,7 +21,6 @@ import (
 // lowDelay is the type of service that a routing rule for the second path matches.
 const lowDelay = 0x10
 
-// on runs a command line on a host.
 func (w *world) on(h *netlab.Host, line string) {
 	w.Helper()
 	words := strings.Fields(line)
@@ -30,9 +29,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the second endpoint's host. The main routing table has routes
-// to the first host, and routing table 77 has routes to the second host. secondPath returns the masquerade addresses of
-// the node by device.
+// secondPath also adds the first endpoint's addresses to the second endpoint's host. For these addresses, the main
+// routing table has routes to the first host, and routing table 77 has routes to the second host. secondPath returns
+// the addresses with which the node masquerades on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -97,7 +96,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service with one endpoint. Edgeway masquerades all clients of this Service.
+// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of this Service.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -106,8 +105,8 @@ func (w *world) masquerading() []*plan.ServicePort {
 	return list
 }
 
-// If a routing rule matches the type of service, masquerading uses the source address of the route for this type of
-// service.
+// If a routing rule matches the type of service, the tc program masquerades with the source address of the route for
+// this type of service.
 func TestMasqueradeByTypeOfService(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()
@@ -125,8 +124,8 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 	}
 }
 
-// If a routing rule matches a packet mark, nftables masquerades the connection, because an nftables rule may set the
-// mark after the tc program has run.
+// If a routing rule matches a packet mark, the tc program leaves masquerading to nftables, because an nftables rule may
+// set the mark after the tc program has run.
 func TestMasqueradeByPacketMark(t *testing.T) {
 	w := newWorld(t)
 	sources := w.secondPath()

@@ -18,13 +18,12 @@ import (
 
 const linkPrefix = "link-"
 
-// hook is an attachment point for a program.
 type hook struct {
 	program string
 	at      ebpf.AttachType
 }
 
-// hooks returns the hooks in the order of attachment: the hooks that undo a translation come first.
+// hooks returns the hooks in the order of attachment. The hooks that reverse a translation come first.
 func hooks() []hook {
 	return []hook{
 		{socketsProgRelease, ebpf.AttachCgroupInetSockRelease},
@@ -39,7 +38,7 @@ func hooks() []hook {
 	}
 }
 
-// socketLinks attaches the programs to the root control group, and holds the resulting links.
+// socketLinks attaches the programs to the root cgroup, and holds the BPF links.
 type socketLinks struct {
 	dir  string
 	root string
@@ -53,7 +52,7 @@ type heldLink struct {
 	program ebpf.ProgramID
 }
 
-// attach attaches every program. attach updates an existing link to the new program, which interrupts no connection.
+// attach attaches every program. If a link exists, attach replaces its program, which interrupts no connection.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := groupID(l.root)
 	if err != nil {
@@ -105,10 +104,10 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	if err := k.Pin(path); err != nil {
 		return nil, err
 	}
-	return link.LoadPinnedLink(path, nil) // this type of link can report its control group
+	return link.LoadPinnedLink(path, nil) // a link of this type reports its cgroup
 }
 
-// attachedTo returns the control group of a link, or 0 if the link is detached.
+// attachedTo returns the cgroup ID of a link, or 0 if the link is detached.
 func attachedTo(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {
@@ -117,7 +116,7 @@ func attachedTo(k link.Link) uint64 {
 	return info.Cgroup().CgroupId
 }
 
-// damaged describes a link that differs from the state that attach set up, or returns "" if all links are intact.
+// damaged describes a link that another program has changed since attach, or returns "" if all links are intact.
 func (l *socketLinks) damaged() string {
 	group, err := groupID(l.root)
 	if err != nil {
@@ -142,7 +141,7 @@ func (l *socketLinks) damaged() string {
 	return ""
 }
 
-// closeAll closes the descriptors; pinned links stay attached.
+// closeAll closes the descriptors. Pinned links stay attached.
 func (l *socketLinks) closeAll() {
 	for _, k := range l.held {
 		_ = k.Close()
@@ -156,7 +155,7 @@ func (l *socketLinks) close() {
 	l.closeAll()
 }
 
-// groupID returns the number of a control group, which is the inode number of its folder.
+// groupID returns the ID of a cgroup, which is the inode number of its directory.
 func groupID(root string) (uint64, error) {
 	info, err := os.Stat(root)
 	if err != nil {
@@ -178,15 +177,15 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// findRoot returns the mount point of cgroup v2. On a host that also mounts cgroup v1, the mount point is not
-// /sys/fs/cgroup.
+// findRoot returns the mount point of cgroup v2, which is not /sys/fs/cgroup on a host that also mounts cgroup v1.
 func findRoot(mountinfo string) (string, error) {
 	f, err := os.Open(mountinfo)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	// proc_pid_mountinfo(5): ID parent major:minor root mountpoint options [fields…] - type source options
+	// The format in proc_pid_mountinfo(5): ID parent major:minor root mountpoint options [fields…] - type source
+	// options
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		words := strings.Fields(before)

@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// traffic opens one connection after another to the first Service: from the host and from another host, in both
-// families and protocols.
+// traffic continuously opens connections to the first Service from the host and from another host, in both families,
+// over TCP and UDP.
 type traffic struct {
 	done, failed atomic.Int64
 	stop         chan struct{}
@@ -56,7 +56,7 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// leastConnections returns the value of EBPF_CONNECTIONS, or n if the variable is not set.
+// leastConnections returns the value of the environment variable EBPF_CONNECTIONS, or n if the variable is not set.
 func (w *world) leastConnections(n int64) int64 {
 	w.Helper()
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
@@ -67,8 +67,8 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce sends one request to a server. connectOnce does not verify the peer address, because that address changes
-// when the programs are removed.
+// connectOnce exchanges one request and one response. connectOnce does not verify the peer address, because the address
+// changes when the programs are removed.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -97,7 +97,7 @@ func (w *world) applyFix() {
 	}
 	w.Log(earlyDemux, "is 0, as the doctor says for this kernel: without, some connections over IPv6 fail")
 	w.setEarlyDemux("0")
-	w.Cleanup(func() { w.setEarlyDemux("1") }) // restore the setting, which may affect the whole machine
+	w.Cleanup(func() { w.setEarlyDemux("1") }) // restore the sysctl, which may affect the whole machine
 }
 
 func (w *world) setEarlyDemux(value string) {
@@ -107,8 +107,8 @@ func (w *world) setEarlyDemux(value string) {
 	}
 }
 
-// When the programs are removed and attached again, no connection fails, because nftables serves the connections in
-// between.
+// When the programs are removed and attached again, no connection fails, because nftables forwards the connections in
+// the meantime.
 func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.applyFix()

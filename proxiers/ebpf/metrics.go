@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// counts returns what the programs have counted since they were loaded.
+// counts returns the values that the programs have counted since they were loaded.
 func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +24,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	return out, nil
 }
 
-// sum adds up the values of a counter on all processors.
+// sum returns the total of a counter over all processors.
 func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
 	var perCPU []uint64
 	err = counters.Lookup(which, &perCPU)
@@ -51,7 +51,6 @@ func upDesc() *prometheus.Desc {
 		"1 if the BPF programs are in use, 0 if nftables serves alone.", nil, nil)
 }
 
-// Describe implements prometheus.Collector.
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	p.rejected().Describe(out)
 	out <- socketsDesc()
@@ -59,7 +58,6 @@ func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	out <- upDesc()
 }
 
-// Collect implements prometheus.Collector.
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	p.rejected().Collect(out)
 	up := 0.0
@@ -69,7 +67,7 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(upDesc(), prometheus.GaugeValue, up)
 	counts, err := p.shortcuts.counts()
 	if err != nil {
-		return // the scrape omits these metrics
+		return // the scrape omits these metrics on failure
 	}
 	for c, n := range counts {
 		desc := leftDesc()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is the BPF file system in which the backend pins its programs, maps and links.
+// Dir is the mount point of the BPF file system in which the backend pins programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
 // layout is the version of the types in bpf/maps.h. Every change of these types needs a new version.
@@ -23,13 +23,13 @@ const layout = "v2"
 
 const programsPrefix = "programs-"
 
-// size is the capacity of the maps. An empty map needs 16 bytes for each element of its capacity.
+// size is the capacity of the maps. An empty map needs 16 bytes for each possible element.
 type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// sizes returns the map sizes by the value of the setting: 8 MB for "normal", and 70 MB for "large", which fits 100,000
-// Services with a million endpoints. A frontend needs one element for each origin.
+// sizes returns the map sizes by the value of the setting. The maps need 8 MB with "normal", and 70 MB with "large",
+// which is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -42,17 +42,15 @@ func sizeOf(settings map[string]any) size {
 	return sizes()["normal"]
 }
 
-// tcOf returns the value of the tc setting.
 func tcOf(settings map[string]any) bool {
 	on, _ := settings["tc"].(bool)
 	return on
 }
 
-// objects holds the open maps and programs.
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// packets and its maps are nil if the tc program is not loaded.
+	// packets is the tc program. packets and its maps are nil if the tc program is not loaded.
 	packets               *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
@@ -73,7 +71,6 @@ func (o *objects) closePackets() {
 	}
 }
 
-// maps returns the maps of the socket programs by name.
 func (o *objects) maps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		socketsMapFrontends: &o.Frontends, socketsMapSlots: &o.Slots, socketsMapMembers: &o.Members, socketsMapAddresses: &o.Addresses,
@@ -98,15 +95,15 @@ func (o *objects) packetsMaps() map[string]**ebpf.Map {
 	}
 }
 
-// programsDir returns the folder for the programs of this version of the BPF objects.
+// programsDir returns the directory for the programs of this version of the BPF objects.
 func programsDir(dir string) string {
 	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens the pinned maps and programs. With tc, openPinned also opens the pinned tc program and its maps. The
-// error wraps fs.ErrNotExist if any other object is missing, or if a map has another size. The zero size matches any
-// size.
+// openPinned opens the pinned maps and programs and, with tc, the pinned tc program and its maps. The error wraps
+// fs.ErrNotExist if an object is missing (except the tc program), or if a map has another size. The zero size matches
+// any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -139,7 +136,6 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	return o, nil
 }
 
-// openPackets opens the tc program and its maps.
 func (o *objects) openPackets(dir string) (err error) {
 	for name, m := range o.packetsMaps() {
 		if *m, err = ebpf.LoadPinnedMap(filepath.Join(dir, layout, name), nil); err != nil {
@@ -150,8 +146,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// together returns an error unless a program uses exactly these maps. Another program may have removed the pin of a
-// map.
+// together returns an error unless a program uses exactly these maps. A difference is possible if another program
+// removed the pin of a map.
 func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -174,10 +170,10 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads and pins the programs and maps that are not pinned below dir. With tc, load also loads the tc program.
-// load mounts a BPF file system at dir if there is none, and keeps the maps that are already pinned. load needs
-// privileges that the daemon does not have. without is the error of loading the tc program. The socket programs work
-// without the tc program.
+// load loads and pins the programs and maps that are not pinned below dir and, with tc, also the tc program. load
+// mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs privileges that the
+// daemon does not have. The result without is the error of loading the tc program, without which the socket programs
+// still work.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -199,7 +195,7 @@ func load(dir string, want size, tc bool) (without, err error) {
 	return explainPackets(pinPackets(dir)), nil
 }
 
-// unpinPackets removes the pins of the tc program and its maps.
+// unpinPackets removes the pins of the tc program and of the maps that only the tc program uses.
 func unpinPackets(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
 	for name := range (&objects{}).packetsMaps() {
@@ -213,7 +209,7 @@ func unpinPackets(dir string) error {
 	return nil
 }
 
-// mountBPF mounts a BPF file system at dir if there is none.
+// mountBPF mounts a BPF file system at dir unless one is mounted.
 func mountBPF(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("folder for what is pinned: %w", err)
@@ -232,7 +228,8 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs, because a program is bound to its maps.
+// pinSockets loads and pins the missing maps and all programs. A program cannot use maps other than those with which it
+// was loaded.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {
@@ -264,7 +261,6 @@ func pinSockets(dir string, want size) error {
 	return nil
 }
 
-// pinPackets loads the tc program with the pinned maps, and pins it.
 func pinPackets(dir string) error {
 	spec, err := loadPackets()
 	if err != nil {
@@ -297,8 +293,8 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther removes the pin of a map whose size is not n. Attached programs use the old map until the programs are
-// replaced.
+// unpinOther removes the pin of a map whose size is not n. Attached programs use the unpinned map until new programs
+// replace them.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -314,7 +310,8 @@ func unpinOther(path string, n uint32) error {
 	return os.Remove(path)
 }
 
-// removeOldVersions removes the pins of other versions of the daemon. The programs of this version must be attached.
+// removeOldVersions removes the pins of other versions of the daemon. The caller must first attach the programs of this
+// version.
 func removeOldVersions(dir string) error {
 	list, err := os.ReadDir(filepath.Join(dir, layout))
 	if err != nil {
@@ -342,7 +339,8 @@ func removeOldVersions(dir string) error {
 	return nil
 }
 
-// layoutsIn returns the folders of all layouts. The kernel creates the files next to the folders (CONFIG_BPF_PRELOAD).
+// layoutsIn returns the directories of all layouts. layoutsIn skips files, because the kernel may create files in a BPF
+// file system (CONFIG_BPF_PRELOAD).
 func layoutsIn(dir string) (paths []string, err error) {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// connectUDP connects a socket to a Service and waits for one response.
+// connectUDP connects a socket to a Service and exchanges a request and a response.
 func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	w.Helper()
 	c, err := net.Dial("udp", to.String())
@@ -26,7 +26,7 @@ func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	return c
 }
 
-// wantAborted fails the test unless the kernel tells the application that it has destroyed the socket.
+// wantAborted fails the test unless a read from the socket returns ECONNABORTED.
 func (w *world) wantAborted(c net.Conn) {
 	w.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -37,7 +37,6 @@ func (w *world) wantAborted(c net.Conn) {
 	}
 }
 
-// connections returns the number of UDP sockets in the map.
 func (w *world) connections() (n int) {
 	w.Helper()
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
@@ -47,8 +46,8 @@ func (w *world) connections() (n int) {
 	return n
 }
 
-// A resolver opens a socket for each query. The map keeps the entries of open sockets even if many other sockets come
-// and go.
+// A DNS resolver opens a socket for each query. The map keeps open sockets while many other sockets are opened and
+// closed.
 func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	const short = 20_000
 	w := newWorld(t)
@@ -79,7 +78,8 @@ func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	}
 }
 
-// If an application connects its socket to another address, the new connection does not belong to the Service.
+// If an application connects the socket of a Service connection to another address, the socket no longer belongs to the
+// Service.
 func TestSocketsThatConnectElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
@@ -106,13 +106,13 @@ func TestSocketsThatConnectElsewhere(t *testing.T) {
 	}
 }
 
-// When the map is full, nftables serves the next socket, and the programs stay active.
+// If the map is full, nftables forwards the next socket's packets, and the programs stay active.
 func TestFullConnectionsMap(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	var fill elements[uint64, socketsConnection]
-	e := probeEndpoint(plan.IPv4) // an endpoint in use, so that no entry is an orphan
+	e := probeEndpoint(plan.IPv4) // an endpoint of the self-test, so that no entry is an orphan
 	for i := range m.MaxEntries() {
 		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: probeSet(plan.IPv4), Port: networkOrder(e.Port())})
 	}

@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the network devices on which connections arrive. The program is not attached
-// to bridge ports, bond members or VRF members, because the bridge, bond or VRF device has the program. The routes of a
-// VRF also differ from the routes that the program would find.
+// packets keeps the tc program attached to the network devices on which connections arrive. Bridge ports, bond members
+// and VRF members do not need the program, because the bridge, bond or VRF device has the program. On a VRF member, the
+// program would also look up the wrong routes.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -32,22 +32,20 @@ type packets struct {
 	pods    table[uint32, uint8]
 	sources table[uint32, uint8]
 	node    *plan.Node
-	// at holds the devices that have the program. refused holds the reason of each device that rejects the program.
+	// at holds the attachment for each device. refused holds the error for each device that rejects the program.
 	at      map[int]attachment
 	refused map[int]string
-	// filters is set if the kernel is older than 6.6 and therefore needs filters instead of links.
+	// filters is set on kernels before Linux 6.6, which need filters instead of links.
 	filters bool
 	wait    sync.WaitGroup
 }
 
-// attachment is a program that is attached to a device.
 type attachment interface {
-	// there reports whether the program with this ID is still attached.
+	// there reports whether the program with the ID is still attached.
 	there(ebpf.ProgramID) bool
 	detach() error
 }
 
-// use stores the program and the maps of o.
 func (p *packets) use(o *objects) (err error) {
 	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.packets, o.podRanges, o.podDevices, o.sources
 	if p.program != nil {
@@ -56,7 +54,8 @@ func (p *packets) use(o *objects) (err error) {
 	return err
 }
 
-// raise writes the state of the host to the maps, attaches the program, and returns the address for the source setting.
+// raise writes the facts about the host to the maps, attaches the program, and returns the address for the source
+// setting.
 func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -73,13 +72,13 @@ func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	return source, p.follow()
 }
 
-// knows reports whether the maps match the state of the host.
+// knows reports whether the maps contain the addresses and pods of n.
 func (p *packets) knows(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
 }
 
-// tellPods writes the address ranges of pods to the map. The program must be stopped while tellPods runs.
+// tellPods writes the address ranges of pods to a map. The caller must stop the program first.
 func (p *packets) tellPods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
@@ -105,9 +104,9 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes the addresses that the kernel masquerades with: the first address of each subnet, except
+// tellSources writes to a map the addresses with which the kernel masquerades: the first address of each subnet, except
 // link-local addresses. tellSources returns the address that the kernel uses for a device without an address
-// (inet_select_addr of Linux 6.1 to 7.2).
+// (inet_select_addr in Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -146,7 +145,6 @@ func rangeOf(r netip.Prefix) packetsPodRange {
 	return out
 }
 
-// follow attaches the program to the devices that currently exist.
 func (p *packets) follow() error {
 	devices, err := p.links.List()
 	if err != nil {
@@ -155,7 +153,7 @@ func (p *packets) follow() error {
 	maps.DeleteFunc(devices, func(_ int, d links.Device) bool { return d.Master != 0 })
 	for index, a := range p.at {
 		if _, stays := devices[index]; !stays {
-			_ = a.detach() // the device and its program may be gone
+			_ = a.detach() // the device and its program may no longer exist
 			delete(p.at, index)
 		}
 	}
@@ -171,7 +169,7 @@ func (p *packets) follow() error {
 	return nil
 }
 
-// tellDevices writes the pods' devices to the map. follow attaches the program to a device only afterwards.
+// tellDevices writes the pods' devices to a map. follow attaches the program to a device only afterwards.
 func (p *packets) tellDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
@@ -186,12 +184,11 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// attach attaches the program to a device. If the device rejects the program, attach logs a warning once, and nftables
-// serves the device's connections.
+// If a device rejects the program, attach logs one warning, and nftables forwards the device's connections.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {
-		_ = before.detach() // free what remains of the old attachment
+		_ = before.detach() // free the resources of the old attachment
 		delete(p.at, index)
 	}
 	a, err := p.attachment(index)
@@ -224,7 +221,7 @@ func (p *packets) attachment(index int) (attachment, error) {
 	return attachFilter(index, p.program)
 }
 
-// damaged reports whether the program was removed from a device.
+// damaged reports whether another program has detached the tc program from a device.
 func (p *packets) damaged() bool {
 	for _, a := range p.at {
 		if !a.there(p.id) {
@@ -234,8 +231,8 @@ func (p *packets) damaged() bool {
 	return false
 }
 
-// leave detaches the program from all devices. The connections that the program started continue, because the kernel
-// tracks these connections.
+// leave detaches the program from all devices. Connections that the program started continue, because connection
+// tracking translates their packets.
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {
@@ -246,8 +243,8 @@ func (p *packets) leave() {
 	clear(p.refused)
 }
 
-// close detaches the program from the devices. The kernel removes links when the process exits, but keeps the filters
-// that kernels older than 6.6 need.
+// close detaches the program from the devices. When the process exits, the kernel would remove links, but not the
+// filters that kernels before Linux 6.6 need.
 func (p *packets) close() {
 	p.links.Close()
 	p.wait.Wait()

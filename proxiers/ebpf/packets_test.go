@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// packetsCounted returns the number of connections that the tc program has served so far.
+// packetsCounted returns the number of connections that the tc program has started so far.
 func (w *world) packetsCounted() uint64 {
 	w.Helper()
 	n, err := sum(w.proxier.shortcuts.objects.Counters, uint32(packetsTCP))
@@ -26,10 +26,10 @@ func (w *world) packetsCounted() uint64 {
 	return n
 }
 
-// ofTCP returns n for TCP, and 0 for UDP, because the tc program does not serve UDP.
+// ofTCP returns n for TCP, and 0 for UDP, because the tc program ignores UDP.
 func ofTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
 
-// wantPackets fails the test unless the tc program serves n connections while do runs.
+// wantPackets fails the test unless the tc program starts n connections while do runs.
 func (w *world) wantPackets(n uint64, what string, do func()) {
 	w.Helper()
 	before := w.packetsCounted()
@@ -47,7 +47,7 @@ func (w *world) needsPackets() {
 	}
 }
 
-// dialFrom connects from another host. The source port is port, or any port if port is 0.
+// dialFrom connects from another host. A port of 0 means any source port.
 func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })}
 	d.LocalAddr = &net.TCPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
@@ -102,7 +102,7 @@ func TestPacketsFromOtherHosts(t *testing.T) {
 	}
 }
 
-// The tc program masquerades packets to a frontend that requires masquerading, and packets that an endpoint sends to
+// The tc program masquerades connections to a frontend that requires masquerading, and connections of an endpoint to
 // itself.
 func TestPacketsAreMasqueraded(t *testing.T) {
 	w := newWorld(t)
@@ -118,7 +118,8 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 			for _, h := range []*netlab.Host{w.other, w.endpoints[0]} {
 				w.wantPackets(ofTCP(network, 1), h.Name, func() {
 					_, seen := w.askFrom(h, network, vip(f, 1))
-					// Like nftables, BPF uses the host's address, because the device's own address is link-local.
+					// Like nftables, the tc program uses the host's address, because the device's own address is
+					// link-local.
 					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.NodeAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
 						t.Errorf("%s over %s %s: the endpoint saw %s, not %s", h.Name, f, network, seen, want)
 					}
@@ -128,7 +129,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 	}
 }
 
-// Pitfall P3: two Services share an endpoint, and a client connects to both from the same port concurrently.
+// Two Services share an endpoint, and a client connects to both Services from the same port concurrently (pitfall P3).
 func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
@@ -153,7 +154,7 @@ func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	}
 }
 
-// Pitfall P4: a client reuses the source port of a connection that was reset or closed by both sides.
+// A client reuses the source port of a connection that was reset or that both peers closed (pitfall P4).
 func TestPacketsWithReusedClientPort(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -201,7 +202,7 @@ func TestPacketsLeftToNftables(t *testing.T) {
 	}
 }
 
-// The tc program recognizes pods by their address range, or by the device on which their packets arrive.
+// The tc program identifies pods by their address range, or by the device on which their packets arrive.
 func TestPacketsFromPods(t *testing.T) {
 	for name, where := range map[string]func(w *world, n *plan.Node){
 		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },
@@ -212,7 +213,7 @@ func TestPacketsFromPods(t *testing.T) {
 			list := w.service(1, w.endpoints...)
 			for _, svc := range list {
 				svc.Pools[1] = svc.Pools[0][:1]
-				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // only one of the endpoints serves pods
+				svc.Frontends[0].Routes[plan.FromPod].Pool = 1 // pods can reach only one of the endpoints
 			}
 			w.apply(list)
 			w.needsPackets()
@@ -230,7 +231,8 @@ func TestPacketsFromPods(t *testing.T) {
 	}
 }
 
-// Without nftables rules, packets to frontends in the maps still reach an endpoint, because BPF chooses the endpoint.
+// Without nftables rules, connections to frontends in the maps still reach an endpoint, because the tc program chooses
+// the endpoint.
 func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -243,8 +245,7 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	}
 }
 
-// Another program's filter on a device receives packets while Edgeway's filter is attached and after Edgeway's filter
-// is removed.
+// Another program's filter on the same device still runs, both before and after the removal of Edgeway's filter.
 func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

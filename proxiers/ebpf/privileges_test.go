@@ -14,12 +14,12 @@ import (
 	"edgeway/proxiers"
 )
 
-// The environment variable halfVariable selects the half of the test that an unprivileged process runs. folderVariable
-// holds the path of the BPF file system that the process uses.
+// The environment variable halfVariable selects the half of the test that an unprivileged process runs. The environment
+// variable folderVariable is the path of the BPF file system.
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"
-	// nobody is the ID of an unprivileged user.
+	// nobody is the user ID of an unprivileged user.
 	nobody = "65534"
 )
 
@@ -56,7 +56,7 @@ func asNobody(t *testing.T, dir, half, capabilities string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every user may read the test's temporary folder, but not the folder in which go test built the program.
+	// Every user may read this temporary directory, but not the directory that go test uses.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -104,7 +104,7 @@ func runHalf(t *testing.T, half string) {
 		if err := w.proxier.Faults(); err != nil {
 			t.Error(err)
 		}
-	case "serve-without-tc": // ebpf.tc is true, but the loader has not loaded the tc program
+	case "serve-without-tc": // ebpf.tc is true, but the tc program is not loaded
 		w := &world{T: t, dir: dir, env: silentEnv(t)}
 		w.start()
 		defer w.stop()
@@ -143,7 +143,7 @@ func runHalf(t *testing.T, half string) {
 		w.start()
 		defer w.stop()
 		w.sync(proxiers.NewChange(nil, emptyPlan()))
-		if err := w.proxier.shortcuts.raise(); err != nil { // repeat while the programs are attached
+		if err := w.proxier.shortcuts.raise(); err != nil { // a second time, while the programs are attached
 			t.Error(err)
 		}
 		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {

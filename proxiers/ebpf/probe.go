@@ -15,7 +15,8 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// probeHost returns an error unless the host supports the programs and the programs are loaded or can be loaded.
+// probeHost returns an error unless the host supports the programs, and the programs are loaded or this process can
+// load them.
 func probeHost(ctx context.Context, dir string) error {
 	if err := kernelHas(); err != nil {
 		return err
@@ -32,7 +33,7 @@ func probeHost(ctx context.Context, dir string) error {
 	return nfttable.Probe(ctx, schema(), nftables.Sample())
 }
 
-// kernelHas tests whether the kernel supports BPF, with a system call that changes nothing.
+// kernelHas returns an error if the kernel lacks BPF. kernelHas uses a system call that changes nothing.
 func kernelHas() error {
 	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // a kernel with BPF returns EPERM, EINVAL or similar
 	if errors.Is(err, unix.ENOSYS) {
@@ -64,13 +65,12 @@ func loadable(dir string) error {
 		proxiers.ErrUnsupported, remedy)
 }
 
-// tcFix is the command that allows the loader to load the tc program.
+// tcFix is the command that gives the loader the privileges to load the tc program.
 const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
-// remedy describes how to load the programs.
+// remedy tells the administrator how to load the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
 
-// lacks reports whether this process lacks a capability.
 func lacks(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -80,7 +80,6 @@ func lacks(capability int) (bool, error) {
 	return data[capability/32].Effective&(1<<(capability%32)) == 0, nil
 }
 
-// explain adds the fix to an error.
 func explain(err error) error {
 	switch {
 	case err == nil:
@@ -94,9 +93,9 @@ func explain(err error) error {
 	return err
 }
 
-// explainPackets adds the fix to an error of the tc program. The tc program calls kernel functions that are usually in
-// modules. Only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). Without CAP_SYS_ADMIN,
-// cilium/ebpf v0.22.0 reports these functions as missing.
+// explainPackets adds the fix to an error from loading the tc program. The tc program calls kernel functions that are
+// usually in modules. Only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). Without
+// CAP_SYS_ADMIN, cilium/ebpf v0.22.0 therefore reports these functions as missing.
 func explainPackets(err error) error {
 	if err == nil {
 		return nil

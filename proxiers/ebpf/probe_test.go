@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking reports a fault if and only if the loader fails. The fault names the kernel module that may help.
+// lacking returns a fault if and only if the loader fails. The fault names the kernel module that may help.
 func TestPacketsMissingFeatures(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -25,7 +25,7 @@ func TestPacketsMissingFeatures(t *testing.T) {
 	}
 }
 
-// Linux 6.1 delivers an IPv6 response to the socket of another connection unless early demux is off.
+// Linux 6.1 may deliver an IPv6 response to another connection's socket, unless early demux is off.
 func TestIPv6EarlyDemuxFault(t *testing.T) {
 	w := newWorld(t)
 	var release unix.Utsname

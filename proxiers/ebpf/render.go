@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// These constants have the same values in bpf/maps.h.
+// bpf/maps.h defines the same values.
 const (
 	masqueraded uint32 = 1
 	left        uint32 = 2
@@ -24,12 +24,13 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the facts about a ServicePort's map elements that do not follow from the plan.
+// record holds the data of a ServicePort's map elements that the plan does not determine.
 type record struct {
 	service uint32
-	// sets holds the number of each pool's set, or 0 for an unused pool.
+	// sets holds the set number of each pool, or 0 if a pool is unused.
 	sets [2]uint32
-	// noRoom is set if the maps are too small for the endpoints, and absent if they are too small for the frontends.
+	// noRoom is set if the maps are too small for the endpoints. absent is set if the maps are too small for the
+	// frontends.
 	noRoom, absent bool
 }
 
@@ -48,7 +49,7 @@ func addressOf(a netip.Addr) (out socketsAddress) {
 	return out
 }
 
-// networkOrder returns a port in the byte order that the programs use.
+// networkOrder returns a port in network byte order, which the programs use.
 func networkOrder(port uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], port)
@@ -62,16 +63,16 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// origins returns the origins for which a frontend has an element in the map.
+// origins returns the origins for which a frontend has a map element.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft returns the counter for the reason why nftables serves a frontend, or false if the programs serve the
-// frontend.
+// whyLeft returns the counter for the reason why the programs leave a frontend to nftables, or false if the programs
+// use the frontend.
 func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
 	case f.AllowFrom != nil:
-		return leftRanges, true // the source address of an unbound socket is not known yet
+		return leftRanges, true // an unbound socket has no source address yet
 	case svc.Affinity > 0:
 		return leftAffinity, true // nftables and BPF would remember different endpoints
 	case route.Verdict != plan.Forward, len(svc.Pools[route.Pool]) == 0:
@@ -80,7 +81,7 @@ func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter
 	return 0, false
 }
 
-// usedPools reports which pools of a ServicePort need a set.
+// usedPools reports for each pool of a ServicePort whether the pool needs a set.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -109,8 +110,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends calls add for each frontend of a ServicePort. frontends also adds frontends that nftables serves, because
-// the programs would otherwise look up a NodePort for their addresses.
+// frontends calls add for each frontend of a ServicePort. frontends also adds frontends that the programs leave to
+// nftables, because the programs would otherwise look up a NodePort at the same address and port.
 func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
 		return
@@ -140,7 +141,6 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// endpoints converts a pool to the elements of a set.
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	out := make([]socketsEndpoint, len(pool))
 	for i, e := range pool {
@@ -152,7 +152,7 @@ func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	return out
 }
 
-// members calls add for the endpoints that UDP sockets may keep using, including endpoints that receive no new
+// members calls add for the endpoints to which UDP sockets may stay connected, including endpoints that receive no new
 // connections.
 func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
 	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
@@ -167,7 +167,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addresses returns the purposes for which the programs may use each of the host's addresses.
+// For each address of the host, addresses returns the purposes for which the programs may use the address.
 func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {
@@ -186,7 +186,7 @@ func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	return out
 }
 
-// counter is the index of a counter in the programs' map of counters.
+// counter is an index in the programs' map of counters.
 type counter uint8
 
 const (
@@ -208,7 +208,7 @@ const (
 	numCounters
 )
 
-// String returns the name of a counter for messages and metrics.
+// String returns the counter's name in messages and metrics.
 func (c counter) String() string {
 	return [numCounters]string{
 		"TCP connect", "UDP connect", "UDP send", "TCP packet",

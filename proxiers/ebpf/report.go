@@ -12,7 +12,6 @@ import (
 // downFault is the ID of faults that disable the shortcut.
 const downFault = "shortcut"
 
-// Faults implements proxiers.Reporter.
 func (p *proxier) Faults() []fault.Fault {
 	_, err := p.shortcuts.counts()
 	p.shortcuts.mu.Lock()
@@ -32,7 +31,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary implements proxiers.Explainer. The lines show how many connections took the shortcut, and why others did not.
+// Summary returns the number of connections that used the shortcut, and the reasons why the others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -58,12 +57,11 @@ func (p *proxier) Summary() (lines []string) {
 	return lines
 }
 
-// Explain implements proxiers.Explainer.
 func (p *proxier) Explain(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: p.shortcut(d, bound)}, nil
 }
 
-// shortcut explains whether nftables or a BPF program serves a connection, and why.
+// shortcut explains whether nftables or a BPF program translates a connection, and why.
 func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
@@ -97,7 +95,8 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
 
-// whyNotByTC returns the reason why the tc program does not serve a connection, or "" if the tc program serves it.
+// whyNotByTC returns the reason why the tc program does not translate a connection, or "" if the tc program translates
+// the connection.
 func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	switch {
 	case !s.tc:
@@ -113,7 +112,7 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar returns the number of a ServicePort's connections that the programs served, or "" if the number is unknown.
+// soFar returns the number of a ServicePort's connections that used the shortcut, or "" if the number is unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""
@@ -125,7 +124,7 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	return ""
 }
 
-// tellNoRoom logs the ServicePorts of a step that do not fit into the maps.
+// tellNoRoom logs the ServicePorts for which the maps have no space.
 func (s *shortcuts) tellNoRoom(st *step) {
 	const named = 10
 	if len(st.noRoom) == 0 {

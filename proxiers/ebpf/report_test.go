@@ -9,7 +9,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The counter of a ServicePort survives a restart and a change of endpoints, and is deleted with the ServicePort.
+// The counter of a ServicePort survives a restart and a change of endpoints. The backend deletes the counter with the
+// ServicePort.
 func TestServiceConnectionCounter(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))
@@ -42,7 +43,7 @@ func TestServiceConnectionCounter(t *testing.T) {
 	wants(1, none)
 	w.ask("tcp", vip(plan.IPv4, 1))
 	next = w.plan
-	w.stop() // the Service is removed while the daemon is stopped
+	w.stop() // the plan drops the Service while the daemon is stopped
 	w.start()
 	w.apply(w.service(2, w.endpoints...))
 	if have := w.read().taken; len(have) != 0 {

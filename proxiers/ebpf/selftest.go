@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lastSet is the highest number of a set or a ServicePort. The self-test uses higher numbers.
+// lastSet is the highest number that a set or a ServicePort may have. The self-test uses higher numbers.
 const lastSet = 1<<32 - 16
 
 const probePort = 237
@@ -18,8 +18,8 @@ const probePort = 237
 // probes is the number of elements that the self-test adds to each map.
 const probes = 2
 
-// The frontends of the self-test have addresses that no host uses (RFC 1112, RFC 6666). The endpoints of these
-// frontends are loopback addresses. Connecting a datagram socket sends no packet.
+// probeAddr returns the address of the self-test's frontend, which no host uses (RFC 1112, RFC 6666). The endpoint is a
+// loopback address. Connecting a datagram socket sends no packet.
 func probeAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")
@@ -41,7 +41,7 @@ func probeSet(f plan.Family) uint32 {
 	return lastSet + 1
 }
 
-// probe adds elements to each map, so that selfTest and present can check that the maps are complete.
+// probe adds elements to each map. If another program empties a map, selfTest or present reports the missing elements.
 func probe(st *step) {
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		svc := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.UDP}, Family: f}
@@ -54,7 +54,7 @@ func probe(st *step) {
 	}
 }
 
-// selfTest connects a socket as an application would, and checks the addresses that the kernel assigned.
+// selfTest connects a socket like an application, and checks the addresses that the kernel returns.
 func selfTest(f plan.Family) (err error) {
 	domain := unix.AF_INET
 	if f == plan.IPv6 {
@@ -103,7 +103,8 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// present returns an error unless the self-test's elements are in the maps that selfTest does not exercise.
+// selfTest does not use all maps. present returns an error if one of the other maps lacks the elements of the
+// self-test.
 func (t *tables) present(families []plan.Family) error {
 	for _, f := range families {
 		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)

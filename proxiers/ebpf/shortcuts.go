@@ -17,21 +17,22 @@ import (
 )
 
 const (
-	// staleFor is the time between the last use of a set and its deletion. A program that has just read a frontend
-	// still needs the frontend's set. When sets were deleted immediately, 8 of 40,000 connections failed at 1,000
-	// changes a second (Linux 6.18).
+	// staleFor is the delay before the deletion of a set that no frontend uses any more. A program that has just read a
+	// frontend still needs the frontend's old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes
+	// per second (Linux 6.18).
 	staleFor = time.Second
 	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
-// shortcuts manages the programs and their maps. If the programs fail, nftables serves all connections until a retry.
+// shortcuts manages the programs and their maps. If the programs fail, nftables forwards all connections until a retry
+// succeeds.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
 	size     size
 	tc       bool
-	// Outside tests, the field tcRate is the constant tcRate, and trackingFull is halfFull.
+	// Tests replace tcRate and trackingFull, which otherwise are the constant tcRate and halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
@@ -46,13 +47,13 @@ type shortcuts struct {
 	retry   retry
 	orphans orphans
 
-	// mu guards the fields that the goroutine running look reads.
+	// mu guards the fields below, which proxier.look reads on another goroutine.
 	mu      sync.Mutex
 	objects *objects
 	tables  tables
 	links   *socketLinks
 	packets *packets
-	// up reports whether the socket programs are attached and pass the self-test.
+	// up reports whether the socket programs are attached and passed the last self-test.
 	up      bool
 	problem error
 	// without is the reason why the tc program is not active although tc is set, or nil.
@@ -81,7 +82,7 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	}, nil
 }
 
-// netnsCookie returns the cookie of the calling thread's network namespace (Linux 5.14).
+// netnsCookie returns the cookie of the calling thread's network namespace. netnsCookie needs Linux 5.14.
 func netnsCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -96,7 +97,8 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin writes the elements that the maps must hold before nftables changes. If a write fails, begin returns nil.
+// begin makes the changes to the maps that must precede the change of the nft tables. If a write fails, begin returns
+// nil.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +134,7 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	return s.book.full(have, change.Next), nil
 }
 
-// open opens the pinned maps and programs, and loads missing maps and programs if the daemon has the privileges.
+// open opens the pinned maps and programs, and loads missing objects if the daemon has the necessary privileges.
 func (s *shortcuts) open() error {
 	if s.links == nil {
 		root, err := findRoot("/proc/self/mountinfo")
@@ -155,7 +157,7 @@ func (s *shortcuts) open() error {
 	return s.packets.use(o)
 }
 
-// load closes o, which may be nil, then loads and opens the maps and programs.
+// load closes o, which may be nil, and then loads and opens the maps and programs.
 func (s *shortcuts) load(o *objects) (*objects, error) {
 	if o != nil {
 		o.close()
@@ -168,8 +170,7 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	return openPinned(s.dir, s.size, s.tc)
 }
 
-// finish points frontends to the sets that begin wrote. When finish is called, the nft tables already implement the
-// plan.
+// finish makes frontends refer to the sets that begin wrote. The nft tables must already implement the plan.
 func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +198,6 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	}
 }
 
-// raise attaches and tests the programs.
 func (s *shortcuts) raise() error {
 	if err := s.configure(s.config); err != nil {
 		return err
@@ -222,8 +222,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pausePackets stops the tc program before raisePackets changes the pod ranges in its map. The other programs keep
-// running.
+// pausePackets stops the tc program, because raisePackets must not change the pod ranges while the program runs. The
+// other programs keep running.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
 	if !s.tc || s.packets.knows(n) {
 		return nil
@@ -259,7 +259,6 @@ func (s *shortcuts) raisePackets(n *plan.Node) {
 	s.doWithout(err)
 }
 
-// doWithout stores the reason why the tc program is not active, or nil if it is active.
 func (s *shortcuts) doWithout(err error) {
 	if err != nil && (s.without == nil || s.without.Error() != err.Error()) {
 		s.logger.Warn("tc program not in use, nftables serves", "error", err)
@@ -267,7 +266,7 @@ func (s *shortcuts) doWithout(err error) {
 	s.without = err
 }
 
-// follow attaches the tc program to new network devices.
+// follow is like followDevices, but acquires mu.
 func (s *shortcuts) follow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +275,7 @@ func (s *shortcuts) follow() {
 	}
 }
 
-// followDevices attaches the tc program to new network devices. The caller must hold mu.
+// The caller of followDevices must hold mu.
 func (s *shortcuts) followDevices() {
 	if err := s.packets.follow(); err != nil {
 		s.logger.Warn("tc program not attached to new devices", "error", err)
@@ -290,7 +289,7 @@ func (s *shortcuts) configure(c socketsSettings) error {
 	return nil
 }
 
-// fail disables the programs, because the maps may be inconsistent. nftables then serves all connections.
+// fail disables the programs, because the maps may be inconsistent. nftables then forwards all connections.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
 		s.logger.Warn("BPF programs not in use, nftables serves", "error", err)
@@ -304,15 +303,15 @@ func (s *shortcuts) fail(err error) {
 	s.retry.again()
 }
 
-// unsure records that the content of the nft tables is unknown, so that the next step is a full step.
+// unsure records that the contents of the nft tables are unknown, so that the next step is a full step.
 func (s *shortcuts) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// due returns the time at which tend has work to do, or the zero time if there is none. While the content of the maps
-// is unknown, tend ignores stale sets and orphans, because the next full step finds them.
+// due returns the time at which tend has work to do, or the zero time if no work is left. While the contents of the
+// maps are unknown, tend leaves stale sets and orphans to the next full step.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,8 +351,8 @@ func (s *shortcuts) tend(context.Context) error {
 	return nil
 }
 
-// damage describes a difference from the state that finish set up, or returns "" if there is none. damage reports each
-// difference once. The caller then starts a full sync.
+// damage describes a change by another program since finish, or returns "" if no change is detected. damage reports
+// each change once. The caller then starts a full sync.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A connection from the host reaches an endpoint without nftables rules, and the application sees the Service's address
-// as the peer address.
+// A connection from the host reaches an endpoint without nftables rules, and getpeername returns the Service's address.
 func TestSocketsNeedNoRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -32,7 +31,7 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	for _, f := range both {
 		for _, network := range []string{"tcp", "udp"} {
 			met := map[string]bool{}
-			const n = 60 // the probability that all connections reach the same of two endpoints is 1 in 2^59
+			const n = 60 // the probability that all connections reach the same endpoint is 1 in 2^59
 			w.wantSent(n, network, func() {
 				for range n {
 					met[w.ask(network, vip(f, 1))] = true
@@ -45,8 +44,8 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	}
 }
 
-// The programs serve IPv6 sockets with IPv4-mapped addresses, sockets that send before the connection is established
-// (TCP_FASTOPEN_CONNECT), and MPTCP sockets.
+// IPv6 sockets with IPv4-mapped addresses, sockets that send before the connection is established
+// (TCP_FASTOPEN_CONNECT), and MPTCP sockets use the shortcut.
 func TestUnusualSockets(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
@@ -97,8 +96,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// An unconnected socket uses the same endpoint each time it sends to a Service. Each response has the address to which
-// the socket sent as its source.
+// An unconnected socket keeps using the same endpoint for each Service. The source address of a response is the address
+// to which the socket sent.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -153,8 +152,8 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// A connected UDP socket gets an error when its endpoint is removed. The removal does not affect TCP sockets or UDP
-// sockets that are not connected to a Service.
+// When an endpoint is removed, a UDP socket that is connected to the endpoint returns an error. The removal does not
+// affect TCP sockets or UDP sockets that are not connected to a Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -187,7 +186,7 @@ func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	}
 }
 
-// The programs serve only sockets in the host's network namespace, not the sockets of containers.
+// Only sockets in the host's network namespace use the shortcut, not the sockets of containers.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -208,7 +207,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	// The programs also serve a container in the host's network namespace.
+	// A container in the host's network namespace also uses the shortcut.
 	w.wantSent(1, "a container in the host's network", func() {
 		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
@@ -217,7 +216,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// nftables serves sockets that are bound to an address or a device, and the daemon's own connections.
+// nftables forwards connections of sockets that are bound to an address or a device, and the daemon's own connections.
 func TestSocketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -258,7 +257,6 @@ func control(set func(fd int) error) func(string, string, syscall.RawConn) error
 	}
 }
 
-// The self-test fails if the programs are detached.
 func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -278,7 +276,6 @@ func TestSelfTestFailsWithoutPrograms(t *testing.T) {
 	}
 }
 
-// Explain reports the path that a connection actually takes.
 func TestPathExplanation(t *testing.T) {
 	w := newWorld(t)
 	sticky, guarded := w.service(2, w.endpoints...), w.service(3, w.endpoints...)

@@ -17,11 +17,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// way is a path from a client to an endpoint.
 type way struct {
 	name string
 	to   netip.AddrPort
-	// settings are written to the programs' map before the measurement.
+	// The test writes settings to the programs' map before a measurement.
 	settings socketsSettings
 }
 
@@ -93,7 +92,6 @@ type measurementKey struct {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// measure returns the median duration for each path.
 func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (medians []time.Duration) {
 	w.Helper()
 	took := make([][]time.Duration, len(ways))
@@ -129,7 +127,6 @@ func askProgram(to netip.AddrPort) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// listen returns a listening socket on the first endpoint.
 func (w *world) listen(at netip.AddrPort) (l int) {
 	w.Helper()
 	if err := w.endpoints[0].Do(func() (err error) {
@@ -152,8 +149,8 @@ func tcpSocket(of netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// askThrough connects, accepts, and sends a request and a response. One thread runs both ends and never blocks, so the
-// time depends only on the kernel. Both ends then reset the connection.
+// askThrough connects, accepts, and sends a request and a response. One thread runs the client and the server and never
+// blocks, so that the time depends only on the kernel. Both sockets then reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {
@@ -184,7 +181,6 @@ func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error
 	return time.Since(start), nil
 }
 
-// soon calls ask until the result is not EAGAIN.
 func soon(ask func() (int, error)) (n int, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if n, err = ask(); !errors.Is(err, unix.EAGAIN) {

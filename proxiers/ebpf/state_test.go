@@ -17,7 +17,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// read returns the contents of the maps.
 func (w *world) read() *held {
 	w.Helper()
 	h, err := w.proxier.shortcuts.tables.read()
@@ -31,7 +30,7 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// After a failed sync, the contents of the maps are unknown. Maintain then deletes no stale set, and Due does not cause
+// After a failed sync, Maintain deletes no stale set while the contents of the maps are unknown, and Due does not cause
 // a busy loop.
 func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
@@ -85,7 +84,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// The restarted daemon applies a change that happened while it was stopped.
+	// The restarted daemon applies a change of the plan that occurred while no daemon was running.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -110,7 +109,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// While endpoints are replaced under load, no connection fails because its set was deleted.
+// While the plan constantly replaces endpoints, no connection fails because the backend deleted a set too early.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -145,7 +144,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The maps hold one endpoint in each family and protocol, and the two endpoints of the self-test.
+	// The maps contain one endpoint for each family and protocol, and two endpoints of the self-test.
 	if n := len(w.read().slots); n != 4+probes {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
@@ -154,7 +153,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// The backend detects and repairs damage by another program within two seconds. Until then, nftables serves all
+// The backend detects and repairs damage by another program within two seconds. Until the repair, nftables forwards all
 // connections.
 func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
@@ -196,7 +195,7 @@ func keys[K comparable, V any](m map[K]V) (list []K) {
 	return list
 }
 
-// nftables serves the Services that do not fit into the maps.
+// nftables forwards connections to Services for which the maps have no space.
 func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
@@ -217,7 +216,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
-	// When the maps have space again, the programs serve all Services.
+	// After Maintain has deleted stale sets, the maps have space for all Services.
 	w.apply(w.service(4, w.endpoints...))
 	time.Sleep(staleFor)
 	if err := w.proxier.Maintain(t.Context()); err != nil {
@@ -284,8 +283,8 @@ func TestObjectFile(t *testing.T) {
 	}
 }
 
-// If the kernel does not offer socket storage to the programs, nftables serves all connections, because the programs
-// could not return the Service's address as the peer address.
+// If the kernel has no socket storage for the programs, nftables forwards all connections, because the programs could
+// not return the Service's address to getpeername.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

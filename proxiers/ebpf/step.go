@@ -7,24 +7,21 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// step holds the elements that a change writes to the maps.
+// step holds the changes to the maps for one change of the plan.
 type step struct {
-	// old holds frontends that are in the maps and may change. next holds the frontends that replace old.
+	// old holds the frontends in the maps that may change. next holds the frontends that replace old.
 	old, next map[socketsFrontendKey]socketsFrontend
-	// fresh holds the slots of new sets. stale holds the slots of sets that no frontend points to any more.
-	fresh elements[socketsSlotKey, socketsEndpoint]
-	stale []socketsSlotKey
-	// oldMembers and members are the members before and after the change.
-	oldMembers, members map[socketsMemberKey]uint8
-	// oldAddresses and addresses are the addresses before and after the change.
+	// fresh holds the slots of new sets. stale holds the slots of sets to which no frontend refers any more.
+	fresh                   elements[socketsSlotKey, socketsEndpoint]
+	stale                   []socketsSlotKey
+	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
-	// ended holds the numbers of the ServicePorts that were removed.
+	// ended holds the numbers of removed ServicePorts.
 	ended []uint32
-	// noRoom holds the ServicePorts that do not fit into the maps.
+	// noRoom holds the ServicePorts for which the maps have no space.
 	noRoom []*plan.ServicePort
 }
 
-// newStep returns a step with capacity for n ServicePorts.
 func newStep(n int) *step {
 	return &step{
 		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend,
@@ -33,15 +30,15 @@ func newStep(n int) *step {
 	}
 }
 
-// book records the contents of the maps.
+// book records the contents of the maps, so that a partial step does not read the maps.
 type book struct {
 	size    size
 	records map[portKey]record
-	// service and set are the last numbers that were assigned.
+	// service and set are the last assigned numbers.
 	service, set uint32
-	// frontends, slots and members count elements, including elements that are waiting to be deleted.
+	// frontends, slots and members count elements, including elements that tend has yet to delete.
 	frontends, slots, members int
-	// left counts the ServicePorts that do not fit into the maps.
+	// left counts the ServicePorts for which the maps have no space.
 	left int
 }
 
@@ -50,7 +47,7 @@ func newBook(s size) *book {
 	return &book{size: s, records: map[portKey]record{}, frontends: probes, slots: probes, members: probes}
 }
 
-// partial returns the step for a change, at a cost proportional to the size of the change.
+// partial returns the step for a change. The cost depends only on the size of the change.
 func (b *book) partial(change proxiers.Change) *step {
 	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {
@@ -94,7 +91,7 @@ func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	}
 }
 
-// kept returns the sets of the pools that do not change.
+// kept returns the sets of unchanged pools.
 func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	for pool := range sets {
 		if old != nil && slices.Equal(old.Pools[pool], next.Pools[pool]) {
@@ -104,7 +101,8 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter adds the elements of a ServicePort, assigns new sets to pools without a set, and completes the record.
+// enter adds the elements of a ServicePort to the step, assigns new sets to pools without a set, and completes the
+// record.
 func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
@@ -119,7 +117,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 		}
 	}
 	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs the space twice
+	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // a replacement of all members needs twice the space
 	if r.full() {
 		r.sets = [2]uint32{}
 		st.noRoom = append(st.noRoom, svc)
@@ -133,7 +131,6 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	return r
 }
 
-// addSets assigns a set to each used pool that has no set.
 func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool) {
 	for pool := range used {
 		if !used[pool] || r.sets[pool] != 0 {
@@ -148,8 +145,8 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 	}
 }
 
-// full returns the step that brings the maps from their current contents to the plan. An earlier process may have
-// written the contents.
+// full returns the step from the current contents of the maps to the plan. An earlier process may have written these
+// contents.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
@@ -183,7 +180,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 	return st
 }
 
-// resume continues the numbering after the highest numbers in the maps.
+// resume makes new numbers follow the highest numbers in the maps.
 func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	for set := range sets {
 		if set <= lastSet {
@@ -200,7 +197,7 @@ func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	}
 }
 
-// setsOf returns the complete sets as ordered lists of endpoints. setsOf omits sets with a gap.
+// setsOf returns each set as an ordered list of endpoints, except sets with missing slots.
 func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoint {
 	counts := map[uint32]int{}
 	for k := range slots {
@@ -220,8 +217,8 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 	return sets
 }
 
-// adopt returns the number and the sets that an earlier process assigned to a ServicePort. The maps record sockets
-// under the number of their ServicePort. adopt keeps only sets that match the plan.
+// adopt returns a record with the number and the sets that an earlier process assigned to a ServicePort. The maps
+// identify the ServicePort of a socket by this number. adopt keeps only sets that match the plan.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -243,8 +240,8 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	return r
 }
 
-// own reports whether a frontend with this number belongs to the ServicePort. The ServicePort adopts the first number
-// that no other ServicePort has.
+// own reports whether number belongs to the ServicePort. The ServicePort adopts the first number that no other
+// ServicePort has.
 func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	if number == 0 || number > lastSet || taken[number] && r.service != number {
 		return false
@@ -255,8 +252,8 @@ func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	return true
 }
 
-// write makes the changes that are safe while nftables still implements the old plan. No frontend points to the added
-// elements. Frontends that nftables must serve are handed over to nftables.
+// write makes the changes that are safe while nftables still implements the old plan. write adds elements to which no
+// frontend refers yet, removes frontends, and marks frontends that the programs must leave to nftables.
 func (st *step) write(t *tables) error {
 	if err := t.slots.put(st.fresh); err != nil {
 		return err
@@ -296,7 +293,7 @@ func (st *step) write(t *tables) error {
 	return nil
 }
 
-// lead points frontends to their sets after nftables has changed to the same plan.
+// lead makes frontends refer to their new sets. The nft tables must already implement the plan.
 func (st *step) lead(t *tables) error {
 	for _, err := range []error{
 		t.addresses.put(without(st.addresses, st.oldAddresses)),
@@ -314,7 +311,7 @@ func (st *step) lead(t *tables) error {
 // losesMembers reports whether sockets may be connected to an endpoint that the step removes.
 func (st *step) losesMembers() bool { return len(without(st.oldMembers, st.members).keys) > 0 }
 
-// without returns the elements of m that other lacks or maps to a different value.
+// without returns the elements of m that are missing from other or have a different value there.
 func without[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {

@@ -10,11 +10,10 @@ import (
 // perBatch is the number of elements in one system call.
 const perBatch = 4096
 
-// table is a BPF map with typed keys and values.
 type table[K comparable, V any] struct{ *ebpf.Map }
 
-// each calls visit for every element. Elements that are written during the read may be missed or visited twice, but the
-// daemon is the only writer of the maps that follow from the plan.
+// each may miss or repeat an element that is written during the call. Only the daemon writes to the maps that follow
+// from the plan.
 func (t table[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, perBatch), make([]V, perBatch)
 	var cursor ebpf.MapBatchCursor
@@ -32,7 +31,7 @@ func (t table[K, V]) each(visit func(K, V)) error {
 	}
 }
 
-// elements holds the elements of a map as parallel slices of keys and values.
+// elements holds map elements as parallel slices of keys and values.
 type elements[K, V any] struct {
 	keys   []K
 	values []V
@@ -51,7 +50,7 @@ func (t table[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements and ignores missing elements. A batch deletion would stop at the first missing element.
+// remove ignores missing elements. A batch deletion would stop at the first missing element.
 func (t table[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -61,7 +60,7 @@ func (t table[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// tables holds the maps whose contents follow from the plan.
+// tables holds the maps whose contents the plan determines.
 type tables struct {
 	frontends table[socketsFrontendKey, socketsFrontend]
 	slots     table[socketsSlotKey, socketsEndpoint]
@@ -80,13 +79,13 @@ func tablesOf(o *objects) tables {
 	}
 }
 
-// held is the content that was read from the tables.
+// held holds the contents of tables.
 type held struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
 	addresses map[socketsAddress]uint8
-	// taken holds the numbers of the ServicePorts that have had connections.
+	// taken holds the numbers of ServicePorts whose connections used the shortcut.
 	taken []uint32
 }
 

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// set restarts the backend with a new value of the tc setting, as a reload does.
+// set restarts the backend with a new value of the tc setting, like a reload of the configuration.
 func (w *world) set(tc bool) {
 	w.Helper()
 	next := w.plan
@@ -48,8 +48,8 @@ func (w *world) atDevices() (n int) {
 	return n
 }
 
-// The tc setting attaches and detaches the tc program. While the setting is off, no state of the tc program remains,
-// and there is no fault.
+// A change of the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
+// remains, and Faults reports no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

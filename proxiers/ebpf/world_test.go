@@ -31,8 +31,8 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host that runs the backend, with two endpoints and a client. The endpoints are pods on another host. The
-// client is not a pod.
+// world is a host with the backend, two endpoints and a client. The endpoints are pods on other hosts. The client is
+// not a pod.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -58,8 +58,8 @@ func newWorld(t *testing.T) *world {
 		w.endpoints = append(w.endpoints, h)
 	}
 	w.other = w.lab.Host("other", plantest.Addr("10.244.9.7"), plantest.Addr("fd00:10:244:9::7"))
-	// Like the daemon, the world probes first, so that the kernel loads the modules that the rules and the programs
-	// need.
+	// Like the daemon, the test runs the probe first, so that the kernel loads the modules that the rules and the
+	// programs need.
 	if err := probeHost(t.Context(), w.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,6 @@ func (w *world) cleanUp() {
 	}
 }
 
-// vip returns the address of the n-th Service.
 func vip(f plan.Family, n int) netip.AddrPort {
 	if f == plan.IPv6 {
 		return netip.AddrPortFrom(plantest.Addr(fmt.Sprintf("fd00:10:96::%d", n)), servicePort)
@@ -124,7 +123,7 @@ func vip(f plan.Family, n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), servicePort)
 }
 
-// service returns the n-th Service in both families and protocols, with the given endpoints.
+// service returns the n-th Service in both families, over TCP and UDP.
 func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServicePort) {
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
@@ -143,7 +142,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// apply applies a plan with the given Services. The first sync after a start is a full sync.
+// The first call to apply after a start runs a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -158,7 +157,6 @@ func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, all...)))
 }
 
-// syncNode applies a plan with the given Services and the given Node.
 func (w *world) syncNode(node *plan.Node, list ...[]*plan.ServicePort) {
 	w.Helper()
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, slices.Concat(list...)...)))
@@ -175,7 +173,8 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent returns how many of the host's connections have taken the shortcut so far, and how many nftables has served.
+// sent returns the number of the host's connections that have used the shortcut so far, and the number that nftables
+// has forwarded.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -194,7 +193,7 @@ func (w *world) sent() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent fails the test unless n connections from the host take the shortcut while do runs.
+// wantSent fails the test unless n connections from the host use the shortcut while do runs.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.sent()
@@ -204,7 +203,6 @@ func (w *world) wantSent(n uint64, what string, do func()) {
 	}
 }
 
-// ask connects to a Service from the host, and returns the name of the server that responded.
 func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	w.Helper()
 	c, err := net.DialTimeout(network, to.String(), patience)
@@ -223,14 +221,11 @@ func (w *world) ask(network string, to netip.AddrPort) (server string) {
 	return server
 }
 
-// answer sends a request on an open connection and returns the name of the server.
 func answer(c net.Conn) (server string, err error) {
 	server, _, err = conversation(c)
 	return server, err
 }
 
-// conversation sends a request on an open connection, and returns the server's name and the client address that the
-// server saw.
 func conversation(c net.Conn) (server, seen string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", "", err

@@ -36,7 +36,6 @@ type contents struct {
 	six bool
 }
 
-// contentsOf returns the contents that a plan requires.
 func contentsOf(p *plan.Plan, families []plan.Family) *contents {
 	c := &contents{six: slices.Contains(families, plan.IPv6)}
 	for _, svc := range p.Services {

@@ -1,14 +1,15 @@
-// Package flowtable moves connections to the kernel's fast path if their Service opted in (KEP-4963). The kernel then
+// Package flowtable offloads connections to the kernel's fast path if the Service opted in (KEP-4963). The kernel then
 // forwards the packets of these connections between two devices without evaluating rules or looking up routes.
 //
 // # Which connections
 //
-// A rule at the end of the forward hook offers a connection to the flowtable if the kernel has seen packets in both
-// directions, has translated the destination, and the original destination belongs to a Service that opted in. The
-// KEP's rules mark packets before translation and offer marked packets, because the authors found no way to look up the
-// original port in a set. nft 1.0.6 and newer accept "ct original proto-dst" as a key if the same rule matches on the
-// protocol TCP or UDP. So this package needs no mark and does not change the marks of other programs. The KEP's rules
-// clear all but 15 bits of the mark of every forwarded packet, and offer no packet whose mark has another bit set.
+// A rule at the end of the forward hook offers a connection to the flowtable on three conditions: the kernel has seen
+// packets in both directions, the kernel has translated the destination, and the original destination belongs to a
+// Service that opted in. The KEP's rules mark packets before translation and offer marked packets, because the authors
+// found no way to look up the original port in a set. However, nft 1.0.6 and newer accept "ct original proto-dst" as a
+// key if the same rule matches on the protocol TCP or UDP. So this package needs no mark and does not change the marks
+// of other programs. The KEP's rules clear all but 15 bits of the mark of every forwarded packet, and offer no packet
+// whose mark has another bit set.
 //
 // The rule runs last in the forward hook, so the rules do not offer a packet that a firewall drops. For the same
 // reason, the flowtable's hook runs last on each device.
@@ -22,7 +23,7 @@
 // transaction to return all connections to the rules. The kernel loses no packet during the transaction (Linux 6.1,
 // 6.12, 7.2). The follower replaces the table in each full sync, and when a Service opts out or loses an endpoint, a
 // frontend or a source range. At most once a second, the follower also replaces the table after a network device has
-// appeared or another program has changed rules for forwarded packets, because a new rule may drop an offloaded
+// appeared, or after another program has changed rules for forwarded packets, because a new rule may drop an offloaded
 // connection. A connection that may still be offloaded returns to the flowtable with its next packet. The follower
 // reads only the rules of tables that another program has changed.
 package flowtable
@@ -74,8 +75,8 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the contents of the table, or nil if they are unknown. devices holds the flowtable's devices by index,
-	// or nil if they are unknown.
+	// have holds the contents of the table, and devices holds the flowtable's devices by index. Either field is nil if
+	// its value is unknown.
 	have    *contents
 	devices map[int]string
 
@@ -163,7 +164,6 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	return nil
 }
 
-// note stores the plan for metrics and status.
 func (f *follower) note(p *plan.Plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

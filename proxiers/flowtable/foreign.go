@@ -28,7 +28,7 @@ type touched struct {
 const maxTouched = 100
 
 // concerns returns "the table" if a notice is about the follower's table. Otherwise, concerns returns "", and records a
-// relevant change. The watcher holds its lock while it calls concerns.
+// relevant change. The watcher calls concerns with the watcher's lock held.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -92,7 +92,7 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 }
 
 // ownRule reports whether a notice is about the backend's chain in a shared table, or about a rule that jumps to such a
-// chain. If another program makes the change, the backend detects and repairs it.
+// chain. If another program makes such a change, the backend detects and repairs the damage.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

@@ -51,7 +51,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed reports whether the follower attributes the changes that do makes to another program.
+// noticed reports whether the follower attributes the changes by do to another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
@@ -105,7 +105,7 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// A backend's own changes do not end offloading. Another program's change to a shared table does.
+// Another program's change to a shared table ends offloading, but a backend's own changes do not.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {

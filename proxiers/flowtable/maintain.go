@@ -10,7 +10,6 @@ const (
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks.
 	pause = time.Second
-	// retry is the delay after a failure.
 	retry = time.Second
 )
 

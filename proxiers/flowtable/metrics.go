@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reason is the reason for a rewrite of the table.
 type reason int
 
 const (

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// relevant reports whether other programs have made a change since the table was written that could drop a connection
-// in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do not affect
-// forwarded packets: for example, fail2ban adds elements to a set that only the input hook uses.
+// relevant reports whether other programs, since the last write of the table, have made a change that could drop a
+// connection in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do
+// not affect forwarded packets: for example, fail2ban adds elements to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched

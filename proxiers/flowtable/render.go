@@ -49,7 +49,6 @@ func whole(c *contents, devices []string) string {
 // noTable removes the table if it exists. The first command prevents an error if the table does not exist.
 const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
-// flowtable returns the commands that create the flowtable with the devices.
 func flowtable(devices []string) string {
 	var b strings.Builder
 	add := func(list string) {

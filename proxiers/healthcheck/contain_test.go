@@ -11,7 +11,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicky is a listener whose first Accept panics.
 type panicky struct {
 	net.Listener
 	panicked atomic.Bool

@@ -298,8 +298,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		// The timeout for idle connections is the longest of all timeouts.
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // the idle timeout is the longest timeout
 		conns = append(conns, conn)
 	}
 	for _, port := range []uint16{first, second} {

@@ -17,7 +17,6 @@ import (
 // closeTimeout is the time that running requests get to finish.
 const closeTimeout = time.Second
 
-// server serves the health check of one Service at one address and port.
 type server struct {
 	listener net.Listener
 	http     *http.Server

@@ -74,8 +74,8 @@ type found struct {
 	chains []xtables.ChainID
 	// rules is the total number of rules in chains.
 	rules int
-	// jumps holds the rules that jump from built-in chains to chains, in order. foreign counts the rules that jump from
-	// chains of other programs to chains.
+	// jumps holds the rules of built-in chains that jump to one of chains, in order. foreign counts such rules in
+	// chains of other programs.
 	jumps   map[string][]string
 	foreign int
 }

@@ -112,7 +112,7 @@ func (t *tree) surround(head, tail []string) {
 	}
 }
 
-// add adds rules for a place. If the place already has rules, they must be the same.
+// add adds rules for a place. If the place already has rules, the new rules must be equal.
 func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
@@ -203,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes with all their descendants, and moves their items to items.
+// collect removes nodes with all descendants, and moves the items of these nodes to the map items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)

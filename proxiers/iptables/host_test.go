@@ -36,7 +36,6 @@ func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }
 
-// registeredTables returns the tables that iptables-legacy registered in the kernel.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()
 	for _, f := range families {

@@ -29,7 +29,6 @@ type proxier struct {
 	dropInvalid bool // drop packets that connection tracking considers invalid
 }
 
-// family is one address family of the backend.
 type family struct {
 	*xtables.Tools
 	state *state // the state that the last Apply wrote

@@ -90,7 +90,6 @@ func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
 }
 
-// rule joins the non-empty parts.
 func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " ")
 }

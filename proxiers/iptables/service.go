@@ -21,7 +21,6 @@ const (
 	filterLoopback
 )
 
-// entry holds a frontend's rules in one tree.
 type entry struct {
 	tree  int
 	place place

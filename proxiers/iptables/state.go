@@ -17,7 +17,6 @@ type state struct {
 	totals map[string]total
 }
 
-// total counts Edgeway's chains and rules in a table.
 type total struct{ chains, rules int }
 
 func newState(r *renderer) *state {
@@ -73,7 +72,6 @@ func (s *state) replace(in *xtables.Input, st step) {
 	}
 }
 
-// without returns the entries of a that are not in b.
 func without(a, b []entry) (out []entry) {
 	for _, e := range a {
 		same := func(o entry) bool { return o.tree == e.tree && o.place == e.place && slices.Equal(o.rules, e.rules) }

@@ -13,7 +13,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// wanted is a virtual server that a plan requires.
 type wanted struct {
 	svc       *plan.ServicePort
 	scheduler string
@@ -58,8 +57,8 @@ func blame(svc *plan.ServicePort, err error) error {
 	return err
 }
 
-// partial writes only the ServicePorts in a change, and does not read the servers from the kernel. partial adds servers
-// before the rules and routes that refer to them.
+// partial writes only the ServicePorts in a change, and does not read the servers from the kernel. partial adds a
+// server before the rules and routes that refer to the server.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {

@@ -22,8 +22,8 @@ type proxier struct {
 	kernel   *kernel
 	routes   *routes
 	watcher  *watcher
-	// mu guards places, which a full sync replaces and Explain may read at any time. The table's schema shares the
-	// pointer.
+	// mu guards places, which a full sync replaces and Explain may read at any time. The table's schema uses the same
+	// places.
 	mu     sync.RWMutex
 	places *places
 	// known reports whether the kernel agrees with the last plan.
@@ -100,7 +100,6 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// partly reports whether a partial sync can apply a change.
 func (p *proxier) partly(change proxiers.Change) bool {
 	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) &&
 		p.places.follow(change)

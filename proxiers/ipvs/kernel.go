@@ -83,7 +83,7 @@ func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persis
 // threshold.
 const altered = -1
 
-// endpoints returns the endpoints of a server with their weights.
+// endpoints returns the weight of each endpoint of a server, by address.
 func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {

@@ -19,9 +19,8 @@ func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, 
 
 // places chooses the address of each virtual server: the ClusterIP, and a port derived from the Service's port and the
 // pool, such as 10080 or 20080 for port 80. The table rejects clients that connect to this port. A virtual server must
-// not use the Service's own port: when IPVS removes its entry for a connection (with the endpoint or after 15 idle
-// minutes), IPVS also deletes the connections to the virtual server from connection tracking (Linux,
-// ip_vs_conn_drop_conntrack).
+// not use the Service's own port. When IPVS removes an entry, with the endpoint or after 15 idle minutes, IPVS also
+// deletes the connection to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type places struct {
 	// moved holds the port of each server whose usual port belongs to another server or anchor.
 	moved map[pool]uint16

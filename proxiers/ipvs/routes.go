@@ -137,8 +137,7 @@ func (r *routes) remove(a netip.Addr) error {
 }
 
 // check returns an error if the address belongs to another host on a directly connected network, because this host
-// would accept packets for that address. check looks up the route before it lists the neighbours, because the list may
-// be long.
+// would accept packets for that address. check looks up the route first, because the list of neighbours may be long.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {

@@ -30,7 +30,7 @@ type watcher struct {
 	// incremented when Apply starts and when Apply returns.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address. Each of these addresses has a route or is about to get one.
+	// uses counts the servers at each address. An address in uses has a route or is about to get a route.
 	uses map[netip.Addr]int
 	// canaries holds one server of each family, which each short check reads.
 	canaries map[bool]key

@@ -62,8 +62,8 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply implements proxiers.Applier. An address in use is not an error: Apply serves all other ports, and Maintain
-// retries until the address is free.
+// Apply implements proxiers.Applier. An address in use is not an error: Apply listens on all other addresses, and
+// Maintain retries until the address is free.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// releaseUnclaimed releases inherited sockets whose ports are no longer NodePorts. It keeps the sockets of all ports in
-// p.ports, including ports that wait for a retry.
+// releaseUnclaimed releases inherited sockets whose ports are no longer NodePorts. Ports in p.ports keep their sockets,
+// even while they wait for a retry.
 func (p *Proxier) releaseUnclaimed() {
 	for _, at := range p.sockets.Unclaimed() {
 		if p.ports[at] == nil {

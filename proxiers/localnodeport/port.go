@@ -15,7 +15,6 @@ const (
 	longest  = 30 * time.Second
 )
 
-// port is a NodePort on one loopback address.
 type port struct {
 	at     netip.AddrPort
 	target *target

@@ -15,7 +15,8 @@ const (
 	// mostDials limits the endpoints that the relay tries for one connection. An attempt may need three seconds, and a
 	// Service may have thousands of endpoints.
 	mostDials = 16
-	// mostClients limits the clients that a ServicePort remembers. Further clients get random endpoints.
+	// mostClients limits the clients that a ServicePort remembers. The relay connects further clients to random
+	// endpoints.
 	mostClients = 4096
 )
 
@@ -27,8 +28,8 @@ type target struct {
 	mu       sync.Mutex
 	pool     []plan.Endpoint
 	affinity time.Duration
-	// clients maps a client with session affinity to its endpoint. The client gets another endpoint if that endpoint no
-	// longer exists.
+	// clients maps a client with session affinity to its endpoint. If the endpoint no longer exists, Pick chooses
+	// another endpoint.
 	clients map[netip.Addr]choice
 }
 
@@ -101,7 +102,7 @@ func (t *target) forget(which func(choice) bool) {
 	}
 }
 
-// has needs a sorted pool.
+// has requires a sorted pool.
 func (t *target) has(endpoint netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(t.pool, endpoint,
 		func(e plan.Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })

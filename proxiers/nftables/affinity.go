@@ -102,8 +102,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that map a frontend and an endpoint to the learn chain. An endpoint in both pools gets
-// one element.
+// addEntries adds the elements that map a frontend and an endpoint to the learn chain. addEntries adds only one element
+// for an endpoint in both pools.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {

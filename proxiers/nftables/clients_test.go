@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clients maps each client to its endpoint, as recorded in the client map of the cluster pool and a port.
+// clients returns the contents of the client map for the cluster pool and a port.
 func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string {
 	t.Helper()
 	c, err := netlink.Dial()
@@ -112,7 +112,6 @@ func TestPacketsRecordClients(t *testing.T) {
 	}
 }
 
-// loopback adds addresses to lo, and a default route through lo.
 func loopback(t *testing.T, addrs ...string) {
 	t.Helper()
 	lo, err := rtnetlink.LinkByName("lo")

@@ -18,10 +18,11 @@
 //	nat postrouting: masquerade marked packets and hairpins
 //
 // A class specifies a verdict for each origin of connections, and the size of the pool if the verdict is to forward.
-// The name of a class chain encodes this specification. The rules of "addr-tcp-c3-c3m-l2" send connections from a pod
-// to one of 3 endpoints of the cluster pool, and connections from the host likewise but masqueraded. All other
-// connections go to one of 2 endpoints of the local pool. Each protocol has a map of endpoints, whose keys consist of
-// an address, a port and a slot. The rules choose a random slot, and the slots of the local pool start at localSlots.
+// The name of a class chain encodes the verdicts and the pool sizes. The rules of "addr-tcp-c3-c3m-l2" send connections
+// from a pod to one of 3 endpoints of the cluster pool, and connections from the host likewise but masqueraded. All
+// other connections go to one of 2 endpoints of the local pool. Each protocol has a map of endpoints, whose keys
+// consist of an address, a port and a slot. The rules choose a random slot, and the slots of the local pool start at
+// localSlots.
 //
 // The services and nodeports maps contain the number of a class (see nfttable), and the classes map contains its chain.
 // Between the two lookups, the rules keep the number in the packet's priority, the only field that nft can set and look

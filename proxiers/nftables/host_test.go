@@ -136,7 +136,6 @@ func tend(t *testing.T, p *proxier) {
 	}
 }
 
-// kernelElements returns the sorted elements of the fixed sets and maps in the kernel's format.
 func kernelElements(t *testing.T, p *proxier) string {
 	t.Helper()
 	return settled(t, func() string { return tellElements(t, p) })

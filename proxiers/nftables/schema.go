@@ -116,9 +116,9 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because for a map that nft
-// 1.0.6 has read from the kernel, nft rejects a lookup with "th dport" ("conflicting protocols specified: tcp vs. th"),
-// but accepts "tcp dport".
+// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map: nft 1.0.6 accepts "tcp dport"
+// as a key, but rejects "th dport" if nft has read the map from the kernel ("conflicting protocols specified: tcp vs.
+// th").
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	set := endpointsTCP
 	switch p {

@@ -61,8 +61,8 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 
 // Decide specifies the dataplane: it returns the decision for the first packet of a connection. Frontends with an
 // address take precedence over NodePorts. Without a frontend, packets to unused ports of a ClusterIP are rejected, and
-// packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so it is too slow
-// for use on each packet.
+// packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so calling Decide
+// for each packet would be too slow.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {

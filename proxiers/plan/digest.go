@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Seal computes Digest from all other fields. The planner calls Seal once, when the ServicePort is complete. Equal
-// digests mean equal ServicePorts.
+// Seal computes Digest from all other fields. The planner calls Seal once, when the ServicePort is complete. Sealed
+// ServicePorts are equal if and only if their digests are equal.
 func (s *ServicePort) Seal() {
 	b := make(digestBuffer, 0, 512)
 	b.str(s.Name.Namespace)

@@ -139,7 +139,7 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// FrontendKind identifies the field of the Service that a frontend comes from.
+// FrontendKind identifies the field of the Service from which a frontend is derived.
 type FrontendKind uint8
 
 // The kinds of frontends.

@@ -1,5 +1,5 @@
-// Package plan represents Kubernetes Service policy as a decision table. The table specifies, for each connection,
-// whether the host forwards, rejects or drops it, to which endpoints, and whether the source is masqueraded.
+// Package plan represents Kubernetes Service policy as a decision table. The table specifies which connections the host
+// forwards, rejects or drops, the endpoints of forwarded connections, and whether their source is masqueraded.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already contains
 // every policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier

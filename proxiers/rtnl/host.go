@@ -10,7 +10,7 @@ import (
 // receiveBuffer is large enough for the notices of a few thousand interfaces.
 const receiveBuffer = 1 << 20
 
-// Host is the Kernel of the running host. Its sockets belong to the network namespace of the thread that calls
+// Host implements Kernel with netlink sockets. Its sockets belong to the network namespace of the thread that calls
 // Subscribe.
 type Host struct{}
 
@@ -22,7 +22,7 @@ func subscribe(buffer int, groups ...uint) (Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A size above net.core.rmem_max needs CAP_NET_ADMIN. A failure leaves the default size.
+	// A size above net.core.rmem_max needs CAP_NET_ADMIN. Without this capability, the socket keeps the default size.
 	_ = s.SetReceiveBufferSize(buffer, true)
 	return socket{s}, nil
 }

@@ -1,7 +1,7 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
 // announces these changes in rtnetlink notices.
 //
-// Notices may get lost: the kernel drops notices if the socket's buffer is full, and a socket may fail. After a loss,
+// Notices may be lost: the kernel drops notices if the socket's buffer is full, and a socket may fail. After a loss,
 // any watched object may have changed. A Watcher then reports the loss, reopens a failed socket, and continues.
 package rtnl
 

@@ -20,7 +20,6 @@ const (
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks of all routes.
 	pause = time.Second
-	// retry is the delay after a failed check.
 	retry = 5 * time.Second
 )
 

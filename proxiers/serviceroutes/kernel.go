@@ -50,7 +50,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes of all routing tables that have Edgeway's protocol number.
+// own returns the routes with Edgeway's protocol number, from all routing tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -63,7 +63,7 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// others returns those routes of the main routing table that other programs created and that matters selects.
+// others returns the routes of other programs from the main routing table, if matters returns true for the destination.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*table, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(prefixOf(r.Dst)) })

@@ -159,7 +159,6 @@ func (l *lab) work(over <-chan time.Time) bool {
 	return true
 }
 
-// These are Edgeway's routes to the ranges and external IPs of testPlan.
 const (
 	range4    = "10.96.0.0/16 dev v0 src 192.0.2.10"
 	external4 = "203.0.113.7 dev v0 src 192.0.2.10"

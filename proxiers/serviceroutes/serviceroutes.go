@@ -28,9 +28,9 @@ import (
 const Name = "serviceroutes"
 
 // Component describes the follower. The follower maintains routes to the ranges and addresses of Services for which the
-// kernel has no route. With always, the follower maintains routes to all ranges, but not to other addresses for which a
-// route exists, because the existing route may cover more destinations. ignored holds the numbers (below 256) of the
-// backends' routing tables, which the host's own packets never use. The follower ignores changes to these tables.
+// kernel has no route. With always, the follower also maintains routes to ranges for which a route exists, but not to
+// single addresses, because the existing route may cover more destinations. ignored holds the numbers (below 256) of
+// the backends' routing tables, which the host's own packets never use. The follower ignores changes to these tables.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,

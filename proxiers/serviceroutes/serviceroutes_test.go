@@ -198,7 +198,6 @@ func TestRestartAndCleanup(t *testing.T) {
 	}
 }
 
-// foreign lists the routes of other programs.
 func (l *lab) foreign() string {
 	var out strings.Builder
 	for line := range strings.Lines(l.ip("-4 route show table all") + l.ip("-6 route show table all")) {

@@ -1,5 +1,5 @@
-// Package iptablestest creates network namespaces for tests and runs iptables programs in them, as other software
-// would. The variants are "nft" and "legacy".
+// Package iptablestest creates network namespaces for tests, and runs the iptables programs like other software. The
+// variants of iptables are "nft" and "legacy".
 package iptablestest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NewHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
+// NewHost moves the test into a new network namespace. The thread stays locked, so the thread and the namespace
 // disappear after the test. The test also has its own iptables-legacy lock.
 func NewHost(t testing.TB) {
 	t.Helper()
@@ -41,7 +41,7 @@ func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
 	}
 }
 
-// Run runs a program, which must succeed, and returns its output.
+// Run runs a program, which must succeed, and returns the program's output.
 func Run(t testing.TB, stdin, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -57,7 +57,8 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartOther starts a script, which acts as another program and must succeed. wait waits until the script exits.
+// StartOther starts a shell script, which simulates another program and must succeed. wait waits until the script
+// exits.
 func StartOther(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -77,7 +78,7 @@ func Program[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one table as another program would. lines is the input for the table.
+// Restore changes one table like another program. lines is the input for the table.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
@@ -92,17 +93,17 @@ func Ruleset[V ~string](t testing.TB, v V, f plan.Family) string {
 
 var details = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`)
 
-// WithoutDetails returns the output of iptables-save without comments and counters.
+// WithoutDetails removes comments and counters from the output of iptables-save.
 func WithoutDetails(saved string) string { return details.ReplaceAllString(saved, "") }
 
-// NFTRuleset returns the nftables ruleset of the kernel.
+// NFTRuleset returns the kernel's nftables rule set.
 func NFTRuleset(t testing.TB) string {
 	t.Helper()
 	return Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-// OnlyPrograms sets PATH to a directory with only these programs. The text of a program is a script, or the name of
-// the program to link to. If the text is "", the target has the program's own name.
+// OnlyPrograms sets PATH to a directory with only these programs. The value for a program is a script, or the name of
+// the program to which the entry in the directory links. "" stands for the program's own name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package links tracks the network devices of the host: it lists the devices once, and then follows the kernel's
-// notices.
+// Package links tracks the network devices of the host. The package lists the devices once, and then processes the
+// kernel's notices.
 package links
 
 import (
@@ -18,32 +18,32 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// attempts is the maximum number of attempts to list the devices. The kernel aborts a list if devices change in the
+// attempts is the maximum number of attempts to list the devices. The kernel interrupts a list if devices change in the
 // meantime.
 const attempts = 5
 
 // Device is a network device other than a loopback device.
 type Device struct {
 	Name string
-	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0.
+	// Master is the index of the bridge, bond or VRF to which the device belongs, or 0 if the device belongs to none.
 	Master int
 }
 
-// Links tracks the devices of one network namespace. The methods of Links may be called from any goroutine.
+// Links tracks the devices of one network namespace. Links is safe for concurrent use.
 type Links struct {
 	kernel  *netlink.Handle
 	watcher *rtnl.Watcher
 	contain proxiers.Contain
-	ctx     context.Context // for the watcher; cancelled by Close
+	ctx     context.Context // for the watcher, until Close
 	end     context.CancelFunc
 
 	mu       sync.Mutex
 	watching bool
-	// seen holds all devices by index, or nil if they are unknown.
+	// seen holds all devices by index, or nil if the devices are unknown.
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread. changed is called when a device appears or
+// Open opens a socket in the network namespace of the calling thread. Links calls changed when a device appears or
 // changes.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -65,7 +65,7 @@ func (l *Links) Close() {
 	l.kernel.Close()
 }
 
-// Watch starts watching for changes, unless the watcher already runs.
+// Watch starts the watcher in a goroutine of group, unless the watcher already runs.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +80,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note processes a notice and reports whether a device is new or has a new name or master. The kernel sends a notice
-// for each change of a device. Notices with another address family are about bridge ports.
+// note reports whether a notice is about a new device, or about a device with a new name or master. The kernel sends a
+// notice for each change of a device. Notices with another address family are about bridge ports.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -109,15 +109,15 @@ func (l *Links) see(a *netlink.LinkAttrs) {
 	}
 }
 
-// Forget discards the list, so that the next List queries the kernel again.
+// Forget discards the list of devices, so that the next List queries the kernel again.
 func (l *Links) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = nil
 }
 
-// List returns the devices by index. List queries the kernel once, which takes 10 µs for each device (6.18), and
-// later uses the notices. The kernel also sends notices for devices that appear during the query.
+// List returns the devices by index. The first List queries the kernel, which takes 10 µs for each device (Linux 6.18),
+// and later calls use the notices. The kernel also sends notices about devices that appear during the query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +129,7 @@ func (l *Links) List() (map[int]Device, error) {
 	return maps.Clone(l.seen), nil
 }
 
-// ask reads the devices from the kernel. The caller must hold mu.
+// The caller of ask must hold mu.
 func (l *Links) ask() error {
 	all, err := l.kernel.LinkList()
 	for range attempts {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
 const patience = 20 * time.Second
 
-// After the first list, the notifications alone provide the devices, their names and their masters.
+// After the first List, Links learns the devices, their names and their masters from notifications alone.
 func TestLinksFollowEvents(t *testing.T) {
 	lab := netlab.New(t, netlab.Options{InPlace: true})
 	var changes atomic.Int32
@@ -50,10 +50,10 @@ func TestLinksFollowEvents(t *testing.T) {
 	if got := listed(); got != "eth0" {
 		t.Fatalf("at first %q", got)
 	}
-	l.kernel.Close() // Close makes further requests fail
+	l.kernel.Close() // causes further requests to fail
 	for _, step := range []struct {
 		ip, want string
-		changes  int32 // changes is the minimum number of changes
+		changes  int32 // minimum number
 	}{
 		{"link add pod1 type veth peer name other1", "eth0, other1, pod1", 1},
 		{"link set pod1 up", "eth0, other1, pod1", 0},

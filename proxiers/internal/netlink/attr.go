@@ -6,7 +6,7 @@ import (
 )
 
 // AttrTable is the attribute with the table's name in every message about a table or its contents. The kernel's
-// nf_tables.h has a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
+// nf_tables.h defines a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
 const AttrTable = 1
 
 const attrTypeMask = 0x3fff
@@ -24,7 +24,7 @@ func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// Attr returns the first attribute of the type, or nil if there is none.
+// Attr returns the first attribute of the type, or nil if b contains no such attribute.
 func Attr(b []byte, typ uint16) []byte {
 	for t, v := range EachAttr(b) {
 		if t == typ {
@@ -52,12 +52,12 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 // Nested marks the type of an attribute that contains other attributes.
 const Nested = 1 << 15
 
-// Begin appends the header of an attribute whose contents follow, and returns the offset that End needs.
+// Begin appends the header of an attribute, and returns the offset to pass to End after the contents.
 func Begin(b []byte, typ uint16) (longer []byte, start int) {
 	return binary.NativeEndian.AppendUint16(append(b, 0, 0), typ), len(b)
 }
 
-// End completes an attribute. The length of its contents must be a multiple of 4.
+// End completes an attribute. The length of the contents must be a multiple of 4.
 func End(b []byte, start int) {
 	binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
 }
@@ -80,7 +80,7 @@ func Uint64(b []byte) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// Text returns the text of an attribute without the terminating zero.
+// Text returns the text of an attribute without the terminating null byte.
 func Text(b []byte) []byte {
 	if n := len(b); n > 0 && b[n-1] == 0 {
 		return b[:n-1]

@@ -8,18 +8,17 @@ import (
 
 const (
 	headSize = netlinkHeader + nfgenHeader
-	// beginSize is the size of the message that begins a batch, including the generation.
+	// beginSize is the size of a batch's first message, which contains the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the maximum length of an attribute. The length has 16 bits, and the kernel (6.18) does not check it: a
-	// longer attribute would be truncated.
+	// MaxAttr is the maximum length of an attribute. The length field has 16 bits, and the kernel (6.18) does not check
+	// the length: a longer attribute would be truncated.
 	MaxAttr = 1<<16 - 4
 )
 
-// Batch is a transaction: messages that change nftables, which the kernel applies either completely or not at all. The
-// zero Batch is empty.
+// Batch is a transaction: messages that change nftables and that the kernel applies atomically. The zero Batch is
+// empty.
 type Batch struct {
-	buf []byte
-	// starts holds the offsets of the messages.
+	buf    []byte
 	starts []int
 }
 
@@ -32,13 +31,13 @@ func (b *Batch) Messages() int { return len(b.starts) }
 // Size returns the number of bytes that Conn.Commit sends.
 func (b *Batch) Size() int { return len(b.buf) + headSize }
 
-// Message returns message i without the padding after it.
+// Message returns message i without padding.
 func (b *Batch) Message(i int) []byte {
 	start := b.starts[i]
 	return b.buf[start : start+int(binary.NativeEndian.Uint32(b.buf[start:]))]
 }
 
-// Add adds a message. kind is an NFT_MSG constant, family is an NFPROTO constant, and attrs appends the attributes.
+// Add adds a message. kind is an NFT_MSG constant, and family is an NFPROTO constant. attrs appends the attributes.
 func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte) {
 	if len(b.buf) == 0 {
 		b.buf = appendHead(b.buf, unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.AF_UNSPEC)
@@ -53,9 +52,9 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	endMessage(b.buf, start)
 }
 
-// bytes returns the bytes to send. Only the last message requests an acknowledgement: the kernel always reports the
-// messages that it rejects, and one acknowledgement proves that the kernel has read all messages. (Only Linux 6.10
-// and newer acknowledge the end of a batch.)
+// bytes returns the bytes to send. Only the last message requests an acknowledgement, which proves that the kernel has
+// read all messages. The kernel reports rejected messages in any case. (Only Linux 6.10 and newer acknowledge the end
+// of a batch.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]
@@ -68,7 +67,7 @@ func (b *Batch) bytes(generation uint32) []byte {
 	return all
 }
 
-// appendHead appends the headers of a message. endMessage sets the length later.
+// appendHead appends the headers of a message, without the length, which endMessage sets.
 func appendHead(b []byte, kind, flags uint16, seq uint32, family uint8) []byte {
 	b = binary.NativeEndian.AppendUint16(append(b, 0, 0, 0, 0), kind)
 	b = binary.NativeEndian.AppendUint16(b, flags)

@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements needs a tenth of writeBuffer. The
-// kernel allocates the memory only while it reads a batch.
+// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements needs a tenth of this size. The kernel
+// allocates the memory only while the kernel reads a batch.
 const writeBuffer = 32 << 20
 
-// ErrStale means that the kernel received another transaction before a batch and applied no change of the batch.
+// ErrStale means that the kernel rejected a batch because another transaction came first.
 var ErrStale = errors.New("another transaction came first")
 
-// ErrTooBig means that a batch does not fit into the socket's buffer. The kernel has not received the batch.
+// ErrTooBig means that Commit did not send a batch because the batch is larger than the socket's buffer.
 var ErrTooBig = errors.New("the batch is more than the socket takes")
 
-// Refused means that the kernel rejected a batch and applied no change of the batch.
+// Refused means that the kernel rejected a batch and applied none of its changes.
 type Refused struct {
 	Errno unix.Errno
 	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.
 	Message int
-	// Offset is the offset of the rejected attribute from the start of the message, or 0 if it is unknown.
+	// Offset is the offset of the rejected attribute from the start of the message, or 0 if the offset is unknown.
 	Offset int
-	// Text is the kernel's explanation of the error number.
+	// Text is the kernel's explanation of the error.
 	Text string
 }
 
@@ -40,7 +40,7 @@ func (r *Refused) Error() string {
 // Unwrap returns the error number.
 func (r *Refused) Unwrap() error { return r.Errno }
 
-// Content reports whether the kernel rejected the content, so that it will reject the same bytes again.
+// Content reports whether the kernel rejected the content of the batch, and would reject the same batch again.
 func (r *Refused) Content() bool {
 	switch r.Errno {
 	case unix.EPERM, unix.EACCES, unix.ENOMEM, unix.ENOBUFS, unix.EMSGSIZE, unix.EAGAIN, unix.EINTR:
@@ -49,11 +49,12 @@ func (r *Refused) Content() bool {
 	return true
 }
 
-// Port returns the sender address in the kernel's notices of the transactions that Commit sends.
+// Port returns the sender address in the kernel's notices about transactions of Commit.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
-// Commit sends a batch to the kernel, and returns ErrStale if there was a transaction after the given generation. After
-// any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The caller may commit the same batch again.
+// Commit sends a batch to the kernel. If another transaction followed the given generation, Commit returns ErrStale.
+// After any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The caller may commit the same batch
+// again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if generation == 0 {
 		return errors.New("nf_tables batch without a generation") // the kernel interprets 0 as "any"
@@ -85,7 +86,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// answers reads the kernel's responses to a batch. All responses are available when the write returns.
+// answers reads the kernel's responses to a batch, all of which are available after the write.
 func (c *Conn) answers(fd, messages int) error {
 	var first *Refused
 	done := false
@@ -95,7 +96,7 @@ func (c *Conn) answers(fd, messages int) error {
 		case errors.Is(err, unix.EAGAIN):
 			return outcome(first, done)
 		case errors.Is(err, unix.ENOBUFS) && first != nil:
-			continue // the kernel reports more rejections than the buffer holds
+			continue // the kernel has more rejections to report than the buffer holds
 		case err != nil:
 			return os.NewSyscallError("netlink receive", err)
 		}
@@ -123,8 +124,7 @@ func outcome(first *Refused, done bool) error {
 	return nil
 }
 
-// eachAnswer iterates over the responses in a datagram. The messages of a batch have the sequence numbers 1, 2 and so
-// on.
+// eachAnswer iterates over the responses in a datagram. The sequence numbers of the messages in a batch start at 1.
 func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	return func(yield func(uint32, Refused) bool) {
 		for len(b) >= netlinkHeader {
@@ -143,7 +143,8 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	}
 }
 
-// answer decodes the body of a response: the error number, the header of the rejected message, and attributes.
+// answer decodes the body of a response, which consists of the error number, the header of the rejected message, and
+// attributes.
 func answer(flags uint16, seq uint32, body []byte) Refused {
 	r := Refused{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
 	if flags&unix.NLM_F_ACK_TLVS == 0 || flags&unix.NLM_F_CAPPED == 0 || len(body) < 4+netlinkHeader {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses adds messages about elements of the set "s" in the table "ours". The set holds IPv4 addresses, and each
-// list holds offsets from 10.0.0.0.
+// addresses adds a message for each list, about elements of the set "s" in the table "ours". A list holds offsets of
+// IPv4 addresses from 10.0.0.0.
 func addresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
@@ -30,7 +30,6 @@ func addresses(b *Batch, kind uint16, lists ...[]int) {
 	}
 }
 
-// listed returns the number of elements in the set.
 func listed(t *testing.T, m *Watcher) (n int) {
 	t.Helper()
 	filter := AppendAttr(AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
@@ -55,7 +54,7 @@ func counting(from, to int) (list []int) {
 
 const oneSet = "add table ip ours\nadd set ip ours s { type ipv4_addr; }"
 
-// newWriter returns a running watcher for a table with an empty set.
+// newWriter creates a table with an empty set, and returns a running watcher.
 func newWriter(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := newWatcher(t)
@@ -100,8 +99,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// After a transaction that the watcher has not seen, the kernel rejects a batch as stale. With the new generation, the
-// kernel applies the same batch.
+// With an old generation, the kernel rejects a batch as stale. With the current generation, the kernel applies the same
+// batch.
 func TestStaleBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	before, err := m.Conn.Generation()
@@ -122,7 +121,7 @@ func TestStaleBatch(t *testing.T) {
 	}
 }
 
-// After another program has changed Edgeway's objects, Commit sends no batch, unless anyway is set.
+// If another program has changed Edgeway's objects, Commit sends no batch, unless anyway is set.
 func TestTouchedBatch(t *testing.T) {
 	m, r := idleWatcher(t)
 	defer m.Close()
@@ -157,7 +156,7 @@ func TestTouchedBatch(t *testing.T) {
 	}
 }
 
-// The error for a rejected batch names the message and the offset of the element at fault.
+// The error of a rejected batch contains the index of the message and the offset of the rejected element.
 func TestRefusedBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	var b Batch
@@ -184,7 +183,7 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// If a batch does not fit into the socket's buffer, Commit does not send any part of it.
+// If a batch does not fit into the socket's buffer, Commit sends no data.
 func TestTooBigBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	m.Conn.Room = 1000
@@ -211,8 +210,8 @@ func TestTooBigBatch(t *testing.T) {
 	}
 }
 
-// While another program writes constantly, the kernel applies all of Edgeway's batches, and the watcher reports no
-// drift.
+// While another program constantly sends transactions, the kernel applies all of Edgeway's batches, and the watcher
+// reports no drift.
 func TestCommitBesideOtherPrograms(t *testing.T) {
 	m, r := newWriter(t)
 	nft(t, "add table ip other")
@@ -267,7 +266,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// touchOther adds or deletes a chain in the table "other".
+// touchOther adds a chain to the table "other" if n is even, and deletes the chain if n is odd.
 func touchOther(c *Conn, n int) error {
 	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
 	var b Batch
@@ -285,7 +284,7 @@ func touchOther(c *Conn, n int) error {
 	}
 }
 
-// FuzzAnswer parses arbitrary bytes as kernel responses.
+// FuzzAnswer parses random bytes as the kernel's responses.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,11 +1,11 @@
-// Package netlink communicates with netfilter: it dumps, changes and watches nftables rules, which iptables-nft also
-// uses, and it reads and deletes entries of connection tracking.
+// Package netlink communicates with netfilter. The package reads, changes and watches nftables rules, which
+// iptables-nft also uses, and reads and deletes connection-tracking entries.
 //
-// The socket comes from mdlayher/netlink. The read loop and the iteration over attributes are Edgeway's own, because a
-// dump of 10,000 Services has 3 MB and 70,000 elements. Edgeway reads a dump through one buffer, without an allocation
-// for each message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
-// google/nftables (0.3.0) allocates each element of a set. google/nftables also cannot make a batch conditional on the
-// last transaction, does not report which message the kernel rejects, and truncates an attribute of more than 64 KiB.
+// The package opens sockets with mdlayher/netlink, but reads messages and attributes with its own code, because a dump
+// of 10,000 Services has 3 MB and 70,000 elements. This code reads a dump through one buffer and allocates no memory
+// for a message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
+// google/nftables (0.3.0) allocates each element of a set. Also, google/nftables cannot make a batch conditional on the
+// last transaction, does not report which message the kernel rejects, and truncates attributes of more than 64 KiB.
 package netlink
 
 import (
@@ -30,19 +30,20 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel responds immediately
 )
 
-// Conn is a netlink socket for nftables. Any goroutine may use a Conn. Frequent users keep a Conn open: closing any
-// netfilter socket waits until the kernel (6.18) has freed the deleted objects, 16 ms after a transaction.
+// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Frequent users should keep a Conn open,
+// because closing a netfilter socket blocks until the kernel (6.18) has freed the deleted objects, 16 ms after a
+// transaction.
 type Conn struct {
-	// Room is the size of the largest batch that Commit accepts.
+	// Room is the maximum size of a batch for Commit.
 	Room int
 
 	mu   sync.Mutex // held during a request and its response
 	sock *netlink.Conn
 	raw  syscall.RawConn
 	buf  []byte
-	// port is the address of the socket.
+	// port is the netlink address of the socket.
 	port atomic.Uint32
-	// stuck reports whether a response was not read completely, in which case the kernel accepts no further request.
+	// stuck is set if a response was not read completely. The kernel then accepts no further request on the socket.
 	stuck bool
 }
 
@@ -57,7 +58,8 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
-	// Without CAP_NET_ADMIN in the initial user namespace a batch must fit into a smaller buffer.
+	// Without CAP_NET_ADMIN in the initial user namespace, the buffer stays smaller, and so does the maximum size of a
+	// batch.
 	_ = sock.SetWriteBuffer(writeBuffer)
 	_ = sock.SetOption(netlink.ExtendedAcknowledge, true)
 	_ = sock.SetOption(netlink.CapAcknowledge, true)
@@ -73,7 +75,6 @@ func (c *Conn) open() error {
 	return nil
 }
 
-// describe reads the properties of a new socket.
 func (c *Conn) describe(raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
@@ -85,7 +86,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			c.port.Store(own.Pid)
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		c.Room, failed = size-32, err // the limit of netlink_sendmsg
+		c.Room, failed = size-32, err // netlink_sendmsg has this limit
 	})
 	return errors.Join(err, failed)
 }
@@ -98,27 +99,27 @@ func (c *Conn) Close() {
 	c.stuck = false
 }
 
-// Message is one netlink message about nftables.
+// Message is a netlink message about nftables.
 type Message struct {
 	// Kind is an NFT_MSG constant.
 	Kind uint16
 	// Family is an NFPROTO constant.
 	Family uint8
-	// Port is the address of the socket that sent the transaction, if the message is a notice.
+	// If the message is a notice, Port is the netlink address of the socket that sent the transaction.
 	Port uint32
-	// Attrs is valid until the next message is read.
+	// Attrs is valid only until the next message is read.
 	Attrs []byte
 }
 
-// Dump requests all objects of a kind and calls visit for each message until visit fails. Dump deliberately ignores
-// the NLM_F_DUMP_INTR flag, which means that some table changed during the dump: the Watcher reports changes in
-// Edgeway's tables. Kernel errors are unix.Errno values. visit must not use the Conn.
+// Dump requests all objects of a kind, and calls visit for each message until visit returns an error. Dump deliberately
+// ignores the NLM_F_DUMP_INTR flag (a table changed during the dump), because the Watcher reports changes in Edgeway's
+// tables. Kernel errors are unix.Errno values. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
 
-// Get requests a single object, or the elements that the attributes name. Like Dump, Get calls visit for each
-// message. Get stops at the first object that does not exist, and returns ENOENT.
+// Get requests a single object, or the elements that the attributes specify. Like Dump, Get calls visit for each
+// message. If an object does not exist, Get stops and returns ENOENT.
 func (c *Conn) Get(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Acknowledge, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
 }
@@ -147,7 +148,7 @@ func (c *Conn) ask(how netlink.HeaderFlags, kind uint16, body []byte, visit func
 	}
 }
 
-// Generation returns the number of transactions so far in the network namespace, modulo 2^32.
+// Generation returns the kernel's count of transactions in the network namespace, modulo 2^32.
 func (c *Conn) Generation() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +176,7 @@ func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) erro
 	return err
 }
 
-// usable reopens the socket if necessary.
+// usable reopens the socket if the socket is stuck.
 func (c *Conn) usable() error {
 	if !c.stuck {
 		return nil
@@ -184,7 +185,6 @@ func (c *Conn) usable() error {
 	return c.open()
 }
 
-// receive reads one datagram into the buffer.
 func (c *Conn) receive() (n int, err error) {
 	if err := c.sock.SetReadDeadline(time.Now().Add(receiveTimeout)); err != nil {
 		return 0, err
@@ -200,7 +200,7 @@ func (c *Conn) receive() (n int, err error) {
 	return n, os.NewSyscallError("netlink receive", err)
 }
 
-// read retries a system call that a signal interrupts. The socket is non-blocking.
+// read repeats a system call that a signal interrupts. The socket is non-blocking.
 func read(fd uintptr, buf []byte) (n int, err error) {
 	for {
 		if n, err = unix.Read(int(fd), buf); !errors.Is(err, unix.EINTR) {

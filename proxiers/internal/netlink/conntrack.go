@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Messages of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
+// The message types of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
 const (
 	subsystem = 1 << 8 // NFNL_SUBSYS_CTNETLINK
 	msgGet    = subsystem | 1
@@ -26,7 +26,8 @@ type Scope struct {
 	Protocol plan.Protocol
 }
 
-// Conntrack is the connection-tracking table of a network namespace. Only one goroutine may use a Conntrack at a time.
+// Conntrack accesses the connection-tracking table of a network namespace. Only one goroutine may use a Conntrack at a
+// time.
 type Conntrack struct {
 	conn *netlink.Conn
 }
@@ -40,21 +41,21 @@ func OpenConntrack() (*Conntrack, error) {
 	return &Conntrack{conn}, nil
 }
 
-// During makes requests fail once ctx is done, until release is called. If release returns false, ctx is done and the
-// table can no longer be used.
+// During makes requests fail after ctx is done, until the caller calls release. If release returns false, ctx is done,
+// and the Conntrack is no longer usable.
 func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
-		// SetDeadline fails only if the connection is closed, and then no request is waiting.
+		// SetDeadline fails only if the socket is closed, so that no request is waiting.
 		_ = t.conn.SetDeadline(time.Now())
 	})
 }
 
 // Close closes the socket.
 func (t *Conntrack) Close() {
-	_ = t.conn.Close() // no data is buffered, so none can be lost
+	_ = t.conn.Close() // no data is buffered, so no data can be lost
 }
 
-// Dump calls fn with each flow of the scope. A valid dst excludes most flows to other destinations.
+// Dump calls fn for each flow of the scope. If dst is valid, Dump omits most flows to other destinations.
 func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	filter, err := encodeFilter(s, dst)
 	if err != nil {
@@ -63,7 +64,7 @@ func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	return t.dump(s, filter, fn)
 }
 
-// Offloaded calls fn with each flow of the family that is in the kernel's flowtable.
+// Offloaded calls fn for each flow of the family that a flowtable offloads.
 func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
 	filter, err := encodeOffloaded()
 	if err != nil {
@@ -88,7 +89,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 			continue // the end of the dump
 		}
 		f := decodeFlow(m.Data[nfgenmsgLen:])
-		// Other zones hold the flows of virtual switches, which have their own translation rules.
+		// Flows in other zones belong to virtual switches, which have their own translation rules.
 		if f.Zone == 0 {
 			fn(f)
 		}
@@ -96,7 +97,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	return nil
 }
 
-// Delete deletes a flow, or returns false if the flow no longer exists.
+// Delete deletes a flow. If the flow no longer exists, Delete returns false.
 func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	data, err := f.encodeDelete(s)
 	if err != nil {

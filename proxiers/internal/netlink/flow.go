@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Attributes of ctnetlink, from the kernel's uapi header linux/netfilter/nfnetlink_conntrack.h, which are missing from
-// golang.org/x/sys v0.49.
+// Attributes of ctnetlink, from the kernel's linux/netfilter/nfnetlink_conntrack.h. golang.org/x/sys v0.49 does not
+// define these attributes.
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
@@ -58,24 +58,24 @@ const (
 
 // Flow is an entry of the connection-tracking table.
 type Flow struct {
-	// Orig holds the addresses of the first packet, as received. Reply holds the addresses of the reply packets, as
-	// received.
+	// Orig holds the addresses of the first packet before translation. Reply holds the addresses of a reply packet
+	// before translation.
 	Orig, Reply Tuple
 	Protocol    plan.Protocol
 	ID          uint32
 	Zone        uint16
 	Status      uint32
-	// Packets and Bytes count both directions, and are zero if the kernel does not count.
+	// Packets and Bytes count the traffic in both directions, and are zero if the kernel does not count traffic.
 	Packets, Bytes uint64
 }
 
 // Answered reports whether the kernel has seen packets in both directions.
 func (f *Flow) Answered() bool { return f.Status&statusSeenReply != 0 }
 
-// Tuple is one direction of a flow.
+// Tuple holds the addresses of one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// decodeFlow decodes a flow. Fields that the message lacks stay invalid, and a flow with invalid fields matches no
+// decodeFlow decodes a flow. If the message lacks an attribute, the field stays invalid, and the flow matches no
 // frontend.
 func decodeFlow(data []byte) *Flow {
 	f := &Flow{}
@@ -138,7 +138,6 @@ func decodeProto(data []byte) (protocol plan.Protocol, src, dst uint16) {
 	return protocol, src, dst
 }
 
-// count adds the packets and bytes of one direction.
 func (f *Flow) count(data []byte) {
 	for kind, value := range attributes(data) {
 		switch kind {
@@ -150,7 +149,7 @@ func (f *Flow) count(data []byte) {
 	}
 }
 
-// number decodes a number of size bytes, or returns 0 if value is shorter.
+// number decodes an integer of size bytes, or returns 0 if value is shorter.
 func number(value []byte, size int) (n uint64) {
 	if len(value) < size {
 		return 0
@@ -161,8 +160,8 @@ func number(value []byte, size int) (n uint64) {
 	return n
 }
 
-// attributes iterates over netlink attributes. netlink.AttributeDecoder needs about 30 allocations for each flow, which
-// takes a second of CPU time at 100,000 flows.
+// attributes iterates over netlink attributes. netlink.AttributeDecoder would need about 30 allocations for each flow,
+// which is a second of CPU time for 100,000 flows.
 func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	const header = 4
 	return func(yield func(uint16, []byte) bool) {
@@ -177,8 +176,8 @@ func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// encodeDelete encodes the attributes that identify the flow. The ID distinguishes the flow from a later flow with
-// the same tuple.
+// encodeDelete encodes the attributes that identify a flow. The ID distinguishes the flow from a later flow with the
+// same tuple.
 func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	ae := encoder()
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return f.Orig.encode(ae, s) })
@@ -186,9 +185,10 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not
-// support the filter, so the reader must check the destination again. Kernels before 5.8 ignore the attribute and
-// dump the whole family. For TCP the filter also excludes answered and translated flows, if the kernel supports that.
+// encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not support
+// the filter, so the reader must check the destination again. Kernels before 5.8 ignore the attribute and dump the
+// whole family. For TCP, if the kernel supports a filter by status, the filter also excludes answered and translated
+// flows.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
@@ -196,7 +196,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
 		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to the address, because
-		// ctnetlink_filter_match_tuple treats ipv6_addr_cmp's 0 as "different". A filter by port works.
+		// ctnetlink_filter_match_tuple interprets the result 0 of ipv6_addr_cmp as "different". A filter by port works.
 		flags |= filterProtoDstPort
 	default:
 		dst = netip.AddrPortFrom(unspecified(s), 0)
@@ -217,7 +217,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeOffloaded encodes a filter for the flows in the flowtable, which not all kernels support.
+// encodeOffloaded encodes a filter for offloaded flows. Not all kernels support the filter.
 func encodeOffloaded() ([]byte, error) {
 	ae := encoder()
 	ae.Uint32(ctaStatus, statusOffload)

@@ -7,8 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// FuzzFlow decodes arbitrary attributes as a flow, and verifies that encoding and decoding the flow again do not change
-// it.
+// FuzzFlow decodes random attributes as a flow. Encoding and decoding must preserve the flow.
 func FuzzFlow(f *testing.F) {
 	for _, s := range []Scope{{plan.IPv4, plan.TCP}, {plan.IPv6, plan.UDP}, {plan.IPv4, plan.SCTP}} {
 		fl := &Flow{ID: 7, Orig: Tuple{netip.AddrPortFrom(unspecified(s), 1), netip.AddrPortFrom(unspecified(s), 80)}}
@@ -19,7 +18,7 @@ func FuzzFlow(f *testing.F) {
 		f.Add(raw)
 		f.Add(raw[:len(raw)-3])
 	}
-	// These attributes are shorter than their type requires.
+	// These attributes are shorter than their types require.
 	for _, kind := range []byte{ctaStatus, ctaID, ctaZone} {
 		f.Add([]byte{4, 0, kind, 0})
 		f.Add([]byte{5, 0, kind, 0, 1})

@@ -15,36 +15,38 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// watcherBuffer has space for the notices of about 1,000 element operations on kernels before 5.13, which use a
-// separate buffer for each notice, and of many more on newer kernels.
+// On kernels before 5.13, which use a separate buffer for each notice, watcherBuffer has space for the notices about
+// 1,000 element operations. On newer kernels, watcherBuffer has space for many more notices.
 const watcherBuffer = 8 << 20
 
-// rejoinAfter is the delay before the next attempt to join a multicast group.
+// rejoinAfter is the delay before the next attempt to join the multicast group.
 const rejoinAfter = 2 * time.Second
 
 // WatcherOptions configures a Watcher.
 type WatcherOptions struct {
 	// Concerns describes the Edgeway object that a notice is about, or returns "" if the notice is about another
-	// program's object. The description becomes part of the report. Concerns is called with the watcher's lock held.
-	// Once a transaction is known to affect Edgeway, Concerns may not be called for its other notices.
+	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during the call.
+	// After one notice of a transaction concerns Edgeway, the Watcher may omit the call for the other notices of the
+	// transaction.
 	Concerns func(Message) (what string)
-	// Notify is called with a reason when another program changed Edgeway's objects. The call comes from the
-	// goroutine of Run or Own, without the lock. Notify is not called again until Forget is called.
+	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. The call comes from
+	// the goroutine of Run or Own, which does not hold the lock. After a call of Notify, the Watcher does not call
+	// Notify again before the next Forget.
 	Notify func(reason string)
 }
 
 // Watcher detects transactions of other programs that change Edgeway's objects.
 //
-// The kernel sends a notice for each object that a transaction changed, then a notice for the transaction. All
+// The kernel sends a notice for each object that a transaction changed, and then a notice for the transaction. All
 // notices are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects a later
-// transaction as stale. A notice contains the address of the sender's socket, which identifies the notices of Commit.
-// Own recognizes Edgeway's other transactions without knowing the sending process: it holds mu while they run, reads
-// earlier notices first, and then expects at most as many relevant transactions as Edgeway sent.
+// transaction as stale. A notice contains the address of the sender's socket, which identifies the transactions of
+// Commit. For a program that Edgeway runs, Own does not know the sender. So Own holds mu while the program runs, reads
+// earlier notices first, and then expects at most as many relevant transactions as the program sends.
 //
-// For a big transaction the kernel would allocate a page for each notice, so Own leaves the multicast group and
+// For a big transaction, the kernel would allocate a page for each notice, so Own leaves the multicast group and
 // compares the kernel's count of transactions instead.
 type Watcher struct {
-	// Conn is the socket that Commit uses. Conn may be used for other requests.
+	// Commit uses Conn. Other code may also use Conn for requests.
 	Conn *Conn
 	// Stale counts the batches that the kernel rejected as stale.
 	Stale atomic.Uint64
@@ -55,17 +57,18 @@ type Watcher struct {
 
 	mu  sync.Mutex
 	buf []byte
-	// generation is the number of the last transaction whose notices were read, or 0 if notices were missed.
+	// generation is the number of the last transaction whose notices the watcher has read, or 0 if notices were lost.
 	generation uint32
-	// dirty describes the Edgeway object that the current transaction changed, while the watcher reads its notices.
+	// While the watcher reads the notices of a transaction, dirty describes the Edgeway object that the transaction
+	// changed.
 	dirty string
-	// reported is true from a report of drift until the full sync that repairs the drift.
+	// reported is set after a report of drift, until the full sync that repairs the drift.
 	reported bool
-	// outside reports whether rejoining the group failed. Run retries at the read deadline.
+	// outside reports whether an attempt to rejoin the group failed. Run retries at the read deadline.
 	outside bool
 }
 
-// NewWatcher subscribes to the notices of the calling thread's network namespace.
+// NewWatcher returns a Watcher that receives the notices of the calling thread's network namespace.
 func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	conn, err := Dial()
 	if err != nil {
@@ -76,7 +79,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 		conn.Close()
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	_ = m.sock.SetReadBuffer(watcherBuffer) // without CAP_NET_ADMIN in the initial user namespace the buffer is smaller
+	_ = m.sock.SetReadBuffer(watcherBuffer) // needs CAP_NET_ADMIN in the initial user namespace
 	if m.raw, err = m.sock.SyscallConn(); err == nil {
 		err = m.sock.JoinGroup(unix.NFNLGRP_NFTABLES)
 	}
@@ -87,7 +90,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the group, and returns the reason to report if notices were lost.
+// join rejoins the group. If notices were lost, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.outside = true
@@ -102,7 +105,7 @@ func (m *Watcher) join() (reason string) {
 	return ""
 }
 
-// Run reports drift until the watcher is closed.
+// Run reports drift until the Watcher is closed.
 func (m *Watcher) Run() {
 	for {
 		reason := ""
@@ -118,7 +121,7 @@ func (m *Watcher) Run() {
 			reason = m.join()
 			m.mu.Unlock()
 		case err != nil:
-			return // closed
+			return // the socket is closed
 		}
 		if reason != "" {
 			m.opts.Notify(reason)
@@ -126,13 +129,13 @@ func (m *Watcher) Run() {
 	}
 }
 
-// Close ends the subscription and makes Run return.
+// Close closes the sockets, which makes Run return.
 func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()
 }
 
-// Forget discards all notices so far. A full sync calls Forget at its start, because it will find all changes.
+// Forget discards all notices so far. A full sync calls Forget first, because the full sync detects all changes itself.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,10 +147,9 @@ func (m *Watcher) Forget() {
 var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that it is " +
 	"the distribution's own")
 
-// Own runs commit, which sends up to the given number of transactions and stops at the first failure. Own reports
-// drift if other programs changed Edgeway's objects before or during commit. If commit succeeds without changing any
-// of Edgeway's objects, Own returns ErrNoEffect. big means that the transactions have more than about a thousand
-// operations.
+// Own runs commit, which sends up to the given number of transactions and stops at the first failure. Own reports drift
+// if other programs have changed Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway
+// object, Own returns ErrNoEffect. big reports whether the transactions have more than about a thousand operations.
 func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -200,9 +202,8 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads the pending notices. If more transactions than own changed Edgeway's objects and no drift has been
-// reported yet, foreign returns a reason. idle reports whether it is certain that no transaction changed Edgeway's
-// objects.
+// foreign reads the pending notices. If more than own transactions changed Edgeway's objects, and drift has not been
+// reported yet, foreign returns a reason. idle reports whether certainly no transaction changed Edgeway's objects.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -222,8 +223,8 @@ func (m *Watcher) report(reason string) string {
 	return reason
 }
 
-// drain reads until the buffer is empty and counts the transactions that changed Edgeway's objects. last describes the
-// last of these transactions.
+// drain reads all pending notices and counts the transactions that changed Edgeway's objects. last describes the last
+// of these transactions.
 func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	own := m.Conn.Port()
 	_ = m.raw.Control(func(fd uintptr) {
@@ -251,8 +252,8 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes one notice. At the end of a transaction, note describes the changed Edgeway object. Notices from the
-// port own result from Commit.
+// note processes a notice. At the end of a transaction, note describes the Edgeway object that the transaction changed.
+// Notices with the port own are about transactions of Commit.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

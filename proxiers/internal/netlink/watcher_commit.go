@@ -2,16 +2,16 @@ package netlink
 
 import "errors"
 
-// staleAttempts is the maximum number of attempts to commit a batch while other programs write constantly. An attempt
-// takes about 0.1 ms.
+// staleAttempts is the maximum number of attempts to commit a batch while other programs constantly send transactions.
+// An attempt takes about 0.1 ms.
 const staleAttempts = 1000
 
-// ErrTouched means that another program has changed Edgeway's objects, and that the batch was not sent.
+// ErrTouched means that Commit did not send a batch because another program had changed Edgeway's objects.
 var ErrTouched = errors.New("another program changed Edgeway's rules")
 
-// Commit commits a batch, based on the notices so far. If another program has changed Edgeway's objects since the
-// last Forget, Commit reports the change and sends nothing (ErrTouched), unless anyway is set. Commit ignores
-// transactions on other objects, but returns ErrStale if there are too many of them.
+// Commit reads all pending notices and then commits a batch. If another program has changed Edgeway's objects since the
+// last Forget, Commit reports the change and returns ErrTouched without sending the batch, unless anyway is set. Commit
+// ignores transactions on other objects, but returns ErrStale after too many such transactions.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
 	if reason != "" {
@@ -30,8 +30,8 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 		if m.reported && !anyway {
 			return reason, ErrTouched
 		}
-		// If notices of a transaction are missing, ask the kernel for the generation. If that transaction changed
-		// Edgeway's objects, the transaction's notices are read after the commit at the latest.
+		// Without the notices of the last transaction, only the kernel knows the generation. If the transaction changed
+		// Edgeway's objects, the watcher reads the notices after the commit at the latest.
 		if m.generation == 0 || m.outside {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err
@@ -41,7 +41,7 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 			break
 		}
 		m.Stale.Add(1)
-		m.generation = 0 // the notices of the earlier transaction are already available
+		m.generation = 0 // the notices of the other transaction are already available
 	}
 	if err == nil {
 		if news, _ := m.foreign(0); news != "" {

@@ -15,13 +15,11 @@ import (
 )
 
 const (
-	// settle is the time to wait for notifications that must not arrive.
-	settle = 50 * time.Millisecond
-	// patience is the time limit for expected events.
+	// settle is the time that a test waits for notifications that must not arrive.
+	settle   = 50 * time.Millisecond
 	patience = 30 * time.Second
 )
 
-// reports collects the reports of a watcher.
 type reports struct {
 	mu   sync.Mutex
 	list []string
@@ -41,7 +39,7 @@ func (r *reports) take() []string {
 	return list
 }
 
-// await waits until there are n reports, and returns all reports.
+// await waits for n reports, and returns all reports.
 func (r *reports) await(n int) []string {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
@@ -55,8 +53,8 @@ func (r *reports) await(n int) []string {
 	return r.take()
 }
 
-// newWatcher runs a watcher for the table "ours" in a new network namespace. The thread is never unlocked, so the
-// thread and the namespace disappear after the test.
+// newWatcher runs a watcher for the table "ours" in a new network namespace. The thread stays locked, so the thread and
+// the namespace disappear after the test.
 func newWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := idleWatcher(t)
@@ -71,7 +69,7 @@ func newWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// idleWatcher returns a watcher that reads notifications only when a test calls one of its methods.
+// idleWatcher returns a watcher whose Run is not called.
 func idleWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -171,7 +169,7 @@ func TestReportNamesProgram(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
 	got := r.await(1)
-	nft(t, "delete table ip ours") // the watcher sends no further report before the full sync
+	nft(t, "delete table ip ours") // the watcher sends no second report before the full sync
 	if got = append(got, r.await(0)...); len(got) != 1 || got[0] != `"nft" changed the table` {
 		t.Errorf("reported %q", got)
 	}
@@ -197,7 +195,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
 	}
-	m.mu.Lock() // the lock keeps the watcher from reading
+	m.mu.Lock() // keeps the watcher from reading notifications
 	nft(t, script.String())
 	m.mu.Unlock()
 	if got := r.await(1); len(got) != 1 {
@@ -220,8 +218,8 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// If the watcher cannot rejoin the group, it keeps running and reports drift, and reports drift again after the full
-// sync. After rejoining the group, the watcher detects changes as before.
+// If the watcher cannot rejoin the group, the watcher keeps running and reports drift, also after the next full sync.
+// The watcher detects changes again after it has rejoined the group.
 func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
@@ -253,7 +251,6 @@ func TestMulticastGroupIsRejoined(t *testing.T) {
 	}
 }
 
-// capabilities returns the capabilities of the test's thread.
 func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	t.Helper()
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
@@ -265,7 +262,8 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	return data
 }
 
-// The kernel rejects a request while part of the response to an earlier request is unread.
+// The kernel rejects a request while the response to an earlier request is incompletely read, so the Conn must open a
+// new socket.
 func TestRequestAfterUnreadAnswer(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
@@ -279,13 +277,13 @@ func TestRequestAfterUnreadAnswer(t *testing.T) {
 	if _, err := tables(); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("error %v, want %v: the rest of this test says nothing", err, unix.EBUSY)
 	}
-	m.Conn.stuck = true // a timeout also sets stuck
+	m.Conn.stuck = true // simulates a timeout
 	if n, err := tables(); n != 1 || err != nil {
 		t.Errorf("%d tables, error %v, want one", n, err)
 	}
 }
 
-// FuzzEachMessage parses arbitrary bytes. The messages must be consecutive and lie within the buffer.
+// FuzzEachMessage parses random bytes. The messages must be consecutive and lie within the buffer.
 func FuzzEachMessage(f *testing.F) {
 	f.Add([]byte{24, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 1, 0})
 	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
@@ -298,7 +296,7 @@ func FuzzEachMessage(f *testing.F) {
 	})
 }
 
-// FuzzEachAttr parses arbitrary bytes. The attributes must be consecutive and lie within the buffer.
+// FuzzEachAttr parses random bytes. The attributes must be consecutive and lie within the buffer.
 func FuzzEachAttr(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 128, 1, 2, 3, 4, 5, 0, 2, 0, 9, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// batch collects changes and sends them. A transaction takes effect atomically for packets, whatever the order of its
-// commands. But nft requires that a key is deleted before it is added again, and that the elements of a set are
+// batch collects and sends changes. For packets, a transaction takes effect atomically, whatever the order of the
+// commands. But nft requires that the deletion of a key precedes its addition, and that the elements of a set are
 // consecutive.
 type batch struct {
 	r    *renderer
@@ -17,9 +17,10 @@ type batch struct {
 	now  time.Time
 	// tx is the next transaction. The commands already in tx precede the collected changes.
 	tx *knftables.Transaction
-	// send sends a transaction. If send is nil, the batch is one transaction of any size.
+	// If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
-	// wire holds the elements that follow tx, and sendWire sends them. If wire is nil, tx holds the elements too.
+	// wire holds the elements that follow tx, and sendWire sends these elements. If wire is nil, tx also contains the
+	// elements.
 	wire     *wire
 	sendWire func() error
 
@@ -38,7 +39,7 @@ func newBatch(r *renderer, refs *references, now time.Time) *batch {
 	return b
 }
 
-// reset empties the lists but keeps their memory, because a first sync of 10,000 Services fills them ten times.
+// reset empties the lists but keeps their memory, because a first sync of 10,000 Services fills the lists ten times.
 func (b *batch) reset() {
 	b.created, b.size = nil, 0
 	for f := range b.added {
@@ -60,7 +61,8 @@ func (b *batch) delete(e Entry) {
 	b.size++
 }
 
-// replace replaces one ServicePort. prev is nil for a new ServicePort, and next is nil for a removed ServicePort.
+// replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the ServicePort was
+// removed.
 func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.old.of(&b.r.Schema, prev)
 	b.new.of(&b.r.Schema, next)
@@ -91,7 +93,7 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.diff(b.old.entries, b.new.entries)
 }
 
-// diff adds and deletes the entries that differ between two lists. Neither list may contain duplicates.
+// diff adds and deletes the entries that differ between two lists, which must not contain duplicates.
 func (b *batch) diff(old, next []Entry) {
 	if len(old) == 0 {
 		for _, e := range next {
@@ -125,9 +127,9 @@ const elementsPerCommand = 200
 // elementLength is the approximate length of an IPv4 element with its value.
 const elementLength = 56
 
-// elements returns several elements of one set as the operand of an add command or, without values, of a delete
-// command. knftables expects one element and writes "{ key : value }", so "key" is a list that ends with the last
-// key. Compared with a command for each element, a list halves nft's CPU time.
+// elements returns several elements of one set for an add command or, without values, for a delete command. knftables
+// expects one element and writes "{ key : value }", so the key that elements passes is a list that ends with the last
+// key. Compared with one command for each element, a list halves nft's CPU time.
 func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables.Element {
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
 	list := make([]byte, 0, elementLength*len(group))

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// cleanupLimit is the timeout of a cleanup. The kernel deletes a table of 30,000 Services within seconds, or within
-// minutes on a busy machine.
+// cleanupLimit is the timeout of a cleanup. The kernel needs seconds to delete a table of 30,000 Services, or minutes
+// on a busy machine.
 const cleanupLimit = 10 * time.Minute
 
 // cleanupFamilies lists the families in which any version of Edgeway has created a table.
@@ -24,7 +24,7 @@ var cleanupFamilies = []struct {
 	{unix.NFPROTO_INET, knftables.InetFamily},
 }
 
-// Cleanup deletes the tables with this name. Cleanup returns no error if there are no such tables.
+// Cleanup deletes the tables with the given name. Missing tables are not an error.
 func Cleanup(ctx context.Context, table string) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
@@ -51,10 +51,9 @@ func Cleanup(ctx context.Context, table string) error {
 			remove.Delete(&knftables.Table{Family: f.name, Name: table})
 		}
 	}
-	// A packet traverses the rules of the generation with which it started, but each lookup in a map or set uses the
-	// current generation (Linux 6.18). During the deletion, a packet might not match its Service and be rejected,
-	// although another backend now serves the Service. So no packet may traverse the rules while the kernel deletes
-	// the tables.
+	// A packet traverses the rules of the generation at its arrival, but each lookup in a map or set uses the current
+	// generation (Linux 6.18). So a packet that traverses the rules during the deletion might not match its Service,
+	// and the rules would reject the packet, although another backend now serves the Service.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
@@ -65,10 +64,10 @@ func Cleanup(ctx context.Context, table string) error {
 	return nil
 }
 
-// awaitPackets waits until no packet traverses rules that the kernel has stopped using. If the kernel cannot wait,
-// for example with nohz_full, awaitPackets returns immediately: nft takes longer to start than a packet takes to
+// awaitPackets waits until no packet traverses rules that the kernel has replaced. If the kernel cannot wait, for
+// example with nohz_full, awaitPackets returns immediately, because nft needs more time to start than a packet needs to
 // traverse the rules.
 func awaitPackets() {
-	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h: waits for an RCU grace period
+	const global = 1 // MEMBARRIER_CMD_GLOBAL in linux/membarrier.h, which waits for an RCU grace period
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program runs nft commands that the caller wrote, such as those that knftables (v0.0.22) cannot express.
+// Program runs nft commands that the caller wrote, for example because knftables (v0.0.22) cannot express the commands.
 type Program struct{ nft *tool }
 
-// FindProgram finds the nft program.
+// FindProgram searches PATH for nft.
 func FindProgram() (*Program, error) {
 	nft, err := findNFT()
 	if err != nil {
@@ -18,13 +18,12 @@ func FindProgram() (*Program, error) {
 	return &Program{nft}, nil
 }
 
-// Run executes either all of the commands or none.
+// Run executes the commands as one transaction.
 func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.nft.feed(ctx, commands, "-f", "-")
 }
 
-// Check asks nft and the kernel to validate the commands without executing them. Check returns the same errors as
-// Probe.
+// Check makes nft and the kernel validate the commands without executing them. Check returns the same errors as Probe.
 func (p *Program) Check(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -34,5 +33,5 @@ func (p *Program) Check(ctx context.Context, commands string) error {
 	return checked(p.nft.feed(ctx, commands, "--check", "-f", "-"))
 }
 
-// Refused reports whether the kernel rejected commands or a batch with this error number.
+// Refused reports whether the kernel rejected commands or a batch with the error number.
 func Refused(err error, errno unix.Errno) bool { return refusedWith(err, errno) }

@@ -2,20 +2,20 @@ package nfttable
 
 import "edgeway/proxiers/plan"
 
-// comment is the comment of an element as nft stores it in the kernel: a user data attribute without the terminating
-// zero.
+// comment is an element's comment in the format of nft in the kernel: a user data attribute without the terminating
+// null byte.
 type comment string
 
 const (
-	// udataComment is the type of the attribute, NFTNL_UDATA_SET_ELEM_COMMENT in libnftnl.
+	// udataComment is the type of the attribute (NFTNL_UDATA_SET_ELEM_COMMENT in libnftnl).
 	udataComment = 0
-	// maxComment is the longest comment that nft accepts (1.0.6). nft also displays longer comments.
+	// maxComment is the maximum length of a comment that nft (1.0.6) accepts. nft also displays longer comments.
 	maxComment = 128
 )
 
-// commentOf returns the name of a ServicePort as a comment, "namespace/name:port". Long comments are truncated: a
-// namespace and a name of 63 letters each leave no room for the port, which most keys contain anyway. Characters that
-// Kubernetes does not allow in names are replaced by '_'.
+// commentOf returns the name of a ServicePort as a comment, "namespace/name:port". commentOf truncates a long name: a
+// namespace and a name of 63 letters each leave no space for the port, which most keys contain anyway. commentOf
+// replaces characters that Kubernetes does not allow in names with '_'.
 func commentOf(n plan.ServicePortName) comment {
 	b := append(make([]byte, 0, 2+maxComment), udataComment, 0)
 	b = append(append(append(b, n.Namespace...), '/'), n.Name...)
@@ -32,7 +32,7 @@ func commentOf(n plan.ServicePortName) comment {
 	return comment(b)
 }
 
-// appendText appends the comment, if any, in nft's syntax.
+// appendText appends a non-empty comment in nft's syntax.
 func (c comment) appendText(b []byte) []byte {
 	if c == "" {
 		return b

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters returns the packet counts of each family by counter name. A missing table has no counters. Counters may be
+// Counters returns the packet counts of each family by counter name, and none for a missing table. Counters may be
 // called from any goroutine.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
@@ -32,25 +32,25 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// ClientMap is an nft map from client addresses to other addresses. Rules fill the map.
+// ClientMap is an nft map from client addresses to other addresses. The packet path adds the elements.
 type ClientMap struct {
 	Family plan.Family
 	Name   string
-	// Valid holds the addresses to which clients may be mapped.
+	// Valid holds the addresses to which the map may map clients.
 	Valid map[netip.Addr]bool
 }
 
-// pruneAttempts is the number of attempts to delete clients. A deletion fails as a whole if one of the clients times
-// out between the read and the deletion.
+// pruneAttempts is the number of attempts to delete clients. The whole deletion fails if one of the clients times out
+// between the read and the deletion.
 const pruneAttempts = 5
 
-// sureClients is the number of clients that certainly fit into one datagram. A list of several datagrams may lack
-// clients, because clients are added and expire during the read or because of the kernel's behavior that reread
-// describes. So Prune reads a list of several datagrams again.
+// sureClients is the number of clients that certainly fit into one datagram. A list of several datagrams may be
+// incomplete, because the map changes during the read, or for the reason that reread explains. So Prune reads a list of
+// several datagrams again.
 const sureClients = 40
 
-// Prune deletes from the maps the clients that are mapped to an invalid address. Call Prune after the Apply that
-// removed the address, so that the rules map no more clients to the address.
+// Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
+// removed the address, so that the rules add no more clients with the address.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

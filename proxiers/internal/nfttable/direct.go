@@ -11,7 +11,7 @@ import (
 
 // refusedElement is the error for an element that the kernel rejects.
 type refusedElement struct {
-	// text is the element in nft's syntax, preceded by the name of its set.
+	// text is the name of the set and the element in nft's syntax.
 	text  string
 	cause error
 }
@@ -19,8 +19,8 @@ type refusedElement struct {
 func (r *refusedElement) Error() string { return fmt.Sprintf("%s: %s", r.text, r.cause) }
 func (r *refusedElement) Unwrap() error { return r.cause }
 
-// commitWire sends the elements in t.wire, and reports changes by other programs, which later cause a full sync. If
-// strict is set and another program has changed the table, commitWire sends nothing and returns netlink.ErrTouched.
+// commitWire sends the elements in t.wire, and reports changes by other programs as drift. If strict is set and another
+// program has changed the table, commitWire sends no element and returns netlink.ErrTouched.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -39,7 +39,6 @@ func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	return err
 }
 
-// delete deletes elements of one set.
 func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
 	for chunk := range slices.Chunk(list, t.chunk) {
 		t.wire.reset() // an earlier error may have left messages in wire

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// changed returns a copy of p with the given endpoints for the ServicePort "one".
+// changed returns a copy of p in which the ServicePort "one" has the given endpoints.
 func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	i := slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })
 	var list []plan.Endpoint
@@ -23,7 +23,6 @@ func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	return plantest.WithEndpoints(p, i, list...)
 }
 
-// mustHave fails the test unless the kernel has exactly the elements of the plan.
 func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	t.Helper()
 	if added, deleted := differences(t, table, next); len(added)+len(deleted) != 0 {
@@ -31,7 +30,7 @@ func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	}
 }
 
-// longPool returns a ServicePort with n endpoints, numbered from first.
+// longPool returns a ServicePort with n endpoints, the first of which has the number first.
 func longPool(n, first int) *plan.ServicePort {
 	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
 	for i := range n {
@@ -41,8 +40,8 @@ func longPool(n, first int) *plan.ServicePort {
 	return svc
 }
 
-// If a list of endpoints exceeds a chunk, one transaction adds elements, and the next transaction deletes the unused
-// elements.
+// If a list of endpoints is longer than a chunk, one transaction adds elements, and the next transaction deletes the
+// unused elements.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
 	table.chunk = 100
@@ -75,7 +74,7 @@ func TestBatchTooBigForSocket(t *testing.T) {
 	}
 }
 
-// A full sync replaces ranges that overlap ranges of the plan, even if the sync needs many transactions.
+// A full sync replaces ranges that overlap the plan's ranges, even if the sync needs many transactions.
 func TestOverlappingRangesAreReplaced(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -90,7 +89,7 @@ func TestOverlappingRangesAreReplaced(t *testing.T) {
 	mustHave(t, table, next)
 }
 
-// If another program changes the table, even during a partial sync, a full sync follows.
+// A change of the table by another program, even during a partial sync, causes a full sync.
 func TestTouchedTableTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Element is the key of an element of a fixed set, and is comparable. Fields that are not part of the set's key are
+// Element is the key of an element in a fixed set, and is comparable. Fields that the set's key does not include are
 // zero.
 type Element struct {
 	Family   plan.Family
@@ -37,8 +37,8 @@ type Entry struct {
 	Value
 }
 
-// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because its
-// type is that of a packet's priority.
+// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because the type
+// is that of a packet's priority.
 type ChainNumber uint32
 
 func (n ChainNumber) append(b []byte) []byte {
@@ -47,7 +47,7 @@ func (n ChainNumber) append(b []byte) []byte {
 	return strconv.AppendUint(b, uint64(n&0xffff), 16)
 }
 
-// appendKey appends the key of an element of the set in nft's syntax. Each field is formatted from a parsed value.
+// appendKey appends an element's key in nft's syntax. Each field is formatted from a parsed value.
 func (s *Set) appendKey(b []byte, e *Element) []byte {
 	for i, f := range s.Key {
 		if i > 0 {
@@ -77,7 +77,7 @@ func (s *Set) appendKey(b []byte, e *Element) []byte {
 	return b
 }
 
-// appendValue appends the value in nft's syntax, or nothing for an element of a set.
+// appendValue appends the value in nft's syntax, and appends nothing for an element of a set.
 func (v *Value) appendValue(b []byte) []byte {
 	switch {
 	case v.Chain != "":

@@ -14,11 +14,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxReplaced is the maximum number of elements to replace in one transaction. nft uses 220 MB for 100,000 elements.
+// maxReplaced is the maximum number of elements in a transaction that replaces the tables. nft uses 220 MB of memory
+// for 100,000 elements.
 const maxReplaced = 100_000
 
-// full makes tables of unknown content agree with the plan. full repairs existing tables in place, so that
-// connections to unchanged Services are not interrupted.
+// full makes tables with unknown contents agree with the plan. full repairs existing tables in place, which does not
+// interrupt connections to unchanged Services.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
@@ -36,19 +37,20 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	elements := 0
 	t.needs(newReferences(), next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
 	if elements > maxReplaced && (errors.Is(err, unix.EEXIST) || errors.Is(err, netlink.ErrTooBig)) {
-		return nil, syncError("full sync", err) // the kernel rejected elements of the plan: new tables do not help
+		return nil, syncError("full sync", err) // the kernel rejected elements of the plan, so new tables do not help
 	}
 	t.env.Logger.Warn("rewriting the nftables table as a whole", "table", t.Table, "error", err)
 	refs, again := t.recreate(ctx, next, elements)
-	if refused(again) { // the first error may name an element
+	if refused(again) { // unlike again, err may identify an element
 		again = fmt.Errorf("%w; in place: %w", again, err)
 	}
 	return refs, again
 }
 
-// build fills new tables in self-contained chunks. Until a Service is written, its packets match only the ranges,
-// such as the Service CIDRs, in which packets to unused addresses are dropped. Clients retry after a drop. In a
-// takeover, build writes the ranges with Range.Last last, so the other backend serves the remaining Services.
+// build fills new tables in self-contained chunks. Before Edgeway has written a Service, packets to the Service match
+// only the ranges, such as the Service CIDRs, whose rules drop packets to unused addresses. Clients retry after a drop.
+// In a takeover, build writes the ranges with Range.Last at the end, so that the other backend serves the remaining
+// Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.whole(next, baseOptions{takeover: t.env.Takeover},
@@ -60,8 +62,8 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces the tables as a whole. If there are too many elements for one transaction, recreate uses several,
-// and Services are briefly unavailable. Map elements that the packet path added are lost.
+// recreate replaces whole tables, which deletes map elements that the packet path added. If one transaction cannot
+// contain all elements, recreate uses several, and Services are briefly unavailable.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -78,7 +80,8 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 	return b.refs, nil
 }
 
-// syncError wraps an error with the kind of sync that failed, and with ErrRefused if the kernel rejected the content.
+// syncError adds the kind of sync that failed to an error, and also wraps ErrRefused if the kernel rejected the
+// content.
 func syncError(what string, err error) error {
 	if refused(err) {
 		return fmt.Errorf("%s: %w: %w", what, proxiers.ErrRefused, err)
@@ -86,7 +89,7 @@ func syncError(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// repair compares the tables with the plan and writes all rules and the elements that differ.
+// repair compares the tables with the plan, and writes all rules and the differing elements.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
 	b := t.batch(ctx, refs, time.Time{}, false)
@@ -121,8 +124,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, to which no element or rule refers. sweep may have to keep an idle chain
-// in the kernel for a while, and the chain may be a base chain of an older version or of another program.
+// silence deletes the rules of idle chains, to which no element or rule refers. An idle chain may be a base chain of an
+// older version or of another program, and sweep may have to keep the chain in the kernel for a while.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {
@@ -130,7 +133,7 @@ func (t *Table) silence(ctx context.Context, refs *references) error {
 			tx.Flush(t.chain(id))
 		}
 	}
-	if err := t.commit(ctx, tx); !errors.Is(err, netlink.ErrNoEffect) { // the chains may be empty already
+	if err := t.commit(ctx, tx); !errors.Is(err, netlink.ErrNoEffect) { // the chains may already be empty
 		return err
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 // ObjectKind distinguishes chains, maps and other sets.
 type ObjectKind uint8
 
-// The kinds of objects. Chains, sets and maps of the Schema are not objects. A setObject is any other set, which no
+// The kinds of objects. The fixed chains, sets and maps of the Schema are not objects. A setObject is a set that no
 // ServicePort needs.
 const (
 	ChainObject ObjectKind = iota
@@ -25,38 +25,38 @@ type ObjectID struct {
 	Name   string
 }
 
-// Object is a chain or map that a ServicePort needs. Objects with the same name have the same contents.
+// Object is a chain or map that a ServicePort needs. Objects with equal names have equal contents.
 type Object struct {
 	ObjectID
-	// Rules holds the rules of a chain.
 	Rules Rules
-	// Size and Timeout apply to a map. Rules fill the map with pairs of a client's address and another address.
+	// Size and Timeout apply to a map. In the packet path, rules add elements that map a client's address to another
+	// address.
 	Size    uint64
 	Timeout time.Duration
-	// numbered reports whether maps refer to a chain by its number.
+	// numbered reports whether maps refer to the chain by its number.
 	numbered bool
 }
 
-// Rules returns the rules of a chain on a host, as templates.
+// Rules returns the templates of a chain's rules for a host.
 type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds everything that a ServicePort needs in the table of its family. Schema.Service adds the needs.
+// Needs holds the elements and objects that a ServicePort needs in the table of its family. Schema.Service adds the
+// needs.
 type Needs struct {
-	refs *references
-	sets []Set
-	// comment is the comment of the ServicePort.
+	refs    *references
+	sets    []Set
 	comment comment
 	// entries belong to this ServicePort alone.
 	entries []Entry
-	// shared holds elements of sets that other ServicePorts may need too.
+	// shared holds elements that other ServicePorts may also need.
 	shared []Element
-	// objects may be shared with other ServicePorts. Maps come before the chains that use them.
+	// objects holds objects that other ServicePorts may also need. Maps precede the chains that use the maps.
 	objects []Object
 }
 
-// of sets n to the needs of svc. A nil svc needs nothing.
+// of replaces the contents of n with the needs of svc. A nil svc has no needs.
 func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
@@ -74,13 +74,14 @@ func (n *Needs) Entry(set SetID, e Element, v Value) {
 	n.entries = append(n.entries, Entry{e, v})
 }
 
-// Shared adds an element of a set that other ServicePorts may need too.
+// Shared adds an element that other ServicePorts may also need.
 func (n *Needs) Shared(set SetID, e Element) {
 	e.Set = set
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object. The objects to which the object refers must be added first. An object may be added twice.
+// Object adds an object. The caller must first add the objects to which the object refers. Adding an object twice has
+// no effect.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)

@@ -20,16 +20,15 @@ import (
 )
 
 const (
-	// openLimit is the timeout of "nft --version", which takes seconds on a busy machine.
+	// openLimit is the timeout of "nft --version", which may take seconds on a busy machine.
 	openLimit = time.Minute
-	// runLimit is the timeout of a transaction of any size.
+	// runLimit is the timeout of a transaction, which may have any size.
 	runLimit = 10 * time.Minute
 )
 
-// tool is the nft program. The input of nft is a transaction, which knftables renders.
+// tool runs nft. knftables renders the transaction that is the input of nft.
 type tool struct{ path string }
 
-// findNFT finds the nft program.
 func findNFT() (*tool, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
@@ -39,7 +38,7 @@ func findNFT() (*tool, error) {
 	return &tool{path}, nil
 }
 
-// checkVersion returns an error if nft does not respond or its version is known not to work.
+// checkVersion returns an error if nft fails, or if Edgeway does not support the version of nft.
 func (n *tool) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: n.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
@@ -55,20 +54,19 @@ func (n *tool) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// newTransaction returns an empty transaction.
 func newTransaction() *knftables.Transaction { return knftables.NewFake("", "").NewTransaction() }
 
-// run executes a transaction.
 func (n *tool) run(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "-f", "-")
 }
 
-// check asks nft and the kernel to validate a transaction without executing it.
+// check makes nft and the kernel validate a transaction without executing it.
 func (n *tool) check(ctx context.Context, tx *knftables.Transaction) error {
 	return n.do(ctx, tx, "--check", "-f", "-")
 }
 
-// do runs nft without knftables, which (v0.0.22) sets no WaitDelay and does not use the context for its first run.
+// do does not run nft through knftables, because knftables (v0.0.22) sets no WaitDelay and does not use the context for
+// its first run.
 func (n *tool) do(ctx context.Context, tx *knftables.Transaction, args ...string) error {
 	input := tx.String()
 	if _, wrong, ok := strings.Cut(input, "# ERROR: "); ok { // knftables found an invalid operation
@@ -92,7 +90,7 @@ func (n *tool) feed(ctx context.Context, input string, args ...string) error {
 // maxMessage is the length to which nft's message is truncated, because nft quotes its input.
 const maxMessage = 200
 
-// nftError holds nft's message, both shortened to one line and in full.
+// nftError holds nft's whole message, and an excerpt of one line.
 type nftError struct {
 	text, messages string
 	cause          error
@@ -101,8 +99,8 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// short returns the part of nft's message that states the cause: the first line that contains "Error", without the
-// position in the input, which the operator cannot look up.
+// short returns the text after "Error: " in the first line of nft's message that contains "Error: ". The position in
+// the input is omitted, because the operator does not see the input.
 func short(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
@@ -117,7 +115,7 @@ func short(text string) string {
 	return text
 }
 
-// saying returns the message with which nft rejected its input, or "" for any other error.
+// saying returns the message with which nft rejected the input, or "" for any other error.
 func saying(err error) string {
 	var failed *nftError
 	var exit *exec.ExitError
@@ -127,9 +125,9 @@ func saying(err error) string {
 	return failed.messages
 }
 
-// refused reports whether the content of a transaction was rejected, as opposed to a failed delivery. A batch that is
-// too big for the socket also counts: it holds a single ServicePort with very many elements, which the caller leaves
-// out.
+// refused reports whether the content of a transaction is the cause of an error. The result is also true for a batch
+// that is too big for the socket: the batch contains a single ServicePort with very many elements, which the caller
+// leaves out.
 func refused(err error) bool {
 	var r *netlink.Refused
 	if errors.As(err, &r) {
@@ -141,7 +139,7 @@ func refused(err error) bool {
 	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
 }
 
-// undelivered reports whether nft failed to deliver a transaction to the kernel, or the kernel lacked memory for the
+// undelivered reports whether nft failed to send a transaction to the kernel, or the kernel had no memory for the
 // transaction.
 func undelivered(err error) bool {
 	said := func(what string) bool { return strings.Contains(saying(err), what) }
@@ -153,7 +151,8 @@ func undelivered(err error) bool {
 // missing reports whether the kernel rejected a transaction because an object does not exist.
 func missing(err error) bool { return refusedWith(err, unix.ENOENT) }
 
-// refusedWith reports whether the kernel rejected a transaction with this error number, which nft reports as text.
+// refusedWith reports whether the kernel rejected a transaction with the error number. nft reports the error number as
+// text.
 func refusedWith(err error, errno unix.Errno) bool {
 	var r *netlink.Refused
 	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())

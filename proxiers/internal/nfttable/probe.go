@@ -15,11 +15,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit is the timeout of a check of a few dozen rules, which is slow on a busy single-board computer.
+// probeLimit is the timeout to check a few dozen rules, which is slow on a busy single-board computer.
 const probeLimit = 3 * time.Minute
 
-// Probe asks nft and the kernel to validate a transaction with a sample plan, which contains every kind of rule and
-// element. Probe changes nothing. The rules use an arbitrary masquerade bit.
+// Probe makes nft and the kernel validate the tables for a sample plan, which leads to every kind of rule and element.
+// Probe changes nothing. The rules use an arbitrary masquerade bit.
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -32,13 +32,13 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	}
 	s.Table += "-probe"
 	b := newBatch(newRenderer(s, kernelFamilies(), 0), newReferences(), time.Time{})
-	_ = b.whole(sample, baseOptions{}, nil) // the batch sends nothing
+	_ = b.whole(sample, baseOptions{}, nil) // the error is nil, because the batch sends nothing
 	return checked(nft.check(ctx, b.tx))
 }
 
-// checked interprets the error that a check returned. If nft was killed or ran out of memory, the check is
-// inconclusive. Edgeway must not fall back to another backend after an inconclusive check, because the other backend
-// would serve until the next reload.
+// checked interprets the error of a check. If the kernel killed nft, or nft ran out of memory, the check is
+// inconclusive, and the error must not wrap ErrUnsupported: Edgeway would then use another backend until the next
+// reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -53,8 +53,8 @@ func checked(err error) error {
 	return err
 }
 
-// kernelFamilies returns the address families that the kernel supports. A kernel that was started with ipv6.disable=1
-// has no IPv6 sockets and rejects IPv6 rules.
+// kernelFamilies returns the address families that the kernel supports. With ipv6.disable=1, the kernel has no IPv6
+// sockets and rejects IPv6 rules.
 func kernelFamilies() []plan.Family {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EAFNOSUPPORT) {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// attrKeyEnd is an attribute number of the kernel's nf_tables.h that golang.org/x/sys/unix lacks.
+// attrKeyEnd is NFTA_SET_ELEM_KEY_END of the kernel's nf_tables.h, which golang.org/x/sys/unix does not define.
 const attrKeyEnd = 10
 
 // reader reads the contents of Edgeway's tables.
@@ -23,7 +23,7 @@ func dial() (*reader, error) {
 	return &reader{c}, err
 }
 
-// tables returns the families that have a table with this name.
+// tables returns the families of the tables with the name.
 func (c *reader) tables(name string) (found []uint8, err error) {
 	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m netlink.Message) error {
 		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == name {
@@ -37,11 +37,11 @@ func (c *reader) tables(name string) (found []uint8, err error) {
 	return found, nil
 }
 
-// objects returns the chains, sets and maps of a table. objects omits anonymous sets, which belong to rules.
+// objects returns the chains, sets and maps of a table, except anonymous sets, which belong to rules.
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
 	add := func(kind ObjectKind, m netlink.Message, name []byte) {
-		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table { // no kernel filters chains by table
+		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table { // no kernel filters the dump of chains by table
 			found = append(found, ObjectID{f, kind, string(netlink.Text(name))})
 		}
 	}
@@ -63,18 +63,18 @@ func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err err
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) { // the table does not exist
+	if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT means that the table does not exist
 		return nil, fmt.Errorf("read sets: %w", err)
 	}
 	return found, nil
 }
 
-// rawElement is an element as the kernel reports it. The slices are valid only until visit returns.
+// rawElement is an element in the kernel's format. The slices are valid only until visit returns.
 type rawElement struct {
 	key, keyEnd, data, user []byte
 }
 
-// elements calls visit for each element of a set or map. A set that does not exist has no elements.
+// elements calls visit for each element of a set or map. A missing set is not an error.
 func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
 	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table),
 		unix.NFTA_SET_ELEM_LIST_SET, set)
@@ -87,7 +87,6 @@ func (c *reader) elements(f plan.Family, table, set string, visit func(rawElemen
 	return nil
 }
 
-// eachElement calls visit for each element in a message.
 func eachElement(m netlink.Message, visit func(rawElement) error) error {
 	for t, list := range netlink.EachAttr(m.Attrs) {
 		if t != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -118,7 +117,7 @@ func parseRaw(b []byte) (e rawElement) {
 	return e
 }
 
-// errUnreadable reports an element that Edgeway does not write: another version created the set, or another program
+// errUnreadable means that Edgeway would not write an element: another version created the set, or another program
 // added the element.
 var errUnreadable = errors.New("not an element of ours")
 
@@ -156,7 +155,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern returns the string in names that equals text, and adds the text if there is none.
+// intern returns the string in names that equals text. If names contains no such string, intern adds the string.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {
@@ -166,8 +165,8 @@ func intern(names map[string]string, text []byte) string {
 	return name
 }
 
-// setField sets a field from the kernel's bytes. Addresses and ports are in network byte order, and slots and chain
-// numbers are in host byte order. Each field is padded to 4 bytes.
+// setField sets a field from bytes in the kernel's format. Addresses and ports are in network byte order, and slots and
+// chain numbers are in host byte order. The kernel pads each field to 4 bytes.
 func (e *Element) setField(k Field, b, last []byte) bool {
 	switch k {
 	case Addr:
@@ -199,7 +198,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 		verdict := netlink.Attr(b, unix.NFTA_DATA_VERDICT)
 		name := netlink.Text(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN))
 		if int32(netlink.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE))) != unix.NFT_GOTO {
-			name = []byte("?") // not Edgeway's chain, so it differs from every wanted chain
+			name = []byte("?") // Edgeway did not write this chain, so it must differ from every wanted chain
 		}
 		v.Chain = intern(names, name)
 	case ToNumber:
@@ -220,7 +219,7 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 	return true
 }
 
-// prefixBits returns the length of the prefix that spans first to last. If last is nil, first is a single address.
+// prefixBits returns the length of the prefix from first to last. If last is nil, first is a single address.
 func prefixBits(first, last []byte) (bits int, ok bool) {
 	if last == nil {
 		return 8 * len(first), true

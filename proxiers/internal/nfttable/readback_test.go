@@ -28,7 +28,7 @@ func TestPrefixBits(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes elements made of random bytes. decode must return an error for unreadable elements.
+// FuzzDecode decodes elements that consist of random bytes. decode must return an error for unreadable elements.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0}, []byte{}, []byte{8, 0, 1, 0, 1, 2, 3, 4})
 	f.Add([]byte{10, 96, 0, 1}, []byte{10, 96, 0, 255}, []byte{})
@@ -47,7 +47,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParseElement parses random attributes.
 func FuzzParseElement(f *testing.F) {
 	f.Add([]byte{16, 0, 1, 128, 12, 0, 1, 0, 10, 96, 0, 1, 6, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

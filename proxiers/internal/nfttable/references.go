@@ -7,25 +7,24 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts the users of elements and objects that several ServicePorts can need. Everything else in the
-// tables follows from the plan.
+// references counts the users of elements and objects that several ServicePorts can need. The plan determines all other
+// contents of the tables.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32
-	// numbers holds the numbers of the chains in the kernel, including idle chains.
+	// numbers holds the number of each chain in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
 	// idle holds the objects in the kernel that no ServicePort needs and to which no element refers.
 	idle map[ObjectID]idleness
 }
 
-// familyNumber is a chain number in the table of one family.
 type familyNumber struct {
 	family plan.Family
 	number ChainNumber
 }
 
-// idleness records when an object became idle, and whether its rules are still in the kernel.
+// idleness records when an object became idle. intact reports whether the kernel still has the object's rules.
 type idleness struct {
 	since  time.Time
 	intact bool
@@ -38,8 +37,8 @@ func newReferences() *references {
 	}
 }
 
-// number returns the number of a chain. The number is derived from the name, so that a chain has the same number
-// after a restart unless the numbers of two names collide.
+// number derives the number of a chain from the chain's name, so that the chain has the same number after a restart,
+// unless the numbers of two names collide.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {
@@ -55,25 +54,22 @@ func (r *references) number(id ObjectID) ChainNumber {
 	return number
 }
 
-// numberEntry returns the entry that maps the number of a chain to the chain.
 func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
 
-// forget removes an object that was deleted from the kernel.
+// forget removes an object after its deletion from the kernel.
 func (r *references) forget(id ObjectID) {
 	delete(r.idle, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})
 	delete(r.numbers, id)
 }
 
-// take adds a reference to an element. first reports whether there was no other reference.
 func (r *references) take(e Element) (first bool) {
 	r.shared[e]++
 	return r.shared[e] == 1
 }
 
-// drop removes a reference to an element. last reports whether no reference is left.
 func (r *references) drop(e Element) (last bool) {
 	if r.shared[e]--; r.shared[e] > 0 {
 		return false
@@ -82,8 +78,8 @@ func (r *references) drop(e Element) (last bool) {
 	return true
 }
 
-// takeObject adds a reference to an object. first reports whether there was no other reference, and absent reports
-// whether the object must also be written.
+// takeObject adds a reference to an object. first reports whether no other reference exists, and absent reports whether
+// the object must also be written to the kernel.
 func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	r.objects[id]++
 	if r.objects[id] > 1 {
@@ -94,7 +90,6 @@ func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	return true, !intact
 }
 
-// dropObject removes a reference to an object. last reports whether no reference is left.
 func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	if r.objects[id]--; r.objects[id] > 0 {
 		return false
@@ -104,7 +99,7 @@ func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	return true
 }
 
-// idleBefore returns the objects that have been idle since t or longer.
+// idleBefore returns the objects that have been idle at least since t.
 func (r *references) idleBefore(t time.Time) (objects []ObjectID) {
 	for id, idle := range r.idle {
 		if !idle.since.After(t) {

@@ -13,15 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// renderer turns plans into transactions. A renderer does not depend on the kernel's state.
+// renderer converts plans to transactions, and does not depend on the kernel's state.
 type renderer struct {
 	Schema
 	families []plan.Family
-	// templates expands the variables in rule templates, by family.
+	// templates replaces the variables in rule templates, by family.
 	templates [2]*strings.Replacer
-	// chunk is the number of elements after which a transaction is sent.
+	// chunk is the number of elements after which a batch sends a transaction.
 	chunk int
-	// node is the host for which the rules are rendered.
+	// node is the host for which base renders the rules.
 	node *plan.Node
 }
 
@@ -64,7 +64,7 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	return objects
 }
 
-// whole adds everything in a plan to new tables.
+// whole fills new tables with the contents that the plan requires.
 func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
 	b.r.base(b.tx, next.Node, o)
@@ -77,14 +77,14 @@ func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	if err := b.flush(); err != nil {
 		return err
 	}
-	// A transaction that changes nothing would count as failed.
+	// A transaction without changes would count as failed.
 	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.Last && len(set.Of(next.Node)) > 0 }) {
 		b.r.addRanges(b.tx, next.Node, false)
 	}
 	return b.flush()
 }
 
-// partial adds the difference between two plans. The references must be those of change.Prev.
+// partial adds the difference between two plans. b.refs must hold the references of change.Prev.
 func (b *batch) partial(change proxiers.Change) error {
 	if err := b.take(step{list: change.Removed, of: removed}); err != nil {
 		return err
@@ -134,11 +134,11 @@ func (b *batch) moves(change proxiers.Change) bool {
 	return false
 }
 
-// baseOptions control base: fresh replaces the tables as a whole, elements adds the elements of the host to tables
-// that have none, and takeover leaves the ranges with Range.Last empty.
+// baseOptions holds the options of base. With fresh, base replaces whole tables. With elements, base adds the elements
+// of the host, which the tables must not contain yet. With takeover, base leaves the ranges with Range.Last empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
-// base renders everything except Services.
+// base renders the contents of the tables except the Services.
 func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
 	r.node = node
 	for _, f := range r.families {
@@ -163,7 +163,7 @@ func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOption
 	}
 }
 
-// addSchema adds everything that exists independently of Services, except rules.
+// addSchema adds the table, the fixed sets, maps and chains, and the counters, but no rules.
 func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
 	nf := nftFamily(f)
 	tx.Add(&knftables.Table{Family: nf, Name: r.Table})
@@ -184,7 +184,7 @@ func (r *renderer) addSchema(tx *knftables.Transaction, f plan.Family) {
 	}
 }
 
-// addRanges rewrites the interval sets.
+// addRanges replaces the elements of the interval sets.
 func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover bool) {
 	for _, f := range r.families {
 		for _, set := range r.Ranges {
@@ -202,7 +202,6 @@ func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover b
 	}
 }
 
-// addObject adds a map, or a chain with its rules.
 func (r *renderer) addObject(tx *knftables.Transaction, o Object) {
 	if o.Kind == MapObject {
 		tx.Add(&knftables.Map{
@@ -234,8 +233,8 @@ func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []stri
 	}
 }
 
-// sweep renders the deletion of unused objects. Rules refer to maps, and maps refer to chains, so the rules are
-// deleted first, then the maps, then the chains.
+// sweep renders the deletion of unused objects. Rules refer to maps, and maps refer to chains, so sweep deletes first
+// the rules, then the maps, then the chains.
 func (r *renderer) sweep(objects []ObjectID) *knftables.Transaction {
 	tx := newTransaction()
 	slices.SortFunc(objects, func(a, b ObjectID) int {

@@ -10,17 +10,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// readings is the maximum number of times that reread reads a set whose elements differ each time.
+// readings is the maximum number of times that reread reads a set.
 const readings = 10
 
-// attrSetCount is an attribute of the kernel's nf_tables.h that golang.org/x/sys/unix lacks: the number of elements
-// of a set (Linux 6.16).
+// attrSetCount is the attribute for the number of elements in a set, since Linux 6.16. golang.org/x/sys/unix does not
+// define the attribute.
 const attrSetCount = 20
 
-// reread returns the elements of a set whose first reading, with the checksum before, differs from the plan. reread
-// reads the set until the kernel's count of elements or a second reading confirms the list. After a transaction, the
-// kernel (6.18) may move a set to a hash table of another size. During the move, a list of several datagrams repeats
-// some elements and silently omits as many others. (A list that equals the plan is always complete.)
+// reread returns the elements of a set whose first list, with the checksum before, differs from the plan. reread reads
+// the set until the kernel's count of elements or a second list confirms the list. After a transaction, the kernel
+// (6.18) may move a set to a hash table of another size. During the move, a list of several datagrams repeats some
+// elements and silently omits as many others. (A list that equals the plan is always complete.)
 func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]
 	for range readings {
@@ -42,7 +42,7 @@ func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before 
 	return nil, fmt.Errorf("elements of %s: a different list in each of %d readings", set.Name, readings)
 }
 
-// count returns the number of elements of a set. known is false if the kernel does not report the number.
+// count returns the number of elements in a set. known is false if the kernel does not report the number.
 func (c *reader) count(f plan.Family, table, set string) (n int, known bool, err error) {
 	attrs := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_TABLE, table), unix.NFTA_SET_NAME, set)
 	err = c.Get(unix.NFT_MSG_GETSET, netlink.Family(f), attrs, func(m netlink.Message) error {

@@ -15,32 +15,31 @@ import (
 // Schema describes the contents of the tables. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark
 // for the masquerade mark, $rest for its complement and $own for proxiers.OwnMark.
 type Schema struct {
-	// Table is the name of the tables.
 	Table string
-	// Sets holds the fixed sets and maps whose elements are written individually. A SetID is an index into Sets.
+	// Sets holds the fixed sets and maps whose elements Edgeway writes individually. A SetID is an index in Sets.
 	Sets []Set
-	// Numbers is the map from chain numbers to chains.
+	// Numbers is the SetID of the map from chain numbers to chains.
 	Numbers SetID
-	// Ranges holds the interval sets, whose few elements are always written together.
+	// Ranges holds the interval sets, which have few elements and which Edgeway always replaces as a whole.
 	Ranges []Range
-	// Counters holds the names of counters.
+	// Counters holds the names of the packet counters.
 	Counters []string
-	// Chains holds the chains that always exist.
+	// Chains holds the fixed chains.
 	Chains []Chain
-	// Chunk is the number of elements after which a transaction is sent. The default is 10,000.
+	// Chunk is the number of elements after which a batch sends a transaction. The default is 10,000.
 	Chunk int
-	// Idle is the time for which an unused object is kept.
+	// Idle is the time after which Maintain deletes an unused object.
 	Idle time.Duration
 
 	// Service adds the needs of a ServicePort to n.
 	Service func(n *Needs, svc *plan.ServicePort)
-	// Node returns the elements that depend on the host. Elements of a family without a table are ignored.
+	// Node returns the elements that depend on the host. Edgeway ignores elements of a family without a table.
 	Node func(n *plan.Node) []Entry
 	// SameRules reports whether two hosts have the same rules, so that a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
-// SetID identifies an element of Schema.Sets.
+// SetID is an index in Schema.Sets.
 type SetID uint8
 
 // Set describes the elements of a set or map.
@@ -48,12 +47,12 @@ type Set struct {
 	Name string
 	Key  []Field
 	Data Data
-	// Proto is the protocol of all elements, if the set's key has no protocol field.
+	// If the set's key has no protocol field, Proto is the protocol of all elements.
 	Proto plan.Protocol
-	// Named reports whether each element has the name of its ServicePort as a comment.
+	// Named reports whether the comment of each element is the name of its ServicePort.
 	Named bool
-	// Leads reports whether the elements lead packets to elements of other sets. A change of several transactions
-	// adds the leading elements after the elements of the other sets, and deletes the leading elements first.
+	// Leads reports whether a match in the set leads to a lookup in another set. A change of several transactions adds
+	// elements of such a set after the elements of other sets, and deletes the elements of such a set first.
 	Leads bool
 }
 
@@ -75,7 +74,8 @@ const (
 // Data is the kind of value that a map's elements have.
 type Data uint8
 
-// A set holds no data. A map holds chains (as goto verdicts), addresses and ports, or chain numbers.
+// The kinds of values. A set has no values. The values of a map are chains (as goto verdicts), addresses and ports, or
+// chain numbers.
 const (
 	NoData Data = iota
 	ToChain
@@ -88,12 +88,12 @@ type Range struct {
 	Name string
 	// Of returns the prefixes of both families, in the form of plan.Minimal.
 	Of func(n *plan.Node) []netip.Prefix
-	// Last reports whether the set matches packets that another backend may still serve. In a takeover, the last
-	// chunk fills the set.
+	// Last reports whether the set may match packets to Services that another backend still serves. In a takeover,
+	// Edgeway fills the set with the last chunk.
 	Last bool
 }
 
-// Chain is a fixed chain. Other chains jump to a chain without a hook.
+// Chain is a fixed chain. Packets reach a chain without a hook only by a jump.
 type Chain struct {
 	Name     string
 	Type     knftables.BaseChainType
@@ -102,7 +102,6 @@ type Chain struct {
 	Rules    []string
 }
 
-// has reports whether the key has the field.
 func (s *Set) has(f Field) bool { return slices.Contains(s.Key, f) }
 
 // typ returns the set's type in nft's syntax.
@@ -130,7 +129,7 @@ func (s *Set) typ(f plan.Family) string {
 	return t
 }
 
-// typeOf returns the set's type as expressions, because nft has no type name for a slot number.
+// typeOf returns the set's type as a list of expressions, because nft has no type name for a slot number.
 func (s *Set) typeOf(f plan.Family) string {
 	ip, port := ipKeyword(f), ProtoName(s.Proto)+" dport"
 	var parts []string
@@ -141,13 +140,12 @@ func (s *Set) typeOf(f plan.Family) string {
 		case Port:
 			parts = append(parts, port)
 		case Slot:
-			parts = append(parts, "numgen random mod 65536") // any modulus works: the key has 32 bits
+			parts = append(parts, "numgen random mod 65536") // any modulus is suitable, because the key has 32 bits
 		}
 	}
 	return fmt.Sprintf("%s : %s daddr . %s", strings.Join(parts, " . "), ip, port)
 }
 
-// add adds the set or map to a transaction.
 func (s *Set) add(tx *knftables.Transaction, table string, f plan.Family) {
 	if s.Data == NoData {
 		set := &knftables.Set{Family: nftFamily(f), Table: table, Name: s.Name, Type: s.typ(f)}

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The sets of the test's schema use each field and each kind of data.
+// These are the SetIDs of the test's schema, whose sets use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -25,7 +25,7 @@ const (
 	numbers
 )
 
-// testSchema returns a schema with a chain for each number of endpoints and a map for each ServicePort.
+// testSchema returns a schema with a chain for each number of endpoints, and a map for each ServicePort.
 func testSchema() Schema {
 	return Schema{
 		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
@@ -56,7 +56,6 @@ func testSchema() Schema {
 	}
 }
 
-// ruleList holds rules that are the same on every host.
 type ruleList []string
 
 func (l ruleList) Rules(*plan.Node) []string { return l }
@@ -83,7 +82,6 @@ func testNeeds(n *Needs, svc *plan.ServicePort) {
 	}
 }
 
-// testPlan returns a plan with a ServicePort in each family.
 func testPlan() *plan.Plan {
 	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
 	one.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("10.0.0.0/8"), plantest.Prefix("192.0.2.7/32")}
@@ -97,7 +95,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions of a change if a chunk holds the given number of elements.
+// transactions returns the transactions for a change, which contain about chunk elements each.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -136,7 +134,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// The removals of a sync alone may exceed a chunk before other changes are added.
+// After the removals of a sync, a batch may already contain more than a chunk before other changes follow.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
@@ -147,8 +145,8 @@ func TestRemovalsExceedingChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, Edgeway assigns a different number to one of the names. A number becomes free
-// when its name is no longer used.
+// If the numbers of two names collide, Edgeway assigns a different number to the second name. After forget, the number
+// of an object is free again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}

@@ -9,31 +9,32 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the default number of elements after which a transaction is sent. The number is large enough that
-// the startup time of nft does not matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB for
-// each element.
+// chunkElements is the default of Schema.Chunk. The number is large enough that the startup time of nft does not
+// matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
 // step is a change of some ServicePorts, in plan order.
 type step struct {
 	list []*plan.ServicePort
-	// of returns the old and the new state of a ServicePort of the list, or nil if there is none.
+	// of returns the old and the new version of a ServicePort in list. old is nil if the ServicePort is new, and next
+	// is nil if the ServicePort was removed.
 	of func(*plan.ServicePort) (old, next *plan.ServicePort)
-	// done is called with the number of ServicePorts written so far. done may be nil.
+	// The batch calls done with the number of ServicePorts written so far. done may be nil.
 	done func(int)
-	// moves reports whether an element moves between ServicePorts of the list. If moves is nil, no element moves.
+	// moves reports whether an element moves between ServicePorts in list. If moves is nil, no element moves.
 	moves func() bool
 }
 
-// errMoves reports that elements move between ServicePorts in a change of several transactions. The transaction that
-// adds an element for its new owner may then precede the transaction that deletes the element for its old owner.
+// errMoves means that a change of several transactions moves elements between ServicePorts. The transaction that adds
+// an element for the new owner might then precede the transaction that deletes the element for the old owner.
 var errMoves = errors.New("elements move between ServicePorts of several transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step and sends the batch whenever the batch is too large. Unless a Service has too many ports, its
-// ports stay in one transaction, because packets to the missing ports of a ClusterIP are rejected between transactions.
+// take collects a step, and sends the batch whenever the batch is too large. Unless a Service has too many ports, one
+// transaction contains all its ports, because between transactions, the rules reject packets to missing ports of a
+// ClusterIP.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -62,7 +63,7 @@ func sameService(a, b *plan.ServicePort) bool {
 	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
 }
 
-// spill sends the collected changes, unless everything must be in one transaction.
+// spill sends the collected changes, unless the batch must be one transaction.
 func (b *batch) spill() error {
 	if b.send == nil {
 		return nil
@@ -70,9 +71,9 @@ func (b *batch) spill() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends the transaction. For packets, the changes take effect
-// atomically unless one transaction cannot hold all of them. With wire, the elements follow in a separate
-// transaction, and until then no element refers to the objects.
+// flush adds the collected changes to the transaction and sends the transaction. For packets, changes that fit in one
+// transaction take effect atomically. With wire, the elements follow in a separate transaction, and before that
+// transaction no element refers to the new objects.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -85,10 +86,10 @@ func (b *batch) flush() error {
 	return err
 }
 
-// writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each of its
-// lookups uses the current elements (Linux 6.18). An element to which one lookup leads a packet must therefore still
-// exist at the packet's next lookup. With netlink, whose transactions cost little, a second transaction deletes the
-// elements to which no other element leads.
+// writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each lookup
+// uses the current elements (Linux 6.18). If a match leads to a second lookup, the element that the second lookup needs
+// must therefore still exist. With netlink, whose transactions cost little, a second transaction deletes the elements
+// that no lookup needs any more.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.wire != nil {
@@ -104,7 +105,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeGone removes from b.deleted, and returns, the elements of sets without Leads that are not added again.
+// takeGone returns the elements of sets without Leads that b deletes but does not add again, and removes these elements
+// from b.deleted.
 func (b *batch) takeGone() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
@@ -130,7 +132,6 @@ func (b *batch) takeGone() (gone [2][][]Entry) {
 	return gone
 }
 
-// write adds commands for all elements in the lists to the transaction.
 func (b *batch) write(lists [2][][]Entry, remove, add bool) {
 	for _, f := range b.r.families {
 		for _, list := range lists[familyIndex(f)] {
@@ -139,7 +140,6 @@ func (b *batch) write(lists [2][][]Entry, remove, add bool) {
 	}
 }
 
-// command adds commands for the elements of one set.
 func (b *batch) command(list []Entry, remove, add bool) {
 	if len(list) == 0 {
 		return
@@ -161,7 +161,6 @@ func (b *batch) span(s span) {
 	}
 }
 
-// text adds commands for the elements of a span to a transaction.
 func (r *renderer) text(tx *knftables.Transaction, s span) {
 	for group := range slices.Chunk(s.list, elementsPerCommand) {
 		if s.remove {
@@ -172,7 +171,7 @@ func (r *renderer) text(tx *knftables.Transaction, s span) {
 	}
 }
 
-// commit sends the transaction and then the elements in wire, and skips either if it is empty.
+// commit sends the transaction and then the elements in wire. commit does not send an empty transaction.
 func (b *batch) commit() error {
 	if b.send == nil {
 		return nil

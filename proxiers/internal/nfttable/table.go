@@ -16,15 +16,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// elementRoom is the space for an element in a batch: four times its maximum size of 400 bytes (an IPv6 key, the name
-// of a chain, and a comment), because a batch may hold up to three chunks. Without CAP_NET_ADMIN in the initial user
-// namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, and a chunk has 266 elements.
+// elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
+// IPv6 key, the name of a chain, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN in
+// the initial user namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, so that a chunk
+// has 266 elements.
 const elementRoom = 1600
 
-// bigTransaction is the number of operations above which the watcher leaves its multicast group.
+// bigTransaction is the number of operations above which the watcher leaves the multicast group.
 const bigTransaction = 1000
 
-// Table represents the tables of all families. A Table implements proxiers.Proxier and proxiers.Maintainer.
+// Table manages the tables of all families. Table implements proxiers.Proxier and proxiers.Maintainer.
 type Table struct {
 	*renderer
 	env      proxiers.Env
@@ -34,14 +35,13 @@ type Table struct {
 	watching sync.WaitGroup
 	// wire holds the elements of the next netlink transaction.
 	wire wire
-	// refs holds the references of the plan in the kernel, or nil if the kernel's state is unknown.
+	// refs holds the references of the last applied plan, or nil if the kernel's state is unknown.
 	refs *references
 	// byNetlink and byProgram count the transactions by netlink and by nft.
 	byNetlink, byProgram atomic.Uint64
 }
 
-// New opens sockets that change and watch the tables in the network namespace of the calling thread. New changes
-// nothing in the kernel.
+// New opens sockets in the network namespace of the calling thread, and changes nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := findNFT()
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *Table) Close() error {
 	return err
 }
 
-// Due implements proxiers.Maintainer. Due returns the time at which the first idle object must be deleted.
+// Due returns the time at which Maintain must delete the first idle object.
 func (t *Table) Due() (due time.Time) {
 	if t.refs == nil {
 		return due
@@ -114,8 +114,8 @@ func (t *Table) Maintain(ctx context.Context) error {
 	return t.sweep(ctx, t.refs, time.Now().Add(-t.Idle))
 }
 
-// sweep deletes the objects that have been idle since before. Objects that cannot be deleted are kept for another
-// period.
+// sweep deletes the objects that have been idle since before. If the kernel rejects the deletion, sweep keeps the
+// objects for another idle time.
 func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) error {
 	objects := refs.idleBefore(before)
 	if len(objects) == 0 {
@@ -135,8 +135,8 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 	return nil
 }
 
-// batch returns a batch that sends transactions of limited size: elements by netlink, everything else by nft. strict
-// has the same meaning as for commitWire.
+// batch returns a batch that sends transactions of limited size: elements by netlink, and all other changes by nft.
+// strict has the same meaning as in commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
 	t.wire.reset() // an earlier error may have left messages in wire
@@ -146,7 +146,6 @@ func (t *Table) batch(ctx context.Context, refs *references, now time.Time, stri
 	return b
 }
 
-// commit runs a transaction unless it is empty.
 func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	n := tx.NumOperations()
 	if n == 0 {
@@ -159,14 +158,14 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	return err
 }
 
-// Transactions returns the number of transactions that succeeded by netlink, the number that succeeded by nft, and
-// the number of stale netlink transactions that were sent again. Transactions may be called from any goroutine.
+// Transactions returns the number of successful transactions by netlink and by nft, and the number of netlink
+// transactions that the kernel rejected as stale. Transactions may be called from any goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
 }
 
-// Render returns the transaction that leads from one plan to the next, in nft's syntax, for tests of a Schema. A nil
-// change.Prev means that the tables do not exist yet.
+// Render returns the nft commands that apply a change, for tests of a Schema. A nil change.Prev means that the tables
+// do not exist yet.
 func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
 	r, refs := newRenderer(s, env.Families, env.MasqueradeBit), newReferences()
 	b := newBatch(r, refs, time.Now())

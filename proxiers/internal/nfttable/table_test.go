@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newTable returns a table in a new network namespace. The thread is never unlocked, so the thread and the namespace
+// newTable returns a table in a new network namespace. The thread stays locked, so the thread and the namespace
 // disappear after the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
@@ -55,7 +55,6 @@ func nft(t *testing.T, script string) string {
 	return string(out)
 }
 
-// differences returns the elements that a full sync would add and delete.
 func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []string) {
 	t.Helper()
 	c, err := dial()
@@ -87,7 +86,8 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 	return text(b.added), text(b.deleted)
 }
 
-// Elements of every kind read back exactly as written, and a full sync finds exactly the elements that differ.
+// The kernel returns elements of every kind exactly as Edgeway wrote the elements, and a full sync finds exactly the
+// elements that differ.
 func TestReadBack(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -151,7 +151,7 @@ func TestTendSweepsIdleObjects(t *testing.T) {
 	}
 }
 
-// A change in how the host detects pods changes the rules and therefore causes a full sync.
+// A change of Node.PodInterfaces changes the rules, and therefore causes a full sync.
 func TestRuleChangeTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node
@@ -179,9 +179,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// If the kernel kills nft because memory is exhausted, or nft itself runs out of memory, the probe does not report the
-// backend as unsupported. Otherwise, Edgeway would use another backend until the next reload. If nft rejects a rule or
-// fails an assertion, the backend is unsupported.
+// If the kernel kills nft, or nft runs out of memory, the error of the probe does not wrap ErrUnsupported. Otherwise,
+// Edgeway would use another backend until the next reload. If nft rejects a rule or fails an assertion, the error wraps
+// ErrUnsupported.
 func TestProbeWithKilledNFT(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
@@ -203,7 +203,7 @@ func TestProbeWithKilledNFT(t *testing.T) {
 	}
 }
 
-// If nft exits successfully without changing anything, the sync fails.
+// If nft exits successfully without a change in the kernel, Apply returns an error.
 func TestNFTWithoutEffect(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()
@@ -212,7 +212,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	}
 }
 
-// A sync returns even if a child process of nft never closes its pipes.
+// Apply returns even if a child process of nft never closes the pipes.
 func TestNFTWithHungChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()
@@ -250,7 +250,7 @@ func TestHungNFT(t *testing.T) {
 	}
 }
 
-// The error from the probe suggests how to fix an unusable nft.
+// If nft is unusable, the error of the probe suggests a fix.
 func TestProbeSuggestsFix(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'nftables v1.0.0 (Fearless Fosdick)'": "upgrade the package nftables",
@@ -265,7 +265,6 @@ func TestProbeSuggestsFix(t *testing.T) {
 	}
 }
 
-// If nft is missing, the error names the package to install.
 func TestProbeWithoutNFT(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := Probe(t.Context(), testSchema(), testPlan())

@@ -10,36 +10,35 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// listElement is the attribute type of an element in a list, NFTA_LIST_ELEM in the kernel.
+// listElement is the attribute type of an element in a list (NFTA_LIST_ELEM).
 const listElement = 1
 
-// wire is a transaction of elements in the kernel's format.
+// wire is a batch of elements in the kernel's format.
 type wire struct {
 	netlink.Batch
 	// spans holds the elements of each message.
 	spans []span
 }
 
-// span is a list of elements to add to one set or to delete from the set.
+// span is a list of elements to add to one set, or to delete from the set.
 type span struct {
 	set    *Set
 	list   []Entry
 	remove bool
 }
 
-// reset empties w and keeps its buffer if the buffer has at most 1 MiB.
+// reset keeps the buffer unless the buffer is larger than 1 MiB.
 func (w *wire) reset() {
 	if w.Size() > 1<<20 {
 		*w = wire{}
 		return
 	}
 	w.Reset()
-	clear(w.spans) // the spans would keep the lists in memory
+	clear(w.spans) // otherwise the spans would keep the lists in memory
 	w.spans = w.spans[:0]
 }
 
-// write adds messages for elements. s.list must not change, because refused reads s.list if the kernel rejects an
-// element.
+// The caller of write must not change s.list afterwards, because refused reads s.list if the kernel rejects an element.
 func (w *wire) write(table string, s span) {
 	kind, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
 	if s.remove {
@@ -56,8 +55,7 @@ func (w *wire) write(table string, s span) {
 	}
 }
 
-// refused returns the element that the kernel rejected and its set, or a nil set if the kernel does not identify the
-// element.
+// refused returns the rejected element and its set, or a nil set if the kernel does not identify the element.
 func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	if r.Message < 0 || r.Message >= len(w.spans) || r.Offset == 0 {
 		return nil, Entry{}
@@ -70,8 +68,9 @@ func (w *wire) refused(r *netlink.Refused) (set *Set, e Entry) {
 	return s.set, s.list[i]
 }
 
-// elementAt returns the index of the element at an offset in a message, or -1 if there is none. The message must come
-// from wire.write: its headers are followed by the names of the table and the set, and then by the list.
+// elementAt returns the index of the element at an offset in a message, or -1 if no element is at the offset.
+// wire.write must have created the message, which consists of headers, the names of the table and of the set, and the
+// list.
 func elementAt(message []byte, offset int) (i int) {
 	size := func(at int) int {
 		if at+4 > len(message) {
@@ -92,8 +91,8 @@ func elementAt(message []byte, offset int) (i int) {
 	return -1
 }
 
-// appendElements appends the attributes of a message about elements of one set. appendElements appends as many
-// elements of the list as fit into an attribute, and returns their number.
+// appendElements appends the attributes of a message about elements of one set. The message contains as many elements
+// of list as fit into an attribute, and n is their number.
 func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)
@@ -156,7 +155,7 @@ func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte 
 	return b
 }
 
-// maskTail sets the bits after a prefix of this length to 0, or to 1 if ones is set.
+// maskTail sets all bits of b except a prefix of the given length to 0, or to 1 if ones is set.
 func maskTail(b []byte, bits int, ones bool) {
 	for i := range b {
 		mask := byte(0xff >> min(max(bits-8*i, 0), 8))
@@ -168,7 +167,7 @@ func maskTail(b []byte, bits int, ones bool) {
 	}
 }
 
-// appendRaw appends a value in the kernel's format; see setValue.
+// appendRaw appends a value in the kernel's format, which setValue decodes.
 func (v *Value) appendRaw(b []byte, d Data) []byte {
 	b, data := netlink.Begin(b, netlink.Nested|unix.NFTA_SET_ELEM_DATA)
 	var inner int

@@ -28,7 +28,6 @@ func (s *source) addr(f plan.Family) netip.Addr {
 	return a
 }
 
-// entry returns an entry of the set.
 func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	e := Entry{Element: Element{Family: f, Set: id}}
 	for _, k := range set.Key {
@@ -88,7 +87,7 @@ func FuzzWire(f *testing.F) {
 			w.write(schema.Table, span{set, list, remove})
 			got := readWire(t, &w, set, id, family)
 			want := list
-			if remove { // messages that remove elements contain only keys
+			if remove { // messages that delete elements contain only keys
 				want = slices.Clone(list)
 				for i := range want {
 					want[i].Value = Value{}
@@ -101,7 +100,6 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// readWire returns the elements of all messages.
 func readWire(t *testing.T, w *wire, set *Set, id SetID, f plan.Family) (all []Entry) {
 	t.Helper()
 	if len(w.spans) != w.Messages() {

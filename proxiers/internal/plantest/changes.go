@@ -6,7 +6,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Change is a step from one plan to the next.
+// Change is a named pair of consecutive plans.
 type Change struct {
 	Name       string
 	Prev, Next *plan.Plan

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Golden compares got with testdata/NAME.golden, or writes got to the file if update is set.
+// Golden compares got with testdata/NAME.golden, or writes got to this file if update is set.
 func Golden(t *testing.T, update bool, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")

@@ -16,15 +16,15 @@ func Addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 // Prefix parses a prefix.
 func Prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// Endpoint returns an endpoint on another host, from "address:port".
+// Endpoint parses "address:port" and returns an endpoint on another host.
 func Endpoint(s string) plan.Endpoint { return plan.Endpoint{Addr: netip.MustParseAddrPort(s)} }
 
-// LocalEndpoint returns an endpoint on this host.
+// LocalEndpoint parses "address:port" and returns an endpoint on this host.
 func LocalEndpoint(s string) plan.Endpoint {
 	return plan.Endpoint{Addr: netip.MustParseAddrPort(s), Local: true}
 }
 
-// ToPods holds the routes of a ClusterIP: connections from all sources except pods are masqueraded.
+// ToPods holds the routes of a ClusterIP that masquerades connections from all sources except pods.
 var ToPods = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
 // Node returns the host of the test plans.
@@ -38,7 +38,7 @@ func Node() *plan.Node {
 	}
 }
 
-// Plan seals and sorts the services, and returns a plan that contains them.
+// Plan seals and sorts the ServicePorts, and returns a plan with these ServicePorts.
 func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	for _, svc := range list {
 		svc.Seal()
@@ -60,8 +60,8 @@ func ClusterIP(ip string, port uint16) plan.Frontend {
 	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ToPods}
 }
 
-// Many returns n ServicePorts with the given number of endpoints each, in the proportions of typical clusters: 80 %
-// ClusterIP, 15 % NodePort, 5 % LoadBalancer.
+// Many returns n ServicePorts, each with the given number of endpoints. The types have the proportions of typical
+// clusters: 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
 func Many(n, each int) []*plan.ServicePort {
 	list := make([]*plan.ServicePort, n)
 	for i := range list {
@@ -85,8 +85,8 @@ func Many(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of the plan in which ServicePort i has the given cluster pool. Connections to an empty
-// pool are rejected.
+// WithEndpoints returns a copy of the plan in which ServicePort i has the given cluster pool. If the pool is empty, the
+// ServicePort rejects connections.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]
 	svc.Pools[0] = list

@@ -14,7 +14,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// pollInterval is the time between two polls.
 const pollInterval = time.Second
 
 // getInfo is the value of IPT_SO_GET_INFO and of IP6T_SO_GET_INFO in the kernel's headers.
@@ -29,7 +28,6 @@ type tableInfo struct {
 	numEntries, size uint32
 }
 
-// observation is the state of a table at a point in time.
 type observation struct {
 	tableInfo
 	// ours is the number of Edgeway's entries. settled reports whether this number was known.
@@ -37,16 +35,16 @@ type observation struct {
 	settled bool
 }
 
-// poll is the Watcher for iptables-legacy, for which the kernel sends no notices. poll compares the size, the number of
-// entries and the offsets of the built-in chains of each table with their values after Edgeway's last restore. For this
-// comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of CPU time per
+// poll is the Watcher for iptables-legacy, for which the kernel sends no notices. For each table, poll compares the
+// size, the number of entries and the offsets of the built-in chains with the values after Edgeway's last restore. For
+// this comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of CPU time per
 // second (Linux 6.18). poll reads the table (0.11 s of CPU time for nat) only if these values differ.
 //
 // While a restore waits for the lock of the iptables programs, another program may change the table. So poll also
 // compares the change in the number of entries with the number of entries that Edgeway wrote.
 //
-// poll does not detect a change that keeps all these values, such as the replacement of a rule with another rule of the
-// same size in the same chain. The periodic full sync corrects such changes.
+// poll does not detect a change that keeps the size, the number of entries and the offsets, such as the replacement of
+// a rule with another rule of the same size in the same chain. The periodic full sync corrects such changes.
 type poll struct {
 	Options
 	closed chan struct{}
@@ -202,8 +200,8 @@ func (p *poll) Forget() {
 	}
 }
 
-// read makes the kernel load the table's module if the table does not exist. If this fails, the error is ENOENT or
-// ENOPROTOOPT.
+// read makes the kernel load the table's module if the table does not exist. The error is ENOENT or ENOPROTOOPT if the
+// table still does not exist.
 func (p *poll) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {

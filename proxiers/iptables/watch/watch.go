@@ -20,7 +20,7 @@ type Watcher interface {
 	Own(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
-	// Run returns after Close is called.
+	// Run reports changes, and returns after Close is called.
 	Run()
 	Close() error
 }

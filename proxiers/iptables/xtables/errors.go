@@ -59,7 +59,6 @@ func refused(exit int, messages []byte) bool {
 	return exit == 1 || exit == 2 || exit == 4 && lineNumber.Match(messages)
 }
 
-// message returns the first line that describes the error.
 func message(text []byte) string {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(greeting.ReplaceAll(line, nil))

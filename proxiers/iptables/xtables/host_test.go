@@ -18,14 +18,12 @@ func testTools(t testing.TB, v Variant, f plan.Family) *Tools {
 	return tools
 }
 
-// write returns the input that replaces one chain.
 func write(table, name string, rules ...string) []byte {
 	in := NewInput()
 	in.Write(Chain{ChainID{table, name}, rules})
 	return in.Bytes()
 }
 
-// registeredTables returns the tables that iptables-legacy registered in the kernel.
 func registeredTables(t testing.TB) (all []string) {
 	t.Helper()
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -41,7 +39,6 @@ func registeredTables(t testing.TB) (all []string) {
 	return all
 }
 
-// script creates a program from a shell script.
 func script(t testing.TB, text string) (path string) {
 	t.Helper()
 	path = t.TempDir() + "/program"

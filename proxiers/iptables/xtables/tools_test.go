@@ -179,7 +179,7 @@ func TestLockTimeout(t *testing.T) {
 	}
 }
 
-// Another process acquires the lock after Edgeway has tested it, but before Edgeway's program acquires it.
+// Another process acquires the lock between Edgeway's test of the lock and the start of Edgeway's program.
 func TestProgramLosesLockRace(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)

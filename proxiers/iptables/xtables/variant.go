@@ -27,7 +27,6 @@ const (
 // Variants returns all variants.
 func Variants() []Variant { return []Variant{NFT, Legacy} }
 
-// version is a major, minor and patch number.
 type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }

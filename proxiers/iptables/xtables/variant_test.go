@@ -26,7 +26,6 @@ func allPrograms() map[string]string {
 	return m
 }
 
-// plainPrograms returns the programs of one variant, with plain names.
 func plainPrograms(v Variant) map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {

@@ -58,7 +58,7 @@ func (c *conn) dial() bool {
 			r.retries.Add(1)
 		}
 		conn, err := dialer.DialContext(r.dials, "tcp", to.String())
-		for err != nil && r.starved(err) && !c.isOver() { // the host lacks resources, so the dial does not count as a failure of the endpoint
+		for err != nil && r.starved(err) && !c.isOver() { // the host lacks resources: the endpoint has not failed
 			time.Sleep(shortage)
 			conn, err = dialer.DialContext(r.dials, "tcp", to.String())
 		}
@@ -131,7 +131,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 			_ = to.SetReadDeadline(time.Now().Add(half))
 			passed = true
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // the other direction has ended, but this direction still carries data
+		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // this direction still carries data
 			_ = from.SetReadDeadline(time.Now().Add(half))
 		default:
 			if !c.isOver() {
@@ -148,7 +148,7 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset sends a TCP reset to both peers and discards unsent data. A second call does nothing.
+// reset sends a TCP reset to both peers and discards unsent data. A second call of reset does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

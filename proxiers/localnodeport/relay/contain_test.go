@@ -13,7 +13,6 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// panicky is a pool whose first Pick panics.
 type panicky struct {
 	pool
 	panicked atomic.Bool

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// noise is a reader of pseudo-random bytes that also computes their hash.
+// noise is a reader that returns pseudo-random bytes and computes a hash of these bytes.
 type noise struct {
 	rng  *rand.ChaCha8
 	left int

@@ -21,7 +21,7 @@ type Port struct {
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
 // Stop stops accepting connections. After Stop has returned, connections in the accept queue wait for the next Serve,
-// or until the socket is closed. Accepted connections continue. A second Stop does nothing.
+// or until the socket is closed. Stop does not interrupt accepted connections. A second Stop does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()

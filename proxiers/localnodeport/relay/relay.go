@@ -35,7 +35,7 @@ const (
 	// defaultHalfClosed is a limit because an endpoint that does not read may not notice that the client has closed the
 	// connection.
 	defaultHalfClosed = 10 * time.Minute
-	// These are the maximum resources of a connection.
+	// A connection needs at most this memory, in bytes, and this number of file descriptors.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
 	tick                  = 50 * time.Millisecond
@@ -64,10 +64,10 @@ type Options struct {
 	// and RLIMIT_NOFILE minus a reserve for other descriptors.
 	MaxConnections int
 	// DialTimeout is the time after which the relay gives up dialling an endpoint and tries the next endpoint. The
-	// default is 3 s.
+	// default of DialTimeout is 3 s.
 	DialTimeout time.Duration
 	// HalfClosed limits the idle time of a half-closed connection. The relay closes the connection after at most twice
-	// HalfClosed. The default is 10 minutes.
+	// HalfClosed. The default of HalfClosed is 10 minutes.
 	HalfClosed time.Duration
 	// If Paused is not nil, the relay calls Paused once for each episode of pauses in accepting. The reason is
 	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.

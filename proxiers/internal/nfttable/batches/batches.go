@@ -1,4 +1,4 @@
-// Package batches tests that partial syncs of any size produce the same table as a full sync from scratch.
+// Package batches tests that partial syncs of any size lead to the same table as a first sync.
 package batches
 
 import (
@@ -22,8 +22,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Test applies a sequence of random plans whose changes are about one or two chunks in size. Test calls schema, which
-// returns the schema of a plan, before each Apply.
+// Test applies a sequence of random plans. Each change is about the size of one or two chunks. Before each Apply, Test
+// calls schema, which returns the schema for a plan.
 func Test(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
 	runtime.LockOSThread() // never unlocked, so the network namespace disappears with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -72,7 +72,6 @@ func apply(t *testing.T, table *nfttable.Table, prev, next *plan.Plan) {
 	}
 }
 
-// walk creates random plans.
 type walk struct {
 	*rand.Rand
 	chunk    int
@@ -86,14 +85,14 @@ type service struct {
 	name  string
 	addrs []int
 	ports []int
-	// names is the version of the port names. A rename increases the version.
+	// names is the version of the port names, which a rename increments.
 	names int
 }
 
 // size returns the approximate number of elements of a Service.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
-// next removes, renames, moves or adds about as many elements as one or two chunks hold.
+// next removes, renames, moves or adds about as many elements as one or two chunks contain.
 func (w *walk) next() *plan.Plan {
 	target := w.chunk*(1+w.IntN(2)) + w.IntN(max(3, w.chunk/50)) - max(1, w.chunk/100)
 	w.what = fmt.Sprintf("about %d elements:", target)
@@ -164,7 +163,6 @@ func (w *walk) plan() *plan.Plan {
 	return plantest.Plan(w.node, list...)
 }
 
-// state returns the chains with their rules and the sets with their elements.
 func state(t *testing.T, table string) map[string][]string {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "nft", "--json", "list", "table", "ip", table)
@@ -201,11 +199,12 @@ func state(t *testing.T, table string) map[string][]string {
 }
 
 func text(v any) string {
-	raw, _ := json.Marshal(v) // v came from JSON
+	raw, _ := json.Marshal(v) // the error is nil, because v is decoded JSON
 	return string(raw)
 }
 
-// difference describes the first difference between two states, except unused chains and maps, which are deleted later.
+// difference describes the first difference between two states. Unused chains and maps do not count, because Maintain
+// deletes them later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {
