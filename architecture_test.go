@@ -241,8 +241,8 @@ func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library: the first element of a standard library path has no dot and
-// is not "edgeway".
+// standard reports whether path is in the standard library. The first element of a standard library path has no dot,
+// and "edgeway" is the name of this module.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

@@ -36,7 +36,6 @@ func TestConfiguredFamilies(t *testing.T) {
 	}
 }
 
-// The planner receives the range of NodePorts and the ports of the daemon's own servers.
 func TestPlannerOptionsPorts(t *testing.T) {
 	opts := plannerOptions(config.Default(), nil, nil)
 	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts, want) {

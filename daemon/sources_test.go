@@ -77,7 +77,7 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Fault.Message, manifests+": no such file or directory") {
 		t.Errorf("without a daemon: Services %v, holdings %v, status %+v", snap.Services, before, files)
 	}
-	for range 2 { // the loaded state is saved again
+	for range 2 { // the second iteration saves the loaded state again
 		s, stop = begin(t, cfg)
 		await(t, s.tracker.Changed())
 		snap, ok := s.tracker.Snapshot()

@@ -21,7 +21,6 @@ type mistake struct {
 	warning bool
 }
 
-// check writes the files with the mistake, and fails the test unless config check reports the mistake.
 func (m mistake) check(t *testing.T, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -59,11 +59,10 @@ func Manual(backends []Choice) string {
 	return b.String()
 }
 
-// Every field of Config must have a key in the schema, and every key must have a field.
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
-	whole := []reflect.Type{ // a single key sets each field of these types
+	whole := []reflect.Type{ // each of these types is set by a single key
 		reflect.TypeFor[NodePortAddresses](), reflect.TypeFor[ExternalIPs](), reflect.TypeFor[LoadBalancerIPs](), reflect.TypeFor[DeniedEndpoints](), reflect.TypeFor[PortRange](),
 	}
 	var count func(v reflect.Type)

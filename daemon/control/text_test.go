@@ -166,7 +166,6 @@ func TestStatusOfPartiallyReadSource(t *testing.T) {
 	})
 }
 
-// A source whose server returns an error is not reported as unreachable.
 func TestStatusOfSourceThatRefuses(t *testing.T) {
 	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"}, Refused: true}}), 0, false)
 	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: rejecting requests; no contact yet"} {

@@ -75,7 +75,7 @@ func TestManualListsEveryCheck(t *testing.T) {
 	if len(Cheap()) == 0 || len(Cheap()) == len(Checks()) {
 		t.Errorf("%d of %d checks are cheap", len(Cheap()), len(Checks()))
 	}
-	delete(manual, "clock") // the check api-server reports this fault
+	delete(manual, "clock") // the api-server check reports this fault
 	if len(manual) > 0 {
 		t.Errorf("edgeway(8) lists what is no check: %v", manual)
 	}

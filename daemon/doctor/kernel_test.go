@@ -73,7 +73,6 @@ func (l *lab) fixes(check string, words ...string) {
 	}
 }
 
-// The checks find faults of a real kernel, and the suggested commands fix these faults.
 func TestPrintedFixesWork(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	l := newLab(t,

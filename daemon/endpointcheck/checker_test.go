@@ -113,7 +113,6 @@ func (b *bench) start(s Settings) {
 	}
 }
 
-// wait advances the fake clock.
 func (b *bench) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -148,7 +147,7 @@ func TestEndpointTransitionTimes(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // let the fault begin at various times within the check interval
+				for range 50 { // vary the start of the fault within the check interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()

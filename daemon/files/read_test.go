@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quickly fails the test if f hangs.
 func quickly(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

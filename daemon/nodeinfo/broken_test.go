@@ -18,7 +18,6 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// A Watcher whose socket fails reads the state again, and then receives later changes.
 func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	kernel := &breaking{}

@@ -188,7 +188,6 @@ func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 	})
 }
 
-// After a panic of the loop itself, the pipeline syncs all stages again.
 func TestLoopRestartsAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)

@@ -49,7 +49,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()
 					k.refuses[name] = !k.refuses[name]
-					clear(k.refused) // the kernel may accept refused versions now
+					clear(k.refused) // from now on, the kernel may accept refused versions
 					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
 					k.mu.Unlock()
 				default:

@@ -254,7 +254,6 @@ func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	}
 }
 
-// BenchmarkPlanManyPorts plans one Service with 5 EndpointSlices that each contain all ports.
 func BenchmarkPlanManyPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

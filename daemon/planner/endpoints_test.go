@@ -167,7 +167,6 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// A pool that no route uses is nil.
 func TestUnusedPoolsAreNil(t *testing.T) {
 	internal := testService("svc", func(s *source.Service) { s.InternalLocal = true })
 	w := newWorld(t, testOptions(), internal, testSlice("svc", ep(epHere, "here"), ep(epThere)))

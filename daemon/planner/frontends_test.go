@@ -66,7 +66,7 @@ func TestFamilies(t *testing.T) {
 	if w.find("svc", plan.IPv4) == nil || w.find("svc", plan.IPv6) == nil {
 		t.Error("a host with both families")
 	}
-	w.host.Addrs = w.host.Addrs[:2] // only IPv4
+	w.host.Addrs = w.host.Addrs[:2] // the host has only IPv4 addresses
 	w.Planner, w.plan = New(testOptions()), nil
 	w.replan()
 	if w.find("svc", plan.IPv4) == nil || w.find("svc", plan.IPv6) != nil {

@@ -92,8 +92,8 @@ func TestPodDetection(t *testing.T) {
 	for name, c := range map[string]struct {
 		pods    PodDetection
 		origin  string
-		want    string // outcome at the IPv4 ClusterIP
-		without string // outcome without a Node object
+		want    string // the outcome at the IPv4 ClusterIP
+		without string // the outcome without a Node object
 	}{
 		"none":                 {PodDetection{}, "outside", "there", "there"},
 		"cluster CIDR":         {PodDetection{CIDRs: cidrs(podCIDR)}, "outside", "there+", "there+"},

@@ -15,7 +15,7 @@ const (
 	epThere = "10.2.0.1"
 )
 
-// packetTo returns the first packet of a connection from an origin to a frontend of "svc" (see everywhere).
+// packetTo returns the first packet of a connection from an origin to a frontend of "svc".
 func packetTo(origin, frontend string) plan.Packet {
 	p := plan.Packet{Protocol: plan.TCP}
 	switch origin {
@@ -199,7 +199,6 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// The proxy rejects or drops connections to unused ports and addresses in a Service CIDR.
 func TestUnusedPortsAndAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.ServiceCIDRs = cidrs("10.96.0.0/24")

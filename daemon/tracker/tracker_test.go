@@ -75,7 +75,7 @@ func announced(tr *Tracker) bool {
 func TestGate(t *testing.T) {
 	type step struct {
 		layer string
-		obj   source.Object // nil calls Synced
+		obj   source.Object // if obj is nil, the event calls Synced
 		open  bool          // open reports whether the tracker returns a snapshot after the event
 	}
 	for name, steps := range map[string][]step{

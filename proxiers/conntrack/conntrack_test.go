@@ -211,7 +211,7 @@ func TestNodePortCleanupKeepsUnrelatedFlows(t *testing.T) {
 	var ids []uint32
 	for _, dst := range unrelated {
 		if dst == "192.0.2.2:30053" {
-			echo(t, dst) // a local address that does not accept NodePorts
+			echo(t, dst) // dst is a local address that does not accept NodePorts
 		}
 		dial(t, dst).send()
 		ids = append(ids, idOf(t, udp4, dst))

@@ -39,7 +39,6 @@ func (w *world) wantPackets(n uint64, what string, do func()) {
 	}
 }
 
-// needsPackets fails the test if the tc program is not active.
 func (w *world) needsPackets() {
 	w.Helper()
 	if err := w.proxier.shortcuts.without; err != nil {

@@ -71,7 +71,6 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// The kernel offloads connections to every kind of frontend, in both families, over TCP and UDP.
 func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)

@@ -116,7 +116,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test in which one alternative was better in better of all pairs.
+// signTest returns the p-value of a two-sided sign test. One alternative was better in the number better of all pairs.
 func signTest(better, all int) (p float64) {
 	most := max(better, all-better)
 	ways := 1.0 // the binomial coefficient "all choose k"

@@ -10,7 +10,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownRules holds some of Edgeway's rules for each table.
 var ownRules = map[string][]string{
 	xtables.NAT: {
 		":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES-1 - [0:0]", ":KUBE-SVC-A - [0:0]", ":KUBE-POSTROUTING - [0:0]",

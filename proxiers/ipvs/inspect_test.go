@@ -126,7 +126,6 @@ func (h *inspectedHost) reported(during time.Duration) []string {
 	return out
 }
 
-// If another program changes a virtual server, the watcher reports drift exactly once.
 func TestServersAreInspected(t *testing.T) {
 	const last = numServers - 1
 	for name, c := range map[string]struct {

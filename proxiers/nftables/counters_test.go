@@ -190,7 +190,6 @@ func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	mustHaveRejected(t, p, 0, 0)
 }
 
-// A change to the loopback addresses writes one element in each family.
 func TestLoopbackChangeIsOneElementPerFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services

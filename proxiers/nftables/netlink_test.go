@@ -18,7 +18,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sortedListing sorts the objects by name, and sorts their elements.
 func sortedListing(text string) string {
 	lines := ruleLines(text)
 	for part := range strings.SplitSeq(text, "elements = {") {

@@ -79,7 +79,6 @@ func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 
 func (s *fakeSocket) Close() { close(s.closed) }
 
-// bench holds a Watcher that runs in a synctest bubble.
 type bench struct {
 	*testing.T
 	kernel  *fakeKernel

@@ -146,7 +146,6 @@ func (g goal) try(patience time.Duration) error {
 	return fmt.Errorf("%s never went to %s", g.to, g.endpoint)
 }
 
-// connectAll returns the mean time to establish a connection.
 func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 	var total time.Duration
 	err := cluster.InNetns(h.netns, func() error {

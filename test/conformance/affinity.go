@@ -169,7 +169,6 @@ type client struct {
 
 func (c client) String() string { return fmt.Sprintf("client %s over %s", c.from, c.protocol) }
 
-// choice is the server that a client reached through a frontend.
 type choice struct {
 	server   string
 	svc      *plan.ServicePort

@@ -70,7 +70,6 @@ func testFaults(t *testing.T, s *suite) {
 	t.Logf("%d faults in %d steps", f.faults, steps)
 }
 
-// attempt applies next and returns next, or nil after an error.
 func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()

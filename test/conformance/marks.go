@@ -175,7 +175,6 @@ func (s *suite) answerEverywhere(t *testing.T) {
 	}
 }
 
-// passing returns the rows whose packets reach an endpoint.
 func passing(p *plan.Plan, rows []row) (kept []row) {
 	for _, r := range rows {
 		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {

@@ -7,7 +7,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// routes holds the six possible routes.
 var routes = []plan.Route{
 	{Pool: plan.ClusterPool},
 	{Pool: plan.ClusterPool, SNAT: true},

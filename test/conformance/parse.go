@@ -12,7 +12,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseSpec parses the "plan" section of a scenario (see doc.go).
 func parseSpec(text string) (*spec, error) {
 	s := &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs}
 	for n, line := range strings.Split(text, "\n") {

@@ -21,7 +21,6 @@ const (
 	sequencesUsually  = 200
 	// sequencesForAll is the number of sequences after which every kind of change must have occurred.
 	sequencesForAll = 15
-	// longestSequence is the maximum number of changes in a sequence.
 	longestSequence = 8
 )
 

@@ -22,8 +22,7 @@ type changer struct {
 	numbers []int
 	// small limits each Service to a few endpoints, and most Services to one protocol.
 	small bool
-	// done holds the names of the changes so far.
-	done []string
+	done  []string
 }
 
 func newChanger(seed uint64) *changer {
@@ -184,7 +183,6 @@ func (c *changer) chooseRoute(svc *service) plan.Route {
 	return r
 }
 
-// repair replaces routes to pools that have no endpoints.
 func (c *changer) repair(svc *service) {
 	for i := range svc.frontends {
 		for o, r := range svc.frontends[i].routes {

@@ -173,7 +173,7 @@ func (tr *traffic) fail(line string) {
 	tr.failures = append(tr.failures, line)
 }
 
-// mustBeUnharmed fails the test for each connection that failed since the previous call.
+// mustBeUnharmed fails the test for each connection that has failed since the previous call to mustBeUnharmed.
 func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
 	t.Helper()
 	time.Sleep(100 * time.Millisecond) // let the traffic continue for a while after the event

@@ -12,7 +12,7 @@ type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence returns the n-th sequence, with at most most changes.
+// randomSequence returns the n-th sequence. The parameter most is the maximum number of changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))
@@ -32,7 +32,6 @@ type deck struct {
 
 func newDeck() *deck { return &deck{Rand: rand.New(rand.NewPCG(0, 2))} }
 
-// deal replaces the kinds of the changes in seq with kinds from the deck.
 func (d *deck) deal(seq sequence) sequence {
 	for i := 0; i < len(seq); i += changeBytes {
 		if len(d.cards) == 0 {

@@ -54,7 +54,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the previous call, and the errors of failed requests.
+// soFar returns the number of requests since the previous call to soFar, and the errors of failed requests.
 func (w *load) soFar() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +227,6 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining returns an error if the daemon has logged a warning or an error.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {

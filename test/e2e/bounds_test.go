@@ -233,7 +233,8 @@ func TestNodePortRange(t *testing.T) {
 	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 	l.within(patience, d.hasCondition("nodeport-range", "1000-2000"))
-	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // the upper end is the highest NodePort in all tests
+	// The upper end of the printed range is the highest NodePort in all tests.
+	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")())
 	l.must(unanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())

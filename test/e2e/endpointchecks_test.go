@@ -42,7 +42,6 @@ const (
 	hostDies    = "drop"
 )
 
-// kill adds a rule that simulates a dead endpoint, and revive removes the rule.
 func (l *lab) kill(h *netlab.Host, how string) {
 	l.t.Helper()
 	l.nft(h, "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input "+how)

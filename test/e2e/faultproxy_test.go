@@ -79,7 +79,6 @@ func newFaultProxy(l *lab) *faultProxy {
 	return p
 }
 
-// kubeconfig rewrites the kubeconfig at path, so that clients connect to the proxy.
 func (p *faultProxy) kubeconfig(path string) {
 	p.t.Helper()
 	config, err := clientcmd.LoadFromFile(path)

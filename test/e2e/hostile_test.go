@@ -51,7 +51,6 @@ func (d *daemon) sockets(port uint16) int {
 	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
 }
 
-// openToAll makes the daemon listen on all addresses after its next start.
 func (d *daemon) openToAll(listener string) {
 	d.t.Helper()
 	config, err := os.ReadFile(d.config)

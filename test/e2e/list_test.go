@@ -64,7 +64,6 @@ func TestServicesAreListed(t *testing.T) {
 	if out, errs, code := s.edgeway("status", "--wait"); code != 0 || !strings.Contains(out, ": healthy") {
 		t.Fatalf("status --wait ended with %d after %s:\n%s%s", code, time.Since(began), out, errs)
 	}
-	// A daemon that is ready must serve and list the Services.
 	s.must(s.open(0)())
 	s.must(s.lists([]string{"default/shop-0", "10.97.0.10", "80:30080/TCP", "1/1", "ok"})())
 	s.must(

@@ -37,7 +37,7 @@ func (l *lab) loopback(addr, endpoint string) func() error {
 	}
 }
 
-// metric returns an error unless the value of a line in /metrics is at least least.
+// metric returns an error unless the given line of /metrics has at least the value least.
 func (d *daemon) metric(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")

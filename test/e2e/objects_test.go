@@ -58,7 +58,6 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 	return made, err
 }
 
-// remove deletes a Service and its EndpointSlice, if they exist.
 func (n *namespace) remove(name string) {
 	n.t.Helper()
 	ctx := contextOfCleanup()

@@ -212,7 +212,6 @@ func (r *operatorRow) run(f found) string {
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-// kubectl runs a fix as a cluster administrator and returns the output.
 func (r *operatorRow) kubectl(f found) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()

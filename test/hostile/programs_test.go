@@ -123,7 +123,7 @@ func FuzzIPTables(f *testing.F) {
 	backends := map[string]proxiers.Proxier{}
 	for _, c := range iptables.Components() {
 		if c.New == nil {
-			continue // skip aliases
+			continue
 		}
 		p.do(func(ctx context.Context) {
 			backend, err := c.New(ctx, env)

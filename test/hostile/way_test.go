@@ -134,7 +134,6 @@ func put(c *convert.Converter, sink source.Sink, object any) {
 	}
 }
 
-// plans returns a plan for the first half of the objects, and a plan for all objects.
 func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	t.Helper()
 	tr := tracker.New(tracker.Layer{Name: "kube"})

@@ -60,7 +60,7 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 }
 
 // awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Without
-// this route, the host responds with "unreachable" to packets to an address on lo.
+// this route, the host sends an ICMP "unreachable" message in response to packets to an address on lo.
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())
@@ -80,7 +80,6 @@ func (h *Host) removeAddr(device string, p netip.Prefix) error {
 	return h.link.AddrDel(link, &netlink.Addr{IPNet: ipNet(p)})
 }
 
-// linkRoute adds a route to addr on device, without a gateway.
 func (h *Host) linkRoute(device string, addr netip.Addr) error {
 	return h.route(device, &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: unix.RT_SCOPE_LINK})
 }

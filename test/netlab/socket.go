@@ -18,7 +18,7 @@ import (
 // queue to distinguish an ICMP error from a reset.
 type socket struct {
 	flow Flow
-	port uint16 // the source port
+	port uint16
 	fd   *os.File
 	raw  syscall.RawConn
 }

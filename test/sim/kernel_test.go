@@ -171,7 +171,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The kernel's plan is not newer than this time.
+// latest returns the start of the last successful Apply. The kernel's plan is not newer.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -109,7 +109,6 @@ func (n *network) pair(addr string) (near, far *conn) {
 	return near, far
 }
 
-// each calls f for both ends of every connection.
 func (n *network) each(f func(*conn)) {
 	n.mu.Lock()
 	var all []*conn

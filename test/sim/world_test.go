@@ -22,7 +22,7 @@ type service struct {
 	port      int32
 	nodePort  int32
 	external  bool
-	local     bool // externalTrafficPolicy is Local
+	local     bool
 	affinity  bool
 	endpoints []endpoint
 	created   time.Time

@@ -122,7 +122,6 @@ func seal(dir string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(text), 0o644)
 }
 
-// verify returns an error if an image has changed since its creation.
 func verify(dir string) error {
 	want, err := os.ReadFile(filepath.Join(dir, sumsFile))
 	if err != nil {

@@ -215,7 +215,6 @@ func (m *machine) pass(passed *int64) error {
 	return err
 }
 
-// read returns the contents of one of the machine's files, or nil if QEMU has not created the file.
 func (m *machine) read(name string) []byte {
 	b, _ := os.ReadFile(filepath.Join(m.dir, name))
 	return b

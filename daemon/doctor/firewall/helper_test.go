@@ -112,7 +112,6 @@ func (h *rulesHost) well() {
 	h.finds(fault.OK, "")
 }
 
-// obey runs the suggested fixes.
 func (h *rulesHost) obey() {
 	h.Helper()
 	for _, f := range h.look() {

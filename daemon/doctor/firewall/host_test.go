@@ -17,7 +17,6 @@ func base(hook, policy string, rules ...string) string {
 		hook, policy, strings.Join(rules, "\n"))
 }
 
-// forward is the hook and priority in most test cases.
 const forward = "forward priority 0"
 
 // With rules in a real kernel, the check reports each outcome, and each suggested fix resolves its problem.

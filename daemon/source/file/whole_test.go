@@ -238,7 +238,7 @@ func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
-		paths  []string // in the folder, or nil for the folder itself
+		paths  []string // paths in the folder, or nil for the folder itself
 		synced bool
 	}{
 		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},

@@ -249,7 +249,6 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy whose name is a lie", r.apiServer(url), "127.0.0.1")
 }
 
-// startProxy starts an HTTP proxy to one target.
 func startProxy(t *testing.T, target string) (server *httptest.Server, port string) {
 	t.Helper()
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -148,7 +148,6 @@ func objectOf(f *feed, text []byte) runtime.Object {
 	return obj
 }
 
-// encoderOf returns the API server's encoder for the objects of a feed.
 func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
 	tb.Helper()
 	scheme := runtime.NewScheme()

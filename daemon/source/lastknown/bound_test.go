@@ -146,7 +146,7 @@ func TestHoldingsAreRestored(t *testing.T) {
 				t.Errorf("got %v, want %v", h.Held(), held)
 			}
 			h.serve(aService("web", 80))
-			h.Commit(held) // commits the snapshot
+			h.Commit(held)
 			time.Sleep(2 * time.Second)
 		}
 		h.stop()

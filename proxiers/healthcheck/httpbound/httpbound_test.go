@@ -52,7 +52,6 @@ func (p *pipes) dial(from string) net.Conn {
 	return near
 }
 
-// serve runs a server during a test with fake time.
 func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -112,7 +111,6 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// The server closes the connection of a client that does not read the response.
 func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {

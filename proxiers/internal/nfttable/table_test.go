@@ -169,7 +169,6 @@ func TestRuleChangeTriggersFullSync(t *testing.T) {
 	}
 }
 
-// standIn replaces nft with a script for the rest of the test.
 func standIn(t *testing.T, script string) {
 	t.Helper()
 	path := t.TempDir()
@@ -203,7 +202,6 @@ func TestProbeWithKilledNFT(t *testing.T) {
 	}
 }
 
-// If nft exits successfully without a change in the kernel, Apply returns an error.
 func TestNFTWithoutEffect(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()

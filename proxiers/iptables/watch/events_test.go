@@ -13,7 +13,6 @@ import (
 	"edgeway/proxiers/iptables/xtables"
 )
 
-// The first restore on a host creates each table, with its built-in chains and Edgeway's chains, in one transaction.
 func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	for _, c := range []struct {

@@ -146,7 +146,6 @@ func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll measures a poll of four unchanged tables, two of which have many rules.
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false

@@ -151,7 +151,6 @@ func (w *watched) settle(t *testing.T) {
 	}
 }
 
-// fullSync writes watchedRules in both families.
 func (w *watched) fullSync(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()

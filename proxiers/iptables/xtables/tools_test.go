@@ -134,7 +134,6 @@ func TestHungProgramsAreKilled(t *testing.T) {
 	wait.Wait()
 }
 
-// holdLock acquires the iptables-legacy lock, as another process would.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)

@@ -13,7 +13,6 @@ import (
 
 const says = "#!/bin/sh\necho 'iptables v"
 
-// allPrograms returns the programs that Debian installs.
 func allPrograms() map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {

@@ -27,7 +27,7 @@ type lab struct {
 // relay is a running program that relays connections to the endpoint, or the endpoint itself.
 type relay struct {
 	name string
-	addr netip.AddrPort // addr is the address to which clients connect
+	addr netip.AddrPort
 	cmd  *exec.Cmd
 }
 
@@ -101,7 +101,6 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// start starts a program and waits until the program relays connections.
 func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 	log, err := os.Create(filepath.Join(l.dir, name+".log"))
 	if err != nil {

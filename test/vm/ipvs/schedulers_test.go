@@ -222,7 +222,6 @@ func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod i
 	return conn, pod, err
 }
 
-// finish closes a connection and waits until the peer has also closed it.
 func finish(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
