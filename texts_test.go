@@ -21,8 +21,8 @@ var readsForeignText = map[string]string{
 	"edgeway/proxiers/iptables/probe.go":        "iptables",
 }
 
-// Code must not search the text of a fault, or the text of an error that Edgeway creates. Instead, the code that
-// detects a fault creates a value for the fault.
+// Code must not search the text of a fault, or the text of an error that Edgeway creates. The code that detects a fault
+// must create a value for the fault instead.
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {

@@ -93,8 +93,8 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	}
 }
 
-// status --wait returns when the daemon becomes ready, even if the daemon starts later. Otherwise, status --wait
-// reports why the daemon is not ready.
+// status --wait returns when the daemon becomes ready, even if the daemon starts later. If the daemon does not become
+// ready in time, status --wait reports the reason.
 func TestStatusWaitFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []control.Status // answers is nil if no daemon responds

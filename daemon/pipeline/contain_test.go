@@ -111,8 +111,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic, the daemon
-// exits. The other stages run until the daemon exits.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of a stage, the
+// daemon exits. All other stages run until the daemon exits.
 func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {

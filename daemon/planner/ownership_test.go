@@ -108,7 +108,7 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. This order keeps other Services from obtaining a ClusterIP before the API server
+// address, then an external IP. This precedence keeps other Services from obtaining a ClusterIP before the API server
 // allocates the address, or while an administrator deletes and recreates the Service.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"

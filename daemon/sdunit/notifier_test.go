@@ -158,8 +158,8 @@ func TestReadyAfterFirstSync(t *testing.T) {
 	})
 }
 
-// READY=1 must wait for the followers. Otherwise, a NodePort on loopback would refuse clients immediately after the
-// start.
+// READY=1 must wait for the followers, because a NodePort on loopback would otherwise refuse clients immediately after
+// the start.
 func TestReadyWaitsForFollowers(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		turn := func(loopback pipeline.StageState) func(*View) {

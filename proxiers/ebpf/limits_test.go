@@ -29,9 +29,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the second endpoint's host. For these addresses, the main
-// routing table has routes to the first host, and routing table 77 has routes to the second host. secondPath returns
-// the addresses with which the node masquerades on each device.
+// secondPath also adds the first endpoint's addresses to the second endpoint's host. For the first endpoint's
+// addresses, the main routing table has routes to the first host, and routing table 77 has routes to the second host.
+// secondPath returns the addresses with which the node masquerades on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{

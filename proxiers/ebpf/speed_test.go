@@ -32,7 +32,7 @@ type measurement struct {
 }
 
 // TestConnectionSpeed measures a connection with one request on each path in turn, while the maps hold many Services.
-// The test verifies the ratios only if EBPF_SPEED is set. Otherwise, the test only verifies that the measurement works.
+// The test verifies the ratios only if EBPF_SPEED is set, and otherwise only that the measurement works.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -150,7 +150,7 @@ func tcpSocket(of netip.Addr) (int, error) {
 }
 
 // askThrough connects, accepts, and sends a request and a response. One thread runs the client and the server and never
-// blocks, so that the time depends only on the kernel. Both sockets then reset the connection.
+// blocks, so that the time depends only on the kernel. At the end, both sockets reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {

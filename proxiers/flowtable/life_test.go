@@ -266,8 +266,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("after", s)
 }
 
-// While another program constantly changes its rules, the follower rewrites the table once a second if forwarded
-// packets reach the changed objects. Otherwise, the follower never rewrites the table.
+// While another program constantly changes its rules, the follower rewrites the table at most once a second, and only
+// if forwarded packets reach the changed objects.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)

@@ -7,7 +7,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic during the first sync leaves an incomplete plan in the kernel. The next full sync repairs the tables.
+// A panic during the first sync leaves an incomplete plan in the kernel. After such a panic, the next full sync repairs
+// the tables.
 func TestFullSyncAfterApplyPanic(t *testing.T) {
 	newHost(t)
 	broken := true

@@ -231,7 +231,8 @@ func TestRepeatedlyFailingSocket(t *testing.T) {
 	})
 }
 
-// A panic in a callback propagates to the caller of Run. The next Run reports that notifications were lost.
+// A panic in a callback propagates to the caller of Run. After the panic, the next Run reports that notifications were
+// lost.
 func TestCallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

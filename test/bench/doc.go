@@ -4,7 +4,7 @@
 //
 // Edgeway and kube-proxy use the same kernel mechanism: nftables (the default), a variant of iptables, or IPVS. With
 // -previous, the benchmark measures an earlier version of Edgeway instead of kube-proxy. In nftables mode, package
-// floor makes the same changes with as little work as possible. Its results are a lower bound.
+// floor makes the same changes with as little work as possible, so its results are a lower bound.
 //
 // Compare only ratios of two results from the same run, because a single result depends on the machine. Each program
 // has its own network namespace and control group. All programs watch the same API server and take turns. While the

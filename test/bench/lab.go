@@ -37,8 +37,9 @@ type host struct {
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab creates the network namespace of the endpoints. In this namespace, a server accepts connections to
-// cluster.EndpointPort on every address in 10.128.0.0/9, and responds with the four bytes of the address.
+// newLab creates the network namespace of the endpoints. In the endpoints' network namespace, a server accepts
+// connections to cluster.EndpointPort on every address in 10.128.0.0/9, and responds with the four bytes of the
+// address.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,

@@ -25,7 +25,7 @@
 // for the test. "host@" is the host with a socket that is not bound to an address.
 //
 // A "service" line starts a Service with the ports in the lines below it, over TCP, UDP and SCTP, IPv4 and IPv6. A line
-// such as "for TCP IPv4" selects protocols and families. In a "flows" section, this line applies to the lines that
+// such as "for TCP IPv4" selects protocols and families. In a "flows" section, a "for" line applies to the lines that
 // follow. The lines of a Service are "for", "affinity DURATION", "cluster ENDPOINT...", "local ENDPOINT..." and its
 // frontends. A frontend consists of a kind, an address and a port, an optional "from SOURCE..." (names, prefixes or
 // "nowhere") for loadBalancerSourceRanges, and a route for each origin. A route is origin=pool[+snat], origin=reject or

@@ -47,8 +47,9 @@ func Main(m *testing.M, backends ...Backend) int {
 	return 1
 }
 
-// isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz".
-// Otherwise, all workers would share the namespace of their parent process. The pipes to the parent process stay open.
+// isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz",
+// because all workers would otherwise share the namespace of their parent process. The pipes to the parent process stay
+// open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
 	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {
@@ -65,8 +66,8 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// fresh is a second host in its own process and network namespace. The second host applies the same changes without
-// partial syncs, and creates the state from scratch after each sequence.
+// fresh is a second host in its own process and network namespace. fresh applies the same changes without partial
+// syncs, and creates the state from scratch after each sequence.
 type fresh struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder

@@ -51,7 +51,7 @@ table inet foreign {
 `
 
 // testMarks checks that the backend preserves other programs' bits in the packet mark: with masquerading, without
-// masquerading, and in connections to addresses without a Service. Another program's table must remain unchanged
+// masquerading, and in connections to addresses without a Service. The backend must not change another program's table
 // (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)

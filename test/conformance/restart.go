@@ -49,8 +49,8 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")
 
-	// A killed backend does not close anything. The next backend starts with a plan that differs from the kernel's
-	// state.
+	// A killed backend does not close anything. After a kill, a new backend starts with a plan that differs from the
+	// kernel's state.
 	next := s.start(t)
 	next.plan = p
 	sp, err := parseSpec(steadySpec + changedSpec)

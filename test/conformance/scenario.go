@@ -17,8 +17,8 @@ import (
 //go:embed testdata/*.txtar
 var scenarioFiles embed.FS
 
-// scenario is a file in testdata. It contains plans that the suite applies one after the other, and the expected flows
-// for each plan.
+// scenario is a file in testdata. A scenario contains plans that the suite applies one after the other, and the
+// expected flows for each plan.
 type scenario struct {
 	name  string
 	about string

@@ -7,7 +7,7 @@ import (
 
 // sequence encodes each random change in three bytes, so that a fuzzer can shorten and recombine sequences. The first
 // byte selects the kind of change, and whether the backend applies the change immediately or together with the next
-// change. The second and third byte determine the details of the change.
+// change. The other two bytes determine the details of the change.
 type sequence []byte
 
 const changeBytes = 3
@@ -23,8 +23,7 @@ func randomSequence(n, most int) sequence {
 }
 
 // deck deals kinds of changes so that a few sequences contain all kinds. Changes to Services occur twice as often as
-// changes to the node, because a backend may do a full sync after a change to the node. Such a full sync hides earlier
-// changes.
+// changes to the node, because a backend may do a full sync after a change to the node, which hides earlier changes.
 type deck struct {
 	*rand.Rand
 	cards []byte

@@ -40,8 +40,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites makes the given number of changes to fifty Services, each by a partial sync. If the partial syncs wrote
-// too many objects in comparison with full syncs, the result describes the problem. Otherwise, the result is "".
+// partialWrites makes the given number of changes to fifty Services, each by a partial sync. The result describes the
+// problem if the partial syncs wrote too many objects in comparison with full syncs, and is "" otherwise.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

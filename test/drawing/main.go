@@ -155,7 +155,7 @@ func (x box) draw(b *strings.Builder) {
 	text(b, center, middle+13, x.note, `text-anchor="middle" font-size="11" fill="#555"`)
 }
 
-// ends returns the start and the end of the arrow. Both points are in the middle of the edges that face each other.
+// ends returns the start and the end of the arrow, which are in the middle of the edges that face each other.
 func (a arrow) ends() (x1, y1, x2, y2 int) {
 	f, t := find(a.from), find(a.to)
 	left, right := max(f.x, t.x), min(f.x+f.w, t.x+t.w)

@@ -240,8 +240,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// When the daemon starts, it must remove the rules of other backends. Such rules exist if the configuration changed
-// while the daemon was stopped, or if the daemon exited during a switch.
+// When the daemon starts, it must remove the rules of other backends. Rules of another backend exist if the
+// configuration changed while the daemon was stopped, or if the daemon exited during a switch.
 func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

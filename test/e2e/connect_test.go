@@ -9,9 +9,9 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which packets without a response count as dropped. It must leave time for the servers,
-// which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel retransmits
-// a lost SYN after a second and the test would not notice the loss.
+// dialTimeout is the time after which packets without a response count as dropped. The timeout must leave time for the
+// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel
+// retransmits a lost SYN after a second and the test would not notice the loss.
 const dialTimeout = 950 * time.Millisecond
 
 // impatience is the timeout of a connection attempt in tests that measure time. The timeout is short, so that a lost

@@ -6,5 +6,5 @@
 //	                                                       └─ client       outside
 //
 // Every test has its own network. All tests share the control plane, so each test gives its objects unique names and
-// removes the objects at the end. The tests require root, and fail instead of being skipped without root.
+// removes the objects at the end. Without root, the tests fail instead of being skipped.
 package e2e

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// faultRow is a row in the table of faults. It holds a fault, and the expected behavior of the daemon during the fault
-// and afterwards.
+// faultRow is a row in the table of faults. A faultRow holds a fault, and the expected behavior of the daemon during
+// the fault and afterwards.
 type faultRow struct {
 	name string
 	fault

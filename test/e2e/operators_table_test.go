@@ -26,7 +26,7 @@ type operatorRow struct {
 	// doctor's output, or "" if it is the same as in the status.
 	doctor   []string
 	doctorID string
-	// If host is true, the host itself connects to the ClusterIP. Otherwise, a client connects to the NodePort.
+	// If host is true, the host itself connects to the ClusterIP. If host is false, a client connects to the NodePort.
 	host bool
 	// keeps reports whether the connection works in spite of the fault. The connection works if the fault only affects
 	// the API server or the disk, or if Edgeway repairs the rules.

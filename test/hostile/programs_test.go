@@ -117,7 +117,7 @@ func FuzzNFTables(f *testing.F) {
 
 // FuzzIPTables is like FuzzNFTables, but for both variants of iptables. The fuzz target writes to the kernel, because
 // the programs do not consult the kernel with --test. For each input, the test runs a full sync over the previous
-// rules, and then applies a change. Afterwards, the contents of the tables must be plain text of bounded size.
+// rules, and then applies a change. After the change, the contents of the tables must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}

@@ -60,7 +60,7 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 }
 
 // awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Without
-// this route, the host sends an ICMP "unreachable" message in response to packets to an address on lo.
+// its local route, an address on lo is unreachable for other hosts.
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())

@@ -24,8 +24,8 @@ const (
 	peerService  = "Peer"
 )
 
-// PeerMain serves the lab if a lab started this process for a host, and then never returns. Otherwise, PeerMain does
-// nothing. TestMain must call PeerMain first, unless TestMain calls Isolate.
+// PeerMain serves the lab if a lab started this process for a host, and then never returns. If no lab started this
+// process, PeerMain does nothing. TestMain must call PeerMain first, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return

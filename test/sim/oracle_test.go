@@ -23,9 +23,9 @@ import (
 
 const (
 	// promised is the time within which the kernel must have the latest state after all faults have ended. The daemon
-	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The next list may wait
-	// for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after 61 s, and
-	// the next Apply follows within 30 s.
+	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list after a watch
+	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
+	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
 	// grace is the longest time for which the daemon may report a healthy host while the kernel lacks the plan:
 	// health.Grace plus the time of one check.

@@ -1,8 +1,8 @@
 // Package vm runs a job in a virtual machine with a Debian kernel and user space under QEMU. The machine can have
 // features that the kernel or the init system of the host lacks.
 //
-// A test selects the machine by a Debian suite (see Suite) and by a flavor. In the minimal flavor, the init process is
-// a shell script that starts only the job. This flavor suits compiled test binaries. The systemd flavor suits packages
+// A test selects the machine by a Debian suite (see Suite) and by a flavor. The minimal flavor, in which the init
+// process is a shell script that starts only the job, suits compiled test binaries. The systemd flavor suits packages
 // and units. The machine has no disk, and its only network interface is the loopback interface. The machine loses all
 // changes to its files when it powers off.
 //

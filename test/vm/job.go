@@ -19,11 +19,12 @@ type Job struct {
 	Suite Suite
 	// Packages are additional Debian packages. Each distinct list of packages has its own image.
 	Packages []string
-	// If Systemd is true, systemd is the init process. Otherwise, the init process is a script that starts only the
-	// job.
+	// If Systemd is true, systemd is the init process. If Systemd is false, the init process is a script that starts
+	// only the job.
 	Systemd bool
-	// Files maps paths in the machine to files or directories on the host, which the machine has when it boots. A path
-	// is absolute or relative to /vm/job. Root owns the files, and missing directories get mode 0755.
+	// Files maps paths in the machine to the files or directories on the host that the runner copies there before the
+	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
+	// 0755.
 	Files map[string]string
 	// Links maps the paths of symbolic links, which the machine has when it boots, to their targets.
 	Links map[string]string
@@ -60,9 +61,9 @@ type Job struct {
 const DefaultTimeout = time.Hour
 
 // DefaultCPU is the default CPU model of a machine. QEMU 7.2 crashes in one of eight boots unless the first two flags
-// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. The other flags are slow to emulate: with erms, the
-// kernel copies byte by byte; with smap, each access to user space ends a translated block. QEMU 10 adds fsrm. With
-// fsrm but without erms, Linux 6.1 hangs when it starts.
+// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. All flags after la57 turn off features that are slow
+// to emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
+// QEMU 10 adds fsrm. With fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 //go:embed guest/init

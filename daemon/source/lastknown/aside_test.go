@@ -68,8 +68,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade, Edgeway cannot read the newer version's state, but does not treat the state as damaged. After
-// another upgrade, the newer version can use the state, unless the older version has replaced it.
+// After a downgrade, Edgeway cannot read the newer version's state, but does not treat the state as damaged. If the
+// older version does not replace the state, the newer version can use it after another upgrade.
 func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -315,8 +315,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// During a restore, the watcher detects another program's change by the number of changes. The other program may have
-// acquired the lock before the restore.
+// During a restore, the watcher detects another program's change by the number of changes, because another program may
+// have acquired the lock before the restore.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {

@@ -16,7 +16,7 @@ import (
 )
 
 // Group is a control group. A Group counts the CPU time of a program and its child processes in microseconds, and can
-// freeze these processes. In contrast, /proc counts a child process only after its exit, and only in clock ticks.
+// freeze these processes. By comparison, /proc counts a child process only after its exit, and only in clock ticks.
 type Group struct {
 	path string // path in the cgroup file system
 }

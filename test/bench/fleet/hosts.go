@@ -19,8 +19,8 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand is the first argument of the process that runs the hosts. The next arguments are the number of hosts,
-// the directory of their kubeconfigs and a label selector.
+// hostsCommand is the first argument of the process that runs the hosts. The arguments after hostsCommand are the
+// number of hosts, the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"

@@ -181,8 +181,8 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
 // startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). systemd-socket-proxyd
-// must ignore SIGPIPE, as in a systemd service. Otherwise, version 252 would exit when it writes to a connection that
-// was reset.
+// must ignore SIGPIPE, as in a systemd service, because version 252 would otherwise exit when it writes to a connection
+// that was reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig

@@ -5,7 +5,7 @@
 // scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
 // same endpoint and take turns, so that other load on the machine affects all programs equally. Edgeway runs as an
 // unprivileged user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct"
-// contains the results without a relay. This process is both the client and the endpoint.
+// contains the results without a relay. The process that runs the command is both the client and the endpoint.
 package main
 
 import (

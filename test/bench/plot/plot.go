@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Panel shows one measure. Both axes are logarithmic, so a power law is a straight line, and a constant is a horizontal
-// line.
+// Panel shows one measure. Both axes of a Panel are logarithmic, so a power law is a straight line, and a constant is a
+// horizontal line.
 type Panel struct {
 	Title string
 	Lines []Line
@@ -105,7 +105,7 @@ type scale struct {
 	part func(float64) float64
 }
 
-// logarithmic returns an axis that contains all values. Both ends of the axis are powers of ten.
+// logarithmic returns an axis that contains all values and starts and ends at a power of ten.
 func logarithmic(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {

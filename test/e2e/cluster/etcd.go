@@ -31,7 +31,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		// kubeadm sets the same value. Without this option, idle resources get no bookmarks.
+		// kubeadm sets the same value. Without a progress interval, idle resources get no bookmarks.
 		"--watch-progress-notify-interval=5s",
 		"--log-level=warn",
 	)

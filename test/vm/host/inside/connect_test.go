@@ -113,7 +113,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // the address has not responded since the time down
+				if !down.IsZero() { // down is the time since which the address has not responded
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return

@@ -18,8 +18,7 @@ var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain changes a route to make the daemon check the host immediately. Otherwise, the daemon would check the
-	// host only once a minute.
+	// lookAgain changes a route to make the daemon check the host immediately instead of up to a minute later.
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
@@ -96,7 +95,7 @@ func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables tests the iptables backend. Its rules precede the rules of other programs, so no recipe is necessary.
+// withIPTables tests the iptables backend, which needs no recipe because its rules precede the rules of other programs.
 func (h *host) withIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")

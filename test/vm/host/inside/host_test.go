@@ -15,8 +15,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// network is the network around the machine. It consists of a client, and of two endpoints that respond on port 8080
-// over IPv4 and IPv6.
+// network is the network around the machine, with a client and two endpoints that respond on port 8080 over IPv4 and
+// IPv6.
 type network struct {
 	client, ep1, ep2 *netlab.Host
 	gateway          *netlab.Host // on the same network as the machine's address
@@ -50,7 +50,7 @@ type host struct {
 	*network
 }
 
-// patience is the time limit for events without a documented limit. It is long, because the machine is slow.
+// patience is the time limit for events without a documented limit. The limit is long, because the machine is slow.
 const patience = 10 * time.Minute
 
 // run runs a program that must succeed, and returns the program's output.
