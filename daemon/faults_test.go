@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The IDs of these faults contain the names of sources and followers, so a search of the source code for constants
-// does not find the IDs.
+// A fault's ID may contain the name of a source or follower, so a search of the source code for constants does not find
+// all IDs.
 func TestSourceAndFollowerFaultIDsAreKnown(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {

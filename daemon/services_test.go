@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cluster holds objects and a serviceLog. The serviceLog receives each sync of these objects.
+// cluster holds objects, and a serviceLog that receives each sync of the objects.
 type cluster struct {
 	*serviceLog
 	out     bytes.Buffer

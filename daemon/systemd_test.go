@@ -248,7 +248,7 @@ func TestUnitLifecycle(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before READY=1, the daemon runs nft to check whether the backend can run. On a slow board, this check takes minutes.
+// Before READY=1, the daemon runs nft to check whether the backend can run, which takes minutes on a slow board.
 func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")

@@ -72,7 +72,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			// Backends define the keys of these fields.
+			// Backends define the keys of Section and Removed fields.
 			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() {
 				fields++
 			}

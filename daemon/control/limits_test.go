@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The JSON form of this plan has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
+// The JSON form of the big plan has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -136,7 +136,7 @@ func TestStalledClientsShareOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond)      // the server must not build more responses during this time
+	time.Sleep(200 * time.Millisecond)      // the server must not build more responses while the test sleeps
 	if all := live() - empty; all > 6*one { // a response may grow while the server sends the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}

@@ -79,7 +79,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.running = true
 	if time.Since(k.ended) > 100*time.Millisecond {
-		clear(k.refused) // this Apply is a retry and does not belong to the previous search
+		clear(k.refused) // a retry does not belong to the previous search
 	}
 	k.took = append(k.took, c)
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {

@@ -267,7 +267,7 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 }
 
 // The size limit is 170,000 endpoint-port pairs, regardless of the memory that a backend needs for an endpoint. With
-// iptables, a Service of this size takes 1 GB.
+// iptables, a Service with 170,000 pairs takes 1 GB.
 func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()

@@ -34,7 +34,8 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 }
 
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, because the host could not reach its
-// neighbours if Edgeway dropped connections to unused addresses. No setting overrides this rule.
+// neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway serve a ServiceCIDR object
+// that overlaps a network of this host.
 func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string

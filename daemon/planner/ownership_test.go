@@ -108,8 +108,8 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. This precedence keeps other Services from obtaining a ClusterIP before the API server
-// allocates the address, or while an administrator deletes and recreates the Service.
+// address, then an external IP. The precedence of kinds keeps other Services from obtaining a ClusterIP before the API
+// server allocates the address, or while an administrator deletes and recreates the Service.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {

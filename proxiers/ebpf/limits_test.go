@@ -96,7 +96,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of this Service.
+// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of the first Service.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {

@@ -164,8 +164,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note ignores empty IDs, which the doctor fills in. note also ignores the IDs "source-" + name, because another
-// package tests these IDs.
+// note ignores empty IDs, which the doctor fills in. note also ignores IDs of the form "source-" + name, because
+// another package tests them.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

@@ -22,7 +22,7 @@ type fakeServers struct {
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
 	questions int // questions counts the requests for endpoints
 	lists     int
-	took      time.Duration // list sleeps for this time
+	took      time.Duration // list sleeps for the duration took
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {

@@ -75,8 +75,8 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller omits an Apply without changes, so Prev may be a plan that the backend never received. A sync from such a
-// plan must still be partial.
+// The caller omits an Apply without changes, so Prev may be a plan that the backend never received. A sync must be
+// partial even if the backend never received Prev.
 func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)

@@ -262,7 +262,7 @@ func TestEndpointChangeNeedsNoKernelRequest(t *testing.T) {
 	}
 }
 
-// A backend adds a route for each address of a Service. These routes do not make the follower check all routes.
+// A backend may add a route for each address of a Service without making the follower check all routes.
 func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// patience is the time limit for an expected response. Only failed connections take this long.
+	// patience is the time limit for an expected response. Only failed connections take as long as patience.
 	patience = 30 * time.Second
 	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond

@@ -55,7 +55,7 @@ func (d *deck) shuffle() {
 }
 
 // newSequenceChanger returns a changer for sequences. An unusually large number of its Services have addresses with the
-// same low bits. A backend that sorts Services by these bits then has many Services in one group.
+// same low bits. A backend that groups Services by the low bits of their addresses then has many Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true

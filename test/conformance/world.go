@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Every endpoint listens on all of these ports. The default port of an endpoint is endpointPort.
+// Every endpoint listens on all of the ports below. The default port of an endpoint is endpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
@@ -58,8 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that servers on the host itself send. These servers listen at destinations where no Service may
-// intercept the packet.
+// selfName is the name that servers on the host itself send. Servers on the host itself listen at destinations where no
+// Service may intercept the packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {

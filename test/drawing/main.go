@@ -25,7 +25,6 @@ var colors = [...]struct{ fill, stroke string }{
 	kernel: {"#e3f4ee", "#009e73"}, frame: {"none", "#999"},
 }
 
-// These boxes appear in several arrows but are not packages.
 const (
 	backend   = "first stage: the backend, one of"
 	followers = "next stages: the followers, in this order"

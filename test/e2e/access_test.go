@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in the README set up a host that serves a cluster's Services. cluster.md explains these commands and
-// lists alternative commands, which create a token that does not expire.
+// The commands in the README set up a host that serves a cluster's Services. cluster.md explains the commands in the
+// README and lists alternative commands, which create a token that does not expire.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

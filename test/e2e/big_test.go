@@ -37,7 +37,7 @@ type bulk struct {
 }
 
 // Several Services can be huge together although each Service is below the limit for a single Service. The API server
-// admits all of these Services.
+// admits Services below the limit for a single Service, regardless of their number.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},

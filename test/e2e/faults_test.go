@@ -38,8 +38,8 @@ type faultRow struct {
 	warnings          map[string]int
 }
 
-// The table uses these time limits. The daemon abandons a request without a response after 30 s if the API server is
-// already suspect. The daemon abandons a list without a response after 75 s.
+// The daemon abandons a request without a response after 30 s if the API server is already suspect. The daemon abandons
+// a list without a response after 75 s.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second

@@ -16,7 +16,6 @@ type lab struct {
 	node, client, ep1, ep2 *netlab.Host
 }
 
-// These are the addresses of the hosts, and the TCP and UDP port on which both endpoints respond.
 const (
 	nodeAddr     = "192.0.2.10"
 	ep1Addr      = "10.244.1.11"

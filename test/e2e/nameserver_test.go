@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dnsAddr is the address of a name server. stubAddr is the address of a stub resolver on the node, which queries this
-// name server. attackerAddr is the address of a tenant's endpoint.
+// dnsAddr is the address of a name server. stubAddr is the address of a stub resolver on the node, which queries the
+// name server at dnsAddr. attackerAddr is the address of a tenant's endpoint.
 const (
 	dnsAddr      = "198.51.100.53"
 	stubAddr     = "127.0.0.53"

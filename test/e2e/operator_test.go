@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault returns the fault with the given ID, severity and words. The test fails if the status reports no such fault.
+// fault returns the fault with the given ID, severity and words, and fails the test if the status does not report it.
 func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	d.t.Helper()
 	d.within(patience, func() error {

@@ -342,7 +342,7 @@ func (r *operatorRow) access() {
 	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// rootCA creates the ConfigMap with the root CA. In every other cluster, a controller creates this ConfigMap.
+// rootCA creates the ConfigMap with the root CA, which a controller creates in every other cluster.
 func (r *operatorRow) rootCA() {
 	r.t.Helper()
 	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{

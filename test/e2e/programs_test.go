@@ -85,7 +85,7 @@ func TestHungNFT(t *testing.T) {
 		}
 		return answers(l.client, early, "ep1")()
 	})
-	limit := l.promised(15 * time.Second) // the unit sets this limit in TimeoutStopSec=
+	limit := l.promised(15 * time.Second) // TimeoutStopSec= in the unit sets the same limit
 	began := time.Now()
 	d.stop()
 	if took := time.Since(began); took > limit {

@@ -19,7 +19,6 @@ type island struct {
 	far1, far2 *netlab.Host
 }
 
-// These are the host's addresses on the links to far1 and far2.
 const (
 	island1, island16 = "10.50.1.1", "fd00:50:1::1"
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
@@ -219,7 +218,7 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	}
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
 
-	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // a DHCP client adds such a route
+	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1")
 	i.within(patience, i.own(islandRoutes[3:]...))
 	i.onNode("ip", "route", "del", "default")
 	i.within(patience, i.own(islandRoutes...))

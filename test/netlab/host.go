@@ -57,8 +57,8 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 // Has reports whether a is one of the host's addresses.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
-// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in this namespace, but not
-// in the host's control group. Goroutines that fn starts are neither in the namespace nor in the control group.
+// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in the host's namespace,
+// but not in the host's control group. Goroutines that fn starts are neither in the namespace nor in the control group.
 func (h *Host) Do(fn func() error) error {
 	if h.Netns == "" {
 		return fn()
@@ -156,12 +156,12 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// These settings make the host accept only the lab's addresses, use new addresses immediately, and ignore
+		// The next settings make the host accept only the lab's addresses, use new addresses immediately, and ignore
 		// router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
-		// Without these settings, rate limits could suppress the ICMP error for a refused connection.
+		// With the default settings, rate limits could suppress the ICMP error for a refused connection.
 		{"ipv4/icmp_ratemask", "0"},
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},

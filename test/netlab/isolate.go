@@ -13,8 +13,8 @@ import (
 const isolated = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. All threads
-// of the child process are in this namespace, so goroutines and child processes of the code under test cannot reach the
-// machine's network. TestMain must call Isolate:
+// of the child process are in the new namespace, so goroutines and child processes of the code under test cannot reach
+// the machine's network. TestMain must call Isolate:
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {

@@ -184,7 +184,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.truncate > 0 {
 		w = &truncated{w, f.truncate}
 	}
-	// Without this limit, a client that retries without a pause would stop the clock.
+	// Without a limit on requests, a client that retries without a pause would stop the clock.
 	if f.hang || a.asked() > 4*maxRequests {
 		<-r.Context().Done()
 		return

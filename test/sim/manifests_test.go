@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// filesNamespace is the namespace of the Services in manifests. The API server has no Service in this namespace.
+// filesNamespace is the namespace of the Services in manifests. The API server has no Service in filesNamespace.
 const filesNamespace = "files"
 
 // manifests is a folder with two files. services holds the intended Services, even while a file is damaged or the

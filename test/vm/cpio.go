@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// These are the file types in the mode of a cpio entry, as in inode(7).
+// The file types in the mode of a cpio entry are those of inode(7).
 const (
 	typeDir  = 0o040000
 	typeFile = 0o100000

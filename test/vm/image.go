@@ -35,7 +35,7 @@ type image struct {
 	kernel, root string
 }
 
-// These are the names of the files in an image. Prepare writes the sums last, so an image without sums is incomplete.
+// An image consists of the files below. Prepare writes the sums last, so an image without sums is incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"

@@ -77,7 +77,7 @@ type machine struct {
 	kill  func()
 }
 
-// These are the names of the files for the machine's serial ports.
+// The constants are the names of the files for the machine's serial ports.
 const (
 	consoleFile = "console"
 	outputFile  = "output"

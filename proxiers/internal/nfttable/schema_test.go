@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// These are the SetIDs of the test's schema, whose sets use each field and each kind of data.
+// The constants are the SetIDs of the test's schema, whose sets use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots

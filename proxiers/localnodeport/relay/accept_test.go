@@ -285,7 +285,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		_, _ = io.WriteString(c, "x")
 		waiting = append(waiting, c)
 	}
-	time.Sleep(2 * time.Second) // a busy loop would use most of these two seconds of CPU time
+	time.Sleep(2 * time.Second) // a busy loop would use most of the two seconds of CPU time
 	for _, c := range waiting[1:] {
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -80,7 +80,7 @@ func (c *Group) Processes() ([]int, error) {
 }
 
 // Kill kills all processes in the group and waits until the processes have exited. Kill does not use cgroup.kill,
-// because on Linux 6.18 this file also kills processes that start in the group later.
+// because writing to cgroup.kill on Linux 6.18 also kills processes that start in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()

@@ -31,7 +31,7 @@ type relay struct {
 	cmd  *exec.Cmd
 }
 
-// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not be in this range.
+// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not have a loopback address.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
 func newLab(ctx context.Context, o options) (*lab, error) {

@@ -25,7 +25,7 @@ type Line struct {
 // Point is a result with X and Y above 0, or a position in the picture in pixels.
 type Point struct{ X, Y float64 }
 
-// These constants are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
+// The constants are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -34,7 +34,7 @@ const (
 	head                = 56
 )
 
-// Color-blind people can distinguish these colors.
+// People who are color-blind can distinguish all of the colors.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG draws the panels, three in each row.

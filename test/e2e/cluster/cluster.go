@@ -147,7 +147,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component of this control
 		// plane runs pods.
 		"--disable-admission-plugins=ServiceAccount",
-		// Without this option, the API server would register an endpoint that simulated hosts cannot reach.
+		// Without --endpoint-reconciler-type=none, the API server would register an endpoint that simulated hosts
+		// cannot reach.
 		"--endpoint-reconciler-type=none",
 		"--shutdown-delay-duration=0s",
 	}, options...)...)

@@ -146,8 +146,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.open())
 }
 
-// Connections must not fail when an interface that has the addresses of all Services is added or removed. kube-proxy
-// leaves such an interface behind.
+// Connections must not fail when an interface that has the addresses of all Services, such as the interface that
+// kube-proxy leaves behind, is added or removed.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),

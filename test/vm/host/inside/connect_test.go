@@ -15,7 +15,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// These are the addresses of the Service default/web, and the time limit for a response.
 const (
 	clusterIP   = "10.96.0.10:80"
 	clusterIP6  = "[fd00:96::10]:80"

@@ -16,7 +16,6 @@ const (
 	legacyLock  = "/run/xtables.lock" // iptables-legacy does not remove its lock file
 )
 
-// These are capabilities in the format of /proc/PID/status.
 const (
 	netAdmin       = "0000000000001000"
 	netAdminAndRaw = "0000000000003000"

@@ -17,7 +17,6 @@ func TestRecipes(t *testing.T) {
 	})
 }
 
-// These are the addresses of the Service web and of the cluster's DNS server.
 const (
 	webIP  = "10.96.0.20:80"
 	webIP6 = "[fd00:96::20]:80"
