@@ -135,8 +135,7 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	}
 }
 
-// A port without a living endpoint is a problem, because connections to the port fail. A port that has a living
-// endpoint is not a problem.
+// A port is a problem if all of its endpoints are dead, because connections to the port fail.
 func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

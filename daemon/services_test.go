@@ -177,7 +177,7 @@ func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	})
 }
 
-// The cost of logging a sync depends on the size of the change, not on the size of the cluster.
+// The cost of logging a sync depends on the size of the change, and does not depend on the size of the cluster.
 func TestServiceLogCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()

@@ -300,7 +300,7 @@ func TestConnectionRateIsBounded(t *testing.T) {
 	})
 }
 
-// The Checker limits the checks per second, the simultaneous checks, the changes of Dead, and the log lines.
+// The Checker limits the checks per second, the simultaneous checks, the changes to Dead, and the log lines.
 func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {

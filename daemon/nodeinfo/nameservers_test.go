@@ -64,7 +64,7 @@ func TestNameServersChange(t *testing.T) {
 	if err := os.Remove(l.resolv); err != nil {
 		t.Fatal(err)
 	}
-	<-l.Changed() // no network event precedes a change of the files
+	<-l.Changed() // no network event precedes a change to the files
 	if got := l.Host().NameServers; len(got) != 0 {
 		t.Errorf("name servers %v", got)
 	}

@@ -186,7 +186,7 @@ func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	}
 }
 
-// Only sockets in the host's network namespace use the shortcut, not the sockets of containers.
+// Sockets in the host's network namespace use the shortcut, but sockets in containers do not.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// The restarted daemon applies a change of the plan that occurred while no daemon was running.
+	// The restarted daemon applies a change to the plan that occurred while the daemon was stopped.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))

@@ -48,7 +48,7 @@ func (w *world) atDevices() (n int) {
 	return n
 }
 
-// A change of the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
+// A change to the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
 // remains, and Faults reports no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)

@@ -165,7 +165,7 @@ func TestListenersFollowAddresses(t *testing.T) {
 	}
 }
 
-// An open connection survives a change of the plan, because Apply does not restart the server.
+// An open connection survives a change to the plan, because Apply does not restart the server.
 func TestUnchangedServersAreUntouched(t *testing.T) {
 	l := newLab(t)
 	port, other := freePort(t), freePort(t)

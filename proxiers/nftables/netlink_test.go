@@ -83,7 +83,7 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change of endpoints runs no program and opens no socket, because closing a netfilter socket would take as long as
+// A change to endpoints runs no program and opens no socket, because closing a netfilter socket would take as long as
 // running nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
@@ -134,7 +134,7 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// While other programs write to their own tables, Edgeway loses no change of its own and reports no drift.
+// While other programs write to their own tables, Edgeway does not lose its own changes and reports no drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

@@ -214,7 +214,7 @@ func TestRefusedSocket(t *testing.T) {
 	})
 }
 
-// If every socket fails on its first read, the Watcher calls Lost every 30 s, not every second.
+// If every socket fails on its first read, the Watcher calls Lost only every 30 s instead of every second.
 func TestRepeatedlyFailingSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {

@@ -21,7 +21,7 @@ type Backend struct {
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the default.
 	Sequences int
-	// Shapes holds patterns. Each pattern must match some, but not all, of the dumps of random Services.
+	// Shapes holds patterns that must each match some, but not all, of the dumps of random Services.
 	Shapes []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation

@@ -40,8 +40,8 @@
 // the cluster, cluster-N in the Service CIDRs, and external-N and lb-N in other ranges. The node itself is called host
 // and has the addresses node-1, node-2, node-3 and loopback. As an endpoint, "host" is a pod in the host's network. An
 // endpoint has port 8080 unless its name contains another port, as in far-a:9090. If a "pass" line names an address of
-// the host, the host listens at this address, and connections must reach the host. Any other address in a "pass" line
-// must not belong to a host.
+// the host, the host listens at this address, and connections must reach the host. No other address in a "pass" line
+// may belong to a host.
 //
 // The suite counts the objects that a partial sync writes to the kernel. The suite reads the notifications of nftables
 // and records the input of the iptables-legacy programs. A partial sync may write the changed objects and few other

@@ -54,7 +54,7 @@ func ebpfBackend(tc bool) Backend {
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
 		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences:      15, // the nftables backend has the same number
+		Sequences:      15, // the nftables backend also runs 15 sequences
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),

@@ -19,7 +19,7 @@ func ipvsBackend() Backend {
 		Component:      ipvs.Component(),
 		CountsLoopback: true,
 		Dump:           dumpIpvs,
-		Sequences:      15, // the nftables backend has the same number
+		Sequences:      15, // the nftables backend also runs 15 sequences
 		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),

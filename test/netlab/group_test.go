@@ -130,5 +130,5 @@ func TestKilledProcessIsReported(t *testing.T) {
 	if got := client.Connect(f); got.Answer != Failed || !strings.Contains(got.Problem, "process of client") {
 		t.Errorf("after its end: %s", got)
 	}
-	client.stop = nil // reset stop, which would report the kill
+	client.stop = nil // stop would report the kill
 }

@@ -167,7 +167,7 @@ func stat(t *testing.T, dir string) os.FileInfo {
 	return info
 }
 
-// With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway saves a single change of a
+// With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway saves a single change to a
 // small state within seconds, and the last change after SIGTERM.
 func TestWriteRateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -218,8 +218,8 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// If the watcher cannot rejoin the group, the watcher keeps running and reports drift, also after the next full sync.
-// The watcher detects changes again after it has rejoined the group.
+// If the watcher cannot rejoin the group, the watcher keeps running, reports drift, and reports drift again after the
+// next full sync. The watcher detects changes again after it has rejoined the group.
 func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
@@ -262,8 +262,8 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	return data
 }
 
-// The kernel rejects a request while the response to an earlier request is incompletely read, so the Conn must open a
-// new socket.
+// The kernel rejects a request while part of the response to an earlier request is unread, so the Conn must open a new
+// socket.
 func TestRequestAfterUnreadAnswer(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")

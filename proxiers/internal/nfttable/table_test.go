@@ -151,7 +151,7 @@ func TestTendSweepsIdleObjects(t *testing.T) {
 	}
 }
 
-// A change of Node.PodInterfaces changes the rules, and therefore causes a full sync.
+// A change to Node.PodInterfaces changes the rules, and therefore causes a full sync.
 func TestRuleChangeTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node

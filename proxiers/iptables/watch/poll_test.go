@@ -36,7 +36,7 @@ func (w *watched) inspections() int {
 	return w.inspected
 }
 
-// After a change by another program, poll reads the table once, not every second.
+// After a change by another program, poll reads the table once instead of every second.
 func TestPollReadsChangedTableOnce(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
