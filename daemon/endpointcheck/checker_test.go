@@ -226,7 +226,7 @@ func TestChecksFollowTargets(t *testing.T) {
 	})
 }
 
-// A reload stops one Run and starts another. Between the two, dead endpoints remain dead, and the Checker forgets
+// A reload stops one Run and starts another. Between two Runs, dead endpoints remain dead, and the Checker forgets
 // endpoints that are no longer needed.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
