@@ -20,11 +20,11 @@ import (
 type listed struct {
 	ImportPath, Doc, Dir               string
 	GoFiles                            []string
-	Deps                               []string // direct and indirect dependencies, without the dependencies of tests
+	Deps                               []string // direct and indirect dependencies, excluding test dependencies
 	Imports, TestImports, XTestImports []string
 }
 
-// A rule forbids a package, and all packages below its path, to import the packages at or below the forbidden paths.
+// A rule forbids a package and all packages below its path from importing the packages at or below the forbidden paths.
 type rule struct {
 	packages  string
 	forbidden []string
@@ -52,7 +52,7 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// floors lists the folders of the daemon in layers, from lowest to highest. A folder may import only folders in lower
+// floors lists the daemon's folders in layers, from lowest to highest. A folder may import only folders in lower
 // layers.
 var floors = [][]string{
 	{"files", "ownmark", "text"},
@@ -127,7 +127,7 @@ func TestPlanImportsOnlyStandardLibrary(t *testing.T) {
 	}
 }
 
-// Only the backends ipvs and ebpf, which build on nftables, may import another proxier.
+// Only the ipvs and ebpf backends, which build on nftables, may import another proxier.
 func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
 		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{
@@ -159,9 +159,9 @@ func TestEveryPackageHasDocComment(t *testing.T) {
 
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
-// TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own folder. The exceptions are
-// the daemon's list of backends, the default in the configuration, and code that runs the iptables programs to read the
-// rules of a firewall.
+// TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own folder. The
+// exceptions are the daemon's list of backends, the default in the configuration, and code that runs the iptables
+// programs to read a firewall's rules.
 func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
@@ -192,7 +192,7 @@ func mayName(file, text string) bool {
 	case "edgeway/daemon/config/config.go":
 		return text == "nftables" || text == "iptables"
 	case "edgeway/cmd/edgeway/bugreport.go":
-		return text == "iptables" // the name of a program
+		return text == "iptables" // iptables is also the name of a program
 	}
 	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }
@@ -229,8 +229,8 @@ func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library: the first element of such a path has no dot and is not
-// "edgeway".
+// standard reports whether path is in the standard library. The first element of a standard library path has no dot,
+// and "edgeway" is the name of this module.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

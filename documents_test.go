@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// documents returns the text of each file that has one of the given extensions, by path.
+// documents maps the path of each file that has one of the given extensions to the file's text.
 func documents(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -89,7 +89,7 @@ func TestReferencedDocumentsExist(t *testing.T) {
 	}
 }
 
-// keys returns the configuration keys, such as "proxy.backend", and the sections in edgeway.toml. A test of
+// keys returns the sections and the configuration keys in edgeway.toml, such as "proxy.backend". A test in
 // daemon/config verifies that edgeway.toml is complete.
 func keys(t *testing.T) map[string]bool {
 	t.Helper()

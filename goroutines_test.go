@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// bare lists the files that start goroutines without package contain, and the reasons.
+// bare lists the files that start goroutines without package contain, with the reason for each file.
 var bare = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
 	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// readsForeignText maps the files that may search the text of an error to the program or library that reports the error
+// readsForeignText maps each file that may search the text of an error to the program or library that reports the error
 // only as text.
 var readsForeignText = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
@@ -22,7 +22,7 @@ var readsForeignText = map[string]string{
 }
 
 // Code must not search the text of a fault, or the text of an error that Edgeway creates. The code that detects a fault
-// creates a value for the fault instead.
+// must create a value for the fault instead.
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
@@ -51,7 +51,7 @@ func TestSearchedTexts(t *testing.T) {
 	}
 }
 
-// searchedTexts returns the lines that search the text of an error, or the Message or Fix of a value.
+// searchedTexts returns the line numbers of code that searches the text of an error, or the Message or Fix of a value.
 func searchedTexts(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -60,7 +60,7 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 		t.Fatal(err)
 	}
 	for _, d := range file.Decls {
-		texts := map[string]bool{} // variables in this function that hold the text of an error or a fault
+		texts := map[string]bool{} // the variables in this function that hold the text of an error or a fault
 		ast.Inspect(d, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.AssignStmt:
@@ -80,8 +80,8 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 	return lines
 }
 
-// searches reports whether a call searches a text with package strings or with a regular expression. Calls that only
-// split a text into lines do not count.
+// searches reports whether a call searches text with package strings or with a regular expression. Calls that only
+// split text into lines do not count.
 func searches(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -148,8 +148,8 @@ func TestObjectThatPanicsIsRefused(t *testing.T) {
 	}
 }
 
-// If a source always panics, the daemon restarts the source twice. The third panic of the source within ten minutes
-// terminates the daemon.
+// If a source always panics, the daemon restarts the source twice. A source's third panic within ten minutes terminates
+// the daemon.
 func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()

@@ -90,8 +90,6 @@ func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	}
 }
 
-// If an endpoint of a manifest does not respond, the planner removes the endpoint from the pool, and a fault names
-// the endpoint.
 func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	at := deadEndpoint(t)
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -137,8 +135,7 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	}
 }
 
-// A port without a living endpoint is a problem, because connections to the port fail. A port that has a living
-// endpoint is not a problem.
+// A port is a problem if all of its endpoints are dead, because connections to the port fail.
 func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -42,7 +42,7 @@ func examinedConfig(t *testing.T, extra string) string {
 	return path
 }
 
-// If no daemon is running, Examined plans from the manifests.
+// If no daemon is running, Examined creates a plan from the manifests.
 func TestExaminedWithoutDaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
@@ -50,7 +50,6 @@ func TestExaminedWithoutDaemon(t *testing.T) {
 	}
 }
 
-// Examined reports the faults of a source even if no daemon is running.
 func TestExaminedWithUnparsableDocument(t *testing.T) {
 	path := examinedConfig(t, "")
 	manifest := filepath.Join(filepath.Dir(path), "m.yaml")
@@ -72,8 +71,8 @@ func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// If the user may not query the daemon, or the daemon's socket is unknown, Examined must not conclude that no daemon
-// is running. Otherwise, the doctor would report the daemon's ports as ports of another program.
+// If the user may not query the daemon, or the daemon's socket is unknown, Examined must not conclude that no daemon is
+// running, because the doctor would then report that another program uses the daemon's ports.
 func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))

@@ -69,7 +69,6 @@ func TestFastPathReasons(t *testing.T) {
 	}
 }
 
-// If the backend does not support the fast path, Edgeway removes the flowtable that an earlier backend used.
 func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 	cfg := config.Default()
 	cfg.FastPath.Enabled = true
@@ -104,7 +103,7 @@ func TestFastPathStatus(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.offloader = offloader{missing: "no flowtable"}
-	if s := f.status(); s != nil { // a fault reports the reason
+	if s := f.status(); s != nil {
 		t.Errorf("%+v", s)
 	}
 }

@@ -52,7 +52,6 @@ func TestPickResolvesAlias(t *testing.T) {
 	}
 }
 
-// Edgeway cleans up after all disabled followers and all backends except the active backend.
 func TestUnusedComponents(t *testing.T) {
 	f := &fakeBackends{}
 	followers := []follower{

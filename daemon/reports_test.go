@@ -70,7 +70,6 @@ func (s stage) Explain(plan.Decision, bool) (proxiers.Path, error) {
 	return proxiers.Path{Shortcut: "by socket"}, nil
 }
 
-// Edgeway shows the faults and explanations of a backend.
 func TestBackendFaultsAndExplanations(t *testing.T) {
 	down := fault.Fault{ID: "shortcut", Severity: fault.Warning, Message: "detached", Fix: "attach"}
 	backend := stage{[]fault.Fault{down, {ID: proxiers.FastPathFault}}}

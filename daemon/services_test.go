@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cluster holds objects and a serviceLog. The serviceLog receives each sync of these objects.
+// cluster holds objects, and a serviceLog that receives each sync of the objects.
 type cluster struct {
 	*serviceLog
 	out     bytes.Buffer
@@ -150,7 +150,6 @@ func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 	})
 }
 
-// Objects that a source lists after the first sync are not logged as changes.
 func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(aService("web", 1, "http"))
@@ -178,7 +177,7 @@ func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	})
 }
 
-// The cost of logging a sync depends on the size of the change, not on the size of the cluster.
+// The cost of logging a sync depends on the size of the change, and does not depend on the size of the cluster.
 func TestServiceLogCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
@@ -220,7 +219,6 @@ func TestReloadLogsRemovedServices(t *testing.T) {
 	})
 }
 
-// serviceLog does not compute the faults of unchanged Services again.
 func TestServiceFaultCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()

@@ -52,8 +52,8 @@ func await(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
-// A directory of manifests is renamed while the daemon is stopped. If there is a last-known state, the daemon serves
-// the Services of that state and reports a fault. Without a last-known state, the daemon serves no Services.
+// A directory of manifests is renamed while the daemon is stopped. The daemon then serves the Services of the
+// last-known state and reports a fault. Without a last-known state, the daemon serves no Services.
 func TestUnreadableManifestsAtStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
@@ -70,14 +70,14 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	if err := os.Rename(manifests, manifests+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	snap, before, files, err := recall(cfg) // the daemon does the same at its next start
+	snap, before, files, err := recall(cfg) // the daemon also calls recall when it starts
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Fault.Message, manifests+": no such file or directory") {
 		t.Errorf("without a daemon: Services %v, holdings %v, status %+v", snap.Services, before, files)
 	}
-	for range 2 { // the loaded state is saved again
+	for range 2 { // the second iteration saves the loaded state again
 		s, stop = begin(t, cfg)
 		await(t, s.tracker.Changed())
 		snap, ok := s.tracker.Snapshot()

@@ -192,7 +192,7 @@ func (u *unit) signal(sig os.Signal) {
 	}
 }
 
-// The test covers the lifetime of the unit from the perspective of systemd and of a client of a NodePort on loopback.
+// The test covers the whole lifetime of the unit, as seen by systemd and by a client of a NodePort on loopback.
 func TestUnitLifecycle(t *testing.T) {
 	u := newUnit(t)
 	u.start()
@@ -248,7 +248,7 @@ func TestUnitLifecycle(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before READY=1, the daemon runs nft to check whether the backend can run. On a slow board, the check takes minutes.
+// Before READY=1, the daemon runs nft to check whether the backend can run, which takes minutes on a slow board.
 func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")
@@ -301,8 +301,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// A load balancer receives responses during a reload of the configuration. The responses continue even if no plan is
-// possible after the reload because the reload added an unreachable API server.
+// A load balancer receives responses while the daemon reloads its configuration, even if the new configuration adds an
+// unreachable API server and the daemon cannot compute a plan.
 func TestHealthChecksAnswerDuringReload(t *testing.T) {
 	u := newUnit(t)
 	u.write("web.yaml", checkedManifest)

@@ -24,8 +24,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// answering starts a control socket that responds like the daemon, and returns the path of a configuration file that
-// names the socket.
+// answering starts a server that responds like the daemon on a control socket. answering returns the path of a
+// configuration file that names the socket.
 func answering(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
 	return answeringWith(t, func() control.Status { return status })
@@ -103,8 +103,8 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	}
 }
 
-// status --wait returns when the daemon becomes ready, even if the daemon starts later. Otherwise, status --wait
-// reports why the daemon is not ready.
+// status --wait returns when the daemon becomes ready, even if the daemon starts later. If the daemon does not become
+// ready in time, status --wait reports the reason.
 func TestStatusWaitFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []control.Status // answers is nil if no daemon responds

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain runs the edgeway command itself when config check starts this test binary again.
+// TestMain acts as the edgeway command when config check starts this test binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "config" {
 		main()

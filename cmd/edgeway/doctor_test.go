@@ -27,7 +27,7 @@ func TestDoctorExitsWith4OnProblem(t *testing.T) {
 	}
 }
 
-// A daemon is degraded if connections fail although the daemon reports itself healthy to load balancers.
+// The daemon is degraded if connections fail even though it reports itself healthy to load balancers.
 func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 	status := control.Status{
 		Version: "1.2.3", Health: health.StateDegraded, Report: health.Report{

@@ -12,8 +12,8 @@ type mistake struct {
 	name string
 	// new replaces old in the file. If old is empty, new is the whole file.
 	file, old, new string
-	// at is the beginning of the only line that config check prints. at contains the file and, if known, the line,
-	// the object and the field.
+	// at is the beginning of the only line that config check prints: the file and, if known, the line, the object and
+	// the field.
 	at string
 	// names is a key, field, object or value that the line must contain, or "" if the test requires none.
 	names string
@@ -21,7 +21,6 @@ type mistake struct {
 	warning bool
 }
 
-// check writes the files with the mistake, and fails the test unless config check reports the mistake.
 func (m mistake) check(t *testing.T, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

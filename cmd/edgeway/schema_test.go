@@ -56,8 +56,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts overrides the schema of two kinds of types: types that JSON encodes as text, and Pools, whose elements are null
-// if no route uses the pool.
+// texts overrides the schema of types that JSON encodes as text, and of Pools, in which unused pools are null.
 func texts(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

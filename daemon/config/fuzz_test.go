@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzLoad verifies that load never panics. Any file must load to a configuration that Dump and load reproduce
-// unchanged, or to errors that each contain the path of the file.
+// FuzzLoad verifies that load never panics. Every file must either load as a configuration that Dump and load reproduce
+// unchanged, or fail with errors that each contain the path of the file.
 func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
 	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']", "[proxy]\nmasquerade_bit=3")

@@ -137,7 +137,6 @@ socket = "/s"
 	}
 }
 
-// The last file that sets a list replaces the whole list, including the keywords of an earlier file.
 func TestLastFileReplacesList(t *testing.T) {
 	const text = "version = 1\nsource.file.paths = ['m']\nproxy.allow_external_ips = "
 	for list, want := range map[string]HostRanges{

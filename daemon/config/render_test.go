@@ -18,7 +18,7 @@ func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
 		t.Fatalf("fewer than %d keys in the shipped file", n)
 	}
-	const extra = "\n" // the defaults have no source, which Load rejects
+	const extra = "\n" // Load rejects a configuration without a source
 	c := Default()
 	l := loader{keys: values(c, choices), origin: map[string]*Error{}}
 	settings, err := decode("edgeway.toml", []byte(uncommented+extra))
@@ -61,7 +61,6 @@ func Manual(backends []proxiers.Component) string {
 	return b.String()
 }
 
-// Every field of Config must have a key in the schema, and every key must have a field.
 func TestEveryFieldHasAKey(t *testing.T) {
 	c := Default()
 	fields := 0
@@ -75,7 +74,8 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() { // backends define these keys
+			// Backends define the keys of Section and Removed fields.
+			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() {
 				fields++
 			}
 		}

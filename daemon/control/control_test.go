@@ -280,7 +280,6 @@ func TestSocketModeIgnoresUmask(t *testing.T) {
 	}
 }
 
-// Members of the socket's group can query the daemon, but they cannot reload the daemon.
 func TestOnlyRootAndOwnerMayReload(t *testing.T) {
 	reloads := 0
 	s := newServer(Options{Reload: func(context.Context) error { reloads++; return nil }}, nil)

@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// testWay returns the kernel's routes on the host of testPlan, which has one link and no IPv6.
+// testWay simulates the kernel's route lookups on a host that has one link and no IPv6.
 func testWay(to netip.Addr) (nodeinfo.NextHop, error) {
 	own := netip.MustParseAddr("192.0.2.7")
 	switch {
@@ -66,7 +66,7 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 	for _, tt := range []struct {
 		src, dst, proto string
 		origin, verdict string
-		says            string // the output must contain says
+		says            string // says is text that the output must contain
 	}{
 		{"192.0.2.99", "10.96.0.1:80", "", "outside", "forward", "via 192.0.2.1 on eth0"},
 		{"192.0.2.99", "10.96.0.1:80/tcp", "udp", "outside", "forward", "default/web:http/TCP"},
@@ -271,7 +271,6 @@ func TestExplainShowsGaps(t *testing.T) {
 	}
 }
 
-// The routes to the client and to the endpoints decide whether a connection takes the fast path.
 func TestExplainReportsFastPath(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.FastPath = func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
@@ -286,7 +285,7 @@ func TestExplainReportsFastPath(t *testing.T) {
 	}
 }
 
-// The verdict is "fail" rather than "forward" if a fault of the daemon concerns the connection.
+// The verdict is "fail" rather than "forward" if the daemon reports a fault that affects the connection.
 func TestExplainVerdictFollowsFaults(t *testing.T) {
 	s := withObjects(nil)
 	const client, dst = "192.0.2.99", "10.96.0.1:80"

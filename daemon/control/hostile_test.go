@@ -13,8 +13,8 @@ import (
 // escapes is text that would control a terminal and forge a line.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// spoil writes escapes into each string in v. spoil descends into nested structures, and makes each list one element
-// long.
+// spoil writes escapes into each string in v, including strings in nested structures. spoil sets the length of each
+// list to one.
 func spoil(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

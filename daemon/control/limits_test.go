@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/pipeline"
 )
 
-// The response with the plan of bigState has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
+// The JSON form of the big plan has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -107,7 +107,7 @@ func eventually(t *testing.T, clients []*net.UnixConn, most int) {
 	}
 }
 
-// live returns the size of the heap without garbage.
+// live returns the heap size after a garbage collection.
 func live() int64 {
 	for range 3 { // a sync.Pool keeps its content for two collections
 		runtime.GC()
@@ -117,7 +117,7 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two hundred clients that do not read occupy only 16 connections and one response, and delay no other client.
+// Two hundred clients that never read use only 16 connections and one shared response, and do not delay other clients.
 func TestStalledClientsShareOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turn, l.answer = time.Hour, time.Hour
@@ -134,8 +134,8 @@ func TestStalledClientsShareOneAnswer(t *testing.T) {
 	if n := open(t, crowd); n != l.connections {
 		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
 	}
-	time.Sleep(200 * time.Millisecond)      // the server must not build more responses during this time
-	if all := live() - empty; all > 6*one { // the growing response and the rest of the previous response
+	time.Sleep(200 * time.Millisecond)      // the server must not build more responses while the test sleeps
+	if all := live() - empty; all > 6*one { // a response may grow while the server sends the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
 	if s, err := c.Status(t.Context()); err != nil || s.Version != "1.2.3" {
@@ -156,7 +156,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // the server fills the rest of the buffer
+	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
 // The server closes the connections of clients that do not read. A command that had to wait then gets its response.
@@ -219,7 +219,7 @@ func TestClientReportsClosedConnection(t *testing.T) {
 	}
 }
 
-// Members of the group who constantly request large responses delay each other, but not root.
+// Members of the socket's group who constantly request large responses delay each other, but not root.
 func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{

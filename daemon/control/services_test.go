@@ -263,8 +263,8 @@ func TestServicesText(t *testing.T) {
 	if got := printed(ServiceTable{None: "no Service"}, columns, false); got != "no Service\n" {
 		t.Errorf("an empty list is %q", got)
 	}
-	// The output for a program consists of the verdict, the header, one line for each Service, and a document's fault
-	// with its fix.
+	// Without a terminal, the output consists of the verdict, the header, a line for each Service, and two lines for a
+	// document's fault and its fix.
 	if n := strings.Count(printed(ServiceTable{ServiceList: bad}, 0, false), "\n"); n != len(bad.Items)+4 {
 		t.Errorf("%d lines for %d Services", n, len(bad.Items))
 	}

@@ -34,7 +34,7 @@ const columns = 80
 
 type answer interface{ Print(*text.Screen) }
 
-// printed returns an answer as text. If the width is 0, the Screen wraps no lines.
+// printed formats an answer as text. If the width is 0, the Screen does not wrap lines.
 func printed(a answer, width int, verbose bool) string {
 	var out strings.Builder
 	s := text.NewScreen(&out, width, false)
@@ -169,7 +169,6 @@ func TestStatusOfPartiallyReadSource(t *testing.T) {
 	})
 }
 
-// A source whose server returns an error is not reported as unreachable.
 func TestStatusOfSourceThatRefuses(t *testing.T) {
 	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"}, Refused: true}}), 0, false)
 	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: rejecting requests; no contact yet"} {
@@ -189,8 +188,8 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 	}
 }
 
-// Immediately after a reload, there are neither objects nor a plan of the new configuration. Status therefore uses
-// the names from the plan in force.
+// Immediately after a reload, the new configuration has neither objects nor a plan, so status uses the names from the
+// plan in force.
 func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

@@ -75,13 +75,13 @@ func TestManualListsEveryCheck(t *testing.T) {
 	if len(Cheap()) == 0 || len(Cheap()) == len(Checks()) {
 		t.Errorf("%d of %d checks are cheap", len(Cheap()), len(Checks()))
 	}
-	delete(manual, "clock") // the check api-server reports this fault
+	delete(manual, "clock") // the api-server check reports this fault
 	if len(manual) > 0 {
 		t.Errorf("edgeway(8) lists what is no check: %v", manual)
 	}
 }
 
-// inTheManual returns the names of the checks in edgeway(8). A value is true if the name has an asterisk.
+// inTheManual maps the name of each check in edgeway(8) to true if the name has an asterisk.
 func inTheManual(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")

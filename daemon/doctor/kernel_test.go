@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace that exists until the test's thread exits. v0 and v1 are the ends of a veth pair.
+// lab is a network namespace that exists until the test's thread exits. v0 and v1 are the two ends of a veth pair.
 type lab struct {
 	testing.TB
 	*Host
@@ -73,7 +73,6 @@ func (l *lab) fixes(check string, words ...string) {
 	}
 }
 
-// The checks find faults of a real kernel, and the suggested commands fix these faults.
 func TestPrintedFixesWork(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	l := newLab(t,

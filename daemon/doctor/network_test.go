@@ -42,8 +42,8 @@ func TestForwardingCheck(t *testing.T) {
 	}
 }
 
-// A host that becomes an IPv6 router ignores router advertisements and would lose its default route. Therefore, the fix
-// also sets accept_ra to 2.
+// A host that becomes an IPv6 router ignores router advertisements and would lose its default route. To keep the
+// default route, the fix also sets accept_ra to 2.
 func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
 	h, f := testHost(svc)

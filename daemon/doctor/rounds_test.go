@@ -76,8 +76,8 @@ func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
 	})
 }
 
-// Within a minute, Rounds finds a fault that no event announces, such as a full connection-tracking table. A fault
-// that disappears immediately, as during the renewal of a lease, is gone after the second run and is not logged.
+// Within a minute, Rounds finds a fault that no event announces, such as a full connection-tracking table. A fault that
+// disappears immediately, as during the renewal of a DHCP lease, is gone after the second run and is not logged.
 func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
 		r.Planned()
@@ -108,7 +108,7 @@ func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 	})
 }
 
-// Constant changes of routes or plans do not cause constant runs of the checks.
+// Frequent changes to routes or plans must not make the checks run constantly.
 func TestRoundsArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		poke func(*Rounds, chan struct{})
@@ -139,7 +139,7 @@ func TestRoundsArePaced(t *testing.T) {
 	}
 }
 
-// counting counts the runs of the checks, by counting the reads of a file that each run reads once.
+// counting counts how often the checks run, based on a file that each run reads once.
 type counting struct {
 	*fake
 	looks *int
@@ -217,7 +217,7 @@ func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
 	})
 }
 
-// Now finds a fault that no event announced. A second run soon confirms the fault.
+// A call to Now finds a fault that no event announced, and a second run soon confirms the fault.
 func TestRoundsNow(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
@@ -238,7 +238,7 @@ func TestRoundsNow(t *testing.T) {
 	})
 }
 
-// Rounds reports drops of the reverse path filter for a few minutes.
+// Rounds reports packets that the reverse path filter dropped, but only for a few minutes.
 func TestRoundsForgetReversePathFilterDrops(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")

@@ -36,8 +36,6 @@ func withoutDescriptors(t *testing.T, f func()) {
 	f()
 }
 
-// If no descriptors are free, each check reports that it could not inspect the host, and suggests neither routes nor
-// drop-ins.
 func TestChecksWithoutFileDescriptors(t *testing.T) {
 	h, _ := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
 	h.System = Kernel{}

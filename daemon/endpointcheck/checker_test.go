@@ -113,7 +113,6 @@ func (b *bench) start(s Settings) {
 	}
 }
 
-// wait advances the fake clock.
 func (b *bench) wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -148,7 +147,7 @@ func TestEndpointTransitionTimes(t *testing.T) {
 				if b.Endpoints() != 3 {
 					t.Errorf("%d endpoints are checked", b.Endpoints())
 				}
-				for range 50 { // the fault begins at any time within the check interval
+				for range 50 { // vary the start of the fault within the check interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
@@ -227,8 +226,8 @@ func TestChecksFollowTargets(t *testing.T) {
 	})
 }
 
-// A reload stops a Run and starts the next Run. Between the runs, dead endpoints remain dead, and the Checker forgets
-// dropped endpoints.
+// A reload stops one Run and starts another. Between two Runs, dead endpoints remain dead, and the Checker forgets
+// endpoints that are no longer needed.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})
@@ -301,7 +300,7 @@ func TestConnectionRateIsBounded(t *testing.T) {
 	})
 }
 
-// The Checker limits the checks per second, the simultaneous checks, the changes of Dead, and the log lines.
+// The Checker limits the checks per second, the simultaneous checks, the changes to Dead, and the log lines.
 func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quickly fails the test if f hangs.
 func quickly(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -52,8 +51,8 @@ func TestReadRefusesIrregularFiles(t *testing.T) {
 	}
 }
 
-// Opening a device can do harm, so Read must not open a device. The test uses a pipe, because inotify reports whether
-// the pipe was opened.
+// Opening a device can have side effects, so Read must not open a device. The test uses a pipe, because inotify reports
+// whether the pipe was opened.
 func TestReadDoesNotOpenIrregularFiles(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -75,7 +74,7 @@ func TestReadDoesNotOpenIrregularFiles(t *testing.T) {
 	}
 }
 
-// Some files in /proc are regular, have no size, and block the reader.
+// Some files in /proc are regular, report size 0, and block the reader.
 func TestReadRefusesBlockingFile(t *testing.T) {
 	const waiting = "/proc/kmsg" // only root can read this file
 	quickly(t, func() {
@@ -102,7 +101,6 @@ func TestReadLimit(t *testing.T) {
 	if n := testing.AllocsPerRun(1, func() { _, err := Read(path, Small); _ = err }); n > 100 {
 		t.Errorf("%.0f allocations for a file that is not read", n)
 	}
-	// Files in /proc have size 0.
 	if data, err := Read("/proc/self/status", Small); err != nil || !strings.HasPrefix(string(data), "Name:") {
 		t.Errorf("%q %v", data, err)
 	}

@@ -170,7 +170,7 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 	}
 }
 
-// A source whose objects could only partly be read causes a warning. If the source's paths have not been read since
+// A source that could read only some of its objects causes a warning. If the source's paths have not been read since
 // the start, /readyz fails, but /healthz does not.
 func TestPartiallyReadSource(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -238,8 +238,8 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 	})
 }
 
-// The report lists problems of the host after unhealthy faults and before all other faults. Problems do not fail any
-// health endpoint.
+// The report lists problems of the host after the faults that make the daemon unhealthy and before all other faults.
+// Problems do not fail any health endpoint.
 func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// logging runs a FaultLog in a synctest bubble. lines returns the lines that were logged since the previous call of
+// logging runs a FaultLog in a synctest bubble. lines returns the lines that were logged since the previous call to
 // lines.
 func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {

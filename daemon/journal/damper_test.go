@@ -11,7 +11,7 @@ import (
 )
 
 // damped runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the previous
-// call of lines.
+// call to lines.
 func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -10,7 +10,6 @@ type broken struct{ prometheus.Collector }
 
 func (broken) Collect(chan<- prometheus.Metric) { panic("on purpose") }
 
-// A collector that panics is reported, and the metrics of the other collectors are still served.
 func TestCollectorPanicIsReported(t *testing.T) {
 	var told error
 	registry := prometheus.NewPedanticRegistry()

@@ -18,7 +18,6 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// A Watcher whose socket fails reads the state again, and still receives later changes.
 func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	kernel := &breaking{}
@@ -106,7 +105,8 @@ func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
 	panic("on purpose")
 }
 
-// If handling a notification panics, Run returns. The next Run reads the change that the notification announced.
+// If the handling of a notification panics, Run returns, and the next Run reads the change that the notification
+// announced.
 func TestWatcherRunAfterPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a host with two links, LookupRoute returns the route and the source address that the kernel chooses.
 func TestWayTo(t *testing.T) {
 	newLab(t, append(
 		veth, "addr add 10.1.0.1/24 dev v0", "addr add fd00:1::1/64 dev v0 nodad", "addr add 10.2.0.1/24 dev v1",

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A change of routes, rules or kernel settings that are not part of Host triggers Moved, but not Changed.
+// A change to routes, rules or kernel settings that are not part of Host triggers Moved, but not Changed.
 func TestMovedReportsRoutesAndSettings(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for what, move := range map[string]func(){
@@ -32,7 +32,6 @@ func TestMovedReportsRoutesAndSettings(t *testing.T) {
 
 const ignoredTable = 99
 
-// Routes that a proxy adds to an ignored table do not trigger Moved. Routes in other tables trigger Moved.
 func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for _, c := range []struct {

@@ -51,7 +51,6 @@ func TestNameServers(t *testing.T) {
 	}
 }
 
-// The Watcher announces a change that a poll of the files finds.
 func TestNameServersChange(t *testing.T) {
 	l := newLab(t, veth...)
 	if err := os.WriteFile(l.resolv, []byte("nameserver 192.0.2.53\n"), 0o600); err != nil {
@@ -65,7 +64,7 @@ func TestNameServersChange(t *testing.T) {
 	if err := os.Remove(l.resolv); err != nil {
 		t.Fatal(err)
 	}
-	<-l.Changed() // no network event precedes this change
+	<-l.Changed() // no network event precedes a change to the files
 	if got := l.Host().NameServers; len(got) != 0 {
 		t.Errorf("name servers %v", got)
 	}

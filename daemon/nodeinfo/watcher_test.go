@@ -180,7 +180,7 @@ func TestDefaultRouteDeterminesPrimary(t *testing.T) {
 	l.quiet()
 }
 
-// The primary address must be the source address that the kernel chooses, at least without temporary addresses.
+// Without temporary addresses, the primary address must be the source address that the kernel chooses.
 func TestPrimaryMatchesKernelSource(t *testing.T) {
 	for name, routes := range map[string][]string{
 		"gateway":       {"route add default via 192.0.2.254", "-6 route add default via 2001:db8::fe"},
@@ -248,9 +248,9 @@ func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 
 const foreignName = "kube-ipvs0"
 
-// A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the addresses of the
-// proxy, whatever the type of the interface and whenever the proxy created the interface. The watcher does not ignore
-// the host's own addresses.
+// A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the proxy's addresses,
+// regardless of the interface's type and of when the proxy created the interface. The watcher does not ignore the
+// host's own addresses.
 func TestForeignInterfaceIsIgnored(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",
@@ -328,7 +328,8 @@ func (l *lab) batchOn(device string, net, count int) {
 	}
 }
 
-// If addresses change faster than the watcher can list them, no reading fails, and the final state is correct.
+// If addresses change faster than the watcher can list them, the watcher still reports the correct final state and no
+// error.
 func TestAddressStorm(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	l.batch(100)

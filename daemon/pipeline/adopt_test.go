@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the sources provide no snapshot after a reload, the pipeline syncs and repairs the plan in force. Without this
-// sync, the pipeline would not detect that the kernel has lost the rules of the plan.
+// If the sources provide no snapshot after a reload, the pipeline still syncs the plan in force, because the kernel may
+// have lost the plan's rules.
 func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -66,8 +66,6 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// If a change panics only in a partial sync, the pipeline applies the change in a full sync and leaves out no
-// ServicePort.
 func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -114,8 +112,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of the stage, the
-// daemon exits. The other stages run until then.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of a stage, the
+// daemon exits. All other stages run until the daemon exits.
 func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -191,7 +189,6 @@ func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 	})
 }
 
-// After a panic of the loop itself, the pipeline syncs all stages again.
 func TestLoopRestartsAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)

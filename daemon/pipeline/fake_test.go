@@ -30,12 +30,12 @@ type kernel struct {
 	mu    sync.Mutex
 	state map[string][32]byte
 	took  []proxiers.Change
-	// A transaction must not add or keep a version of a ServicePort in refuses.
+	// refuses lists the versions of ServicePorts that a transaction must neither add nor keep.
 	refuses map[string]bool
 	// names reports whether a refusal names its ServicePort.
 	names bool
 	takes time.Duration
-	// fault, unless nil, returns the error of an Apply before the Apply changes the kernel.
+	// If fault is not nil, each Apply calls fault before changing the kernel, and fails if fault returns an error.
 	fault   func(proxiers.Change) error
 	drifted bool
 	running bool
@@ -80,7 +80,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.running = true
 	if time.Since(k.ended) > 100*time.Millisecond {
-		clear(k.refused) // this Apply is a retry and does not belong to the previous search
+		clear(k.refused) // a retry does not belong to the previous search
 	}
 	k.took = append(k.took, c)
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
@@ -148,7 +148,7 @@ func fingerprint(p *plan.Plan) string {
 	return b.String()
 }
 
-// changes returns the Changes of all Applies since the last call of changes.
+// changes returns the Changes of all Applies since the last call to changes.
 func (k *kernel) changes() []proxiers.Change {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -49,7 +49,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()
 					k.refuses[name] = !k.refuses[name]
-					clear(k.refused) // the kernel may accept refused versions now
+					clear(k.refused) // from now on, the kernel may accept refused versions
 					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
 					k.mu.Unlock()
 				default:
@@ -69,7 +69,7 @@ func TestRandomFaultsConverge(t *testing.T) {
 			follower.mu.Lock()
 			follower.fault = nil
 			follower.mu.Unlock()
-			settle(70 * time.Minute) // past a periodic full sync, which retries refused versions
+			settle(70 * time.Minute) // long enough for a periodic full sync, which retries refused versions
 			b.converged(t)
 			s := b.p.State()
 			if !equal(contents(s.InForce), follower.state) {

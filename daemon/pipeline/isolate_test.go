@@ -60,7 +60,7 @@ func TestRefusedChangeIsFoundWithoutFullSearch(t *testing.T) {
 		}
 		b.converged(t)
 
-		w.set(8, 2) // other changes are still partial
+		w.set(8, 2) // the pipeline still applies other changes in partial syncs
 		w.announce()
 		settle(time.Second)
 		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
@@ -342,7 +342,8 @@ func TestRefusedPreviousVersionIsRemoved(t *testing.T) {
 	})
 }
 
-// If no ServicePort causes a refusal, the pipeline detects this after a few syncs and does not search at each retry.
+// If no ServicePort causes the refusal, the pipeline stops its search after a few syncs instead of searching at each
+// retry.
 func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -388,7 +389,7 @@ func TestTransientRefusalQuarantinesNothing(t *testing.T) {
 					k.mu.Lock()
 					refused = 0
 					k.mu.Unlock()
-					w.set(3, 2) // the only suspect in the second round
+					w.set(3, 2) // this ServicePort is the only suspect in the second round
 					w.announce()
 				}
 			})

@@ -18,7 +18,7 @@ func TestLargeChangeIsAppliedInPortions(t *testing.T) {
 		k.changes()
 		k.takes = time.Second
 		for i := range 20 {
-			w.set(100+i, 10_000) // 20,001 elements
+			w.set(100+i, 10_000) // each ServicePort has 20,001 elements
 		}
 		w.announce()
 		settle(2500 * time.Millisecond)

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// Endless changes keep the stages busy for at most half of the time.
 func TestPauseAfterSyncEqualsSyncDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -315,7 +315,7 @@ func TestHeartbeatAgesWhenStageIsStuck(t *testing.T) {
 func TestTriggersAreReportedOncePlanIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // before the start, so the latency excludes this time
+		w.triggers = []time.Time{time.Now().Add(-time.Hour)} // before the start, so not part of the latency
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Second)

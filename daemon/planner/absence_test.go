@@ -22,7 +22,7 @@ func TestAbsentReasons(t *testing.T) {
 	for name, c := range map[string]struct {
 		slices    []*source.EndpointSlice
 		port      string
-		seen, fix string // substrings, or "" if there is an endpoint
+		seen, fix string // seen and fix are substrings, or "" if there is an endpoint
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
 		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4, only of IPv6", "IPv4"},

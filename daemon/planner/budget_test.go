@@ -88,7 +88,8 @@ func TestBudget(t *testing.T) {
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
-			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) })) // bids for an address of big
+			// The other Service bids for an address of big.
+			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) }))
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
 			w.put(testService("big", at(1), wide(10)))
@@ -175,7 +176,7 @@ func TestServiceFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// cost returns the processor time and the memory of one planning run.
+// cost returns the CPU time and the memory of one planning run.
 func cost(snap *tracker.Snapshot, opts Options) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -253,7 +254,6 @@ func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	}
 }
 
-// BenchmarkPlanManyPorts plans one Service with 5 EndpointSlices that each contain all ports.
 func BenchmarkPlanManyPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -266,8 +266,8 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 	}
 }
 
-// The size limit is 170,000 endpoints x ports, regardless of the memory that a backend needs for an endpoint. With
-// iptables, a Service of this size takes 1 GB.
+// The size limit is 170,000 endpoint-port pairs, regardless of the memory that a backend needs for an endpoint. With
+// iptables, a Service with 170,000 pairs takes 1 GB.
 func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()
@@ -308,7 +308,8 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner leaves out Services, a change of one Service must not sort all Services, which took 44 ms.
+// While the planner leaves out Services, a change to one Service must not make the planner sort all Services, which
+// used to take 44 ms.
 func TestChangeOverBudgetDoesNotSortServices(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})

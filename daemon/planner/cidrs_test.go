@@ -34,7 +34,8 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 }
 
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, because the host could not reach its
-// neighbours if Edgeway dropped connections to unused addresses. No setting overrides this rule.
+// neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway serve a ServiceCIDR object
+// that overlaps a network of this host.
 func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string
@@ -78,8 +79,8 @@ func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	}
 }
 
-// Edgeway drops connections to unused addresses of a configured range that overlaps a route of this host, but not of
-// a range that overlaps a network of this host.
+// Edgeway drops connections to unused addresses in a configured range if the range overlaps a route of this host, but
+// not if it overlaps a network of this host.
 func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 	const setting = "proxy.service_cidrs = "
 	for name, c := range map[string]struct {

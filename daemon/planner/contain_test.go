@@ -8,8 +8,6 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// If a Service causes a panic, the planner leaves out the Service and reports a fault, even when only another Service
-// changes.
 func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 	for name, tune := range map[string]func(*Options){
 		"plan": func(o *Options) {

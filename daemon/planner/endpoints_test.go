@@ -60,7 +60,7 @@ func TestLocalPoolIgnoresHints(t *testing.T) {
 	wantAddrs(t, "local pool", sp.Pools[plan.LocalPool], epHere)
 }
 
-// A changed zone of the Node object changes the plan, but other changes of the Node object do not.
+// A change to the Node object's zone changes the plan, but other changes to the Node object do not.
 func TestZoneOfNodeObject(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")))
 	wantAddrs(t, "without a Node", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
@@ -75,8 +75,8 @@ func TestZoneOfNodeObject(t *testing.T) {
 	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 }
 
-// An endpoint in two slices counts as one endpoint. An entry that is not terminating takes precedence, then the last
-// entry.
+// An endpoint in two slices counts as one endpoint. Of the two entries, an entry that is not terminating takes
+// precedence, then the last entry.
 func TestDuplicateEndpoints(t *testing.T) {
 	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
 	second.Name = "svc-2"
@@ -96,7 +96,7 @@ func TestDuplicateEndpoints(t *testing.T) {
 	}
 }
 
-// Each endpoint has the first weight that fits the endpoint. A new weight changes the ServicePort.
+// Each endpoint gets the first weight that matches it. A new weight changes the ServicePort.
 func TestEndpointWeights(t *testing.T) {
 	slice := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2"), ep("10.1.0.3", "here"), ep("10.2.0.1"))
 	weights := func(of ...source.Weight) func(*source.Service) { return func(s *source.Service) { s.Weights = of } }
@@ -167,7 +167,6 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// A pool that no route uses is nil.
 func TestUnusedPoolsAreNil(t *testing.T) {
 	internal := testService("svc", func(s *source.Service) { s.InternalLocal = true })
 	w := newWorld(t, testOptions(), internal, testSlice("svc", ep(epHere, "here"), ep(epThere)))

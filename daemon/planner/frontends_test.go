@@ -74,7 +74,7 @@ func TestFamilies(t *testing.T) {
 	if w.find("svc", plan.IPv4) == nil || w.find("svc", plan.IPv6) == nil {
 		t.Error("a host with both families")
 	}
-	w.host.Addrs = w.host.Addrs[:2] // only IPv4
+	w.host.Addrs = w.host.Addrs[:2] // the host has only IPv4 addresses
 	w.Planner, w.plan = New(testOptions()), nil
 	w.replan()
 	if w.find("svc", plan.IPv4) == nil || w.find("svc", plan.IPv6) != nil {
@@ -82,7 +82,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// If a Service lists an address in two fields, the field with restrictions takes precedence.
+// If a Service lists the same address in several fields, the address gets one frontend: a ClusterIP takes precedence
+// over a load-balancer address, and a load-balancer address takes precedence over an external IP.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")
@@ -125,7 +126,6 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// The health check response counts the distinct addresses of ready endpoints on this host.
 func TestHealthChecks(t *testing.T) {
 	lb := testService("lb", everywhere, func(s *source.Service) {
 		s.ExternalLocal, s.HealthCheckNodePort = true, 32000

@@ -50,7 +50,7 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 
-		// Services can use these ports at other addresses or with other protocols.
+		// Services can use reserved ports at other addresses or with other protocols.
 		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256", "LoadBalancerIP 198.51.100.1:10256")
 		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))

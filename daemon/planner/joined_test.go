@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// While the host has a problem, a change of one Service must not copy the problems of all Services.
+// While the host has a problem, a change to one Service must not copy the problems of all Services.
 func TestHostProblemDoesNotCopyServiceProblems(t *testing.T) {
 	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
 	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {
@@ -13,7 +13,7 @@ func TestHostProblemDoesNotCopyServiceProblems(t *testing.T) {
 	}
 }
 
-// planBesideProblems returns the number of bytes that the planner allocates for a change of one EndpointSlice if each
+// planBesideProblems returns the number of bytes that the planner allocates when one EndpointSlice changes while each
 // of 10,000 Services has a problem.
 func planBesideProblems(t *testing.T, ofHost bool) uint64 {
 	t.Helper()

@@ -123,8 +123,8 @@ func TestPodDetection(t *testing.T) {
 	for name, c := range map[string]struct {
 		proxy   config.Proxy
 		origin  string
-		want    string // outcome at the IPv4 ClusterIP
-		without string // outcome without a Node object
+		want    string // the outcome at the IPv4 ClusterIP
+		without string // the outcome without a Node object
 	}{
 		"none":                 {none, "outside", "there", "there"},
 		"cluster CIDR":         {inRange(podCIDR), "outside", "there+", "there+"},

@@ -69,7 +69,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems()
 
 	other := rival("3", 3, func(s *source.Service) { s.Ports[0].Protocol = plan.UDP })
-	w.put(other) // another protocol is another claim
+	w.put(other) // a bid for another protocol does not conflict
 	w.wantProblems()
 }
 
@@ -99,7 +99,7 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 		})
 	}
 	w := newWorld(t, testOptions(), rival("4", 9))
-	w.put(rival("5", 5)) // loses its bid
+	w.put(rival("5", 5)) // this bid loses
 	w.sink.Delete(rival("4", 9).Key())
 	w.put(rival("3", 3))
 	w.wantOwner("3")
@@ -108,8 +108,8 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. So no other Service can obtain a ClusterIP before the API server allocates the address,
-// or while an administrator deletes and creates the Service with the ClusterIP again.
+// address, then an external IP. The precedence of kinds keeps other Services from obtaining a ClusterIP before the API
+// server allocates the address, or while an administrator deletes and recreates the Service.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -142,7 +142,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		"Service ns/2: status.loadBalancer.ingress: 10.96.0.55:80/TCP belongs to Service ns/3")
 	w.remove(cluster)
 	wantOwner(w, "2")
-	w.put(cluster) // created again
+	w.put(cluster) // the Service is created again
 	wantOwner(w, "3")
 
 	// After a reload or a restart, the previous owner does not get the address back from a Service with a better kind
@@ -163,7 +163,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		wantOwner(w, "3")
 	}
 
-	// Within a kind, the current owner keeps the address, even if other Services request the address as other kinds.
+	// Among bids of the same kind, the current owner keeps the address, even if other Services request the address as
+	// another kind.
 	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	w = newWorld(t, testOptions(), cluster)
 	w.put(external, other)

@@ -171,8 +171,8 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	return host
 }
 
-// After any changes, the incremental plan equals the plan of a new Planner with the same previous plan. The incremental
-// plan shares every possible pointer with the previous plan and is well formed. No owner loses a claim.
+// After any changes, the incremental plan equals the plan that a new Planner computes from the same previous plan. The
+// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a claim.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {

@@ -76,8 +76,8 @@ func TestNameServersAreRefused(t *testing.T) {
 	w.wantFrontends("thief", before...)
 }
 
-// With "host", Edgeway serves a load-balancer address both before and after a virtual router moves the address to
-// this host.
+// If the configuration contains "host", Edgeway serves a load-balancer address both before and after a virtual router
+// moves the address to this host.
 func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowLoadBalancers.Host = true
@@ -155,7 +155,7 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 			}
 		})
 	}
-	// For all other purposes, the address is the host's own: as an external IP, the address requires "host".
+	// As an external IP, the address counts as the host's own and requires "host".
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, onDummy)

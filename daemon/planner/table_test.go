@@ -16,7 +16,7 @@ const (
 	epThere = "10.2.0.1"
 )
 
-// packetTo returns the first packet of a connection from an origin to a frontend of "svc" (see everywhere).
+// packetTo returns the first packet of a connection from an origin to a frontend of "svc".
 func packetTo(origin, frontend string) plan.Packet {
 	p := plan.Packet{Protocol: plan.TCP}
 	switch origin {
@@ -54,8 +54,8 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Traffic policies determine the endpoints and whether the proxy rewrites the source. The columns are the settings:
-// with or without pod detection, each without and with masquerade_all.
+// Traffic policies determine the endpoints and whether the proxy rewrites the source. The columns are the four
+// combinations of pod detection and masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Proxy.LocalDetection, settings[3].Proxy.LocalDetection = config.DetectNone, config.DetectNone
@@ -155,8 +155,8 @@ func TestMissingAndTerminatingEndpoints(t *testing.T) {
 	}
 }
 
-// Without a Node object and without a local endpoint, a Local policy drops connections, or has the effect of Cluster
-// if the setting local_policy is set accordingly.
+// On a host without a Node object and without a local endpoint, a Local policy drops connections, unless local_policy
+// makes it behave like Cluster.
 func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
 	node := &source.Node{Name: hostName}
@@ -188,8 +188,8 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	}
 }
 
-// If an endpoint on this host connects to its own Service, the proxy rewrites the source only if the connection goes
-// to the same endpoint.
+// If an endpoint on this host connects to its own Service, the proxy rewrites the source only if the chosen endpoint is
+// the client itself.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
 	p := packetTo("pod", "ClusterIP")
@@ -200,7 +200,6 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// The proxy rejects or drops connections to unused ports and addresses in a Service CIDR.
 func TestUnusedPortsAndAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/24")

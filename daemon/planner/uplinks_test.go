@@ -63,7 +63,6 @@ func TestUplinks(t *testing.T) {
 	}
 }
 
-// withoutDefaultRoute returns testHost without a default route.
 func withoutDefaultRoute() *nodeinfo.Host {
 	h := testHost()
 	for i := range h.Addrs {

@@ -14,7 +14,6 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// serviceManager receives the notifications that are sent to NOTIFY_SOCKET.
 type serviceManager = sdtest.Manager
 
 type datagram = sdtest.Datagram

@@ -40,7 +40,7 @@ func TestListenersSurviveRestartInFDStore(t *testing.T) {
 			t.Errorf("%s: the name in the store is %q", addr, name)
 		}
 
-		listener.Close() // the process exits
+		listener.Close() // simulates the exit of the process
 		waiting := connect(t, addr)
 		second, log := newSockets(t, os.NewFile(uintptr(dup(t, sent[0].FDs[0])), name))
 		if got := second.Unclaimed(); len(got) != 1 || got[0] != addr {

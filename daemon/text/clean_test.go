@@ -34,8 +34,8 @@ func TestCleanLine(t *testing.T) {
 	}
 }
 
-// FuzzText verifies that Clean removes all control characters, does not change clean text, and preserves the meaning
-// of JSON.
+// FuzzText verifies that Clean removes all control characters, does not change clean text, and preserves the meaning of
+// JSON.
 func FuzzText(f *testing.F) {
 	f.Add("\x1b[2J\u202e\u009b\x9b\n\t\ufffd\U000e0041")
 	f.Fuzz(func(t *testing.T, in string) {

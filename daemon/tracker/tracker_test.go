@@ -75,8 +75,8 @@ func announced(tr *Tracker) bool {
 func TestGate(t *testing.T) {
 	type step struct {
 		layer string
-		obj   source.Object // nil to call Synced
-		open  bool          // whether the tracker returns a snapshot after the event
+		obj   source.Object // if obj is nil, the event calls Synced
+		open  bool          // open reports whether the tracker returns a snapshot after the event
 	}
 	for name, steps := range map[string][]step{
 		"every primary synced": {{"kube", svc("a"), false}, {"kube", nil, false}, {"file", nil, true}},
@@ -314,7 +314,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 		}
 	}
 	check("a.x", "a.y", "b.a", "b.z")
-	file.Upsert(svc("b")) // the valid Service in the layer file hides the Service in the layer kube
+	file.Upsert(svc("b")) // the valid Service in the file layer hides the Service in the kube layer
 	check("a.x", "a.y", "b.a")
 	kube.Delete(a.Key())
 	check("b.a")

@@ -21,7 +21,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	translate(t) // connection tracking starts with the first rules
+	translate(t) // the first rules enable connection tracking
 	early := connecting(t, vip)
 	translate(t, rule)
 	answered := connecting(t, vip)
@@ -39,7 +39,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 }
 
-// connecting starts to open a TCP connection, and returns the socket without waiting.
+// connecting starts to open a TCP connection, and returns the socket without waiting for the connection.
 func connecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

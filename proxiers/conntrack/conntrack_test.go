@@ -211,7 +211,7 @@ func TestNodePortCleanupKeepsUnrelatedFlows(t *testing.T) {
 	var ids []uint32
 	for _, dst := range unrelated {
 		if dst == "192.0.2.2:30053" {
-			echo(t, dst) // a local address that does not accept NodePorts
+			echo(t, dst) // dst is a local address that does not accept NodePorts
 		}
 		dial(t, dst).send()
 		ids = append(ids, idOf(t, udp4, dst))
@@ -286,10 +286,13 @@ func sendInit(t *testing.T, dst netip.AddrPort) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	packet := make([]byte, 12+20)                                                                       // common header, INIT chunk
-	packet[0], packet[1], packet[2], packet[3] = 0x8e, 0x3c, byte(dst.Port()>>8), byte(dst.Port()&0xff) // the two ports
-	packet[12], packet[15] = 1, 20                                                                      // type INIT, length 20
-	packet[19], packet[22], packet[25], packet[27], packet[31] = 7 /* initiate tag */, 0xff, 1, 1, 1    /* TSN */
+	// The packet consists of the common header and an INIT chunk.
+	packet := make([]byte, 12+20)
+	// The packet starts with the source and destination ports.
+	packet[0], packet[1], packet[2], packet[3] = 0x8e, 0x3c, byte(dst.Port()>>8), byte(dst.Port()&0xff)
+	// The chunk has the type INIT and the length 20.
+	packet[12], packet[15] = 1, 20
+	packet[19], packet[22], packet[25], packet[27], packet[31] = 7 /* initiate tag */, 0xff, 1, 1, 1 /* TSN */
 	if err := syscall.Sendto(fd, packet, 0, &syscall.SockaddrInet4{Addr: dst.Addr().As4()}); err != nil {
 		t.Fatal(err)
 	}
@@ -359,8 +362,8 @@ func TestSocketIsReused(t *testing.T) {
 	s.to(one, 0)
 }
 
-// With a cancelled context, every read of the kernel's table fails, so a nil error proves that the follower did not
-// read the table.
+// With a cancelled context, every attempt to read the kernel's table fails, so a nil error proves that the follower did
+// not read the table.
 func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -24,8 +24,8 @@ import (
 )
 
 // enterNamespace moves the test to a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test. The endpoints' addresses are on lo. A default route lets packets to other addresses leave
-// the host and create an entry in the table.
+// disappear after the test. The endpoints' addresses are on lo. Packets to other addresses leave the host over a
+// default route and create entries in the table.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,7 +60,7 @@ func enterNamespace(t testing.TB) {
 }
 
 // awaitRoutes waits until the host accepts packets to the new IPv6 addresses. The kernel (6.18) creates the local route
-// of an address shortly after it has acknowledged the request, even with "nodad".
+// of an address shortly after it acknowledges the request, even with "nodad".
 func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
@@ -76,7 +76,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces the whole rule set. The new rules run in the output hook, and one more rule enables connection
+// translate replaces all rules. The new rules run in the output hook, and one additional rule enables connection
 // tracking.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
@@ -186,7 +186,7 @@ func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	return list
 }
 
-// idOf returns 0 if there is no flow to dst.
+// idOf returns the flow's ID, or 0 if there is no flow to dst.
 func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	t.Helper()
 	var id uint32
@@ -235,7 +235,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// counted reads the number of deleted flows and the number of table checks from the follower's metrics.
+// counted reads the follower's metrics for deleted flows and for checks of the table.
 func (s *step) counted() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

@@ -55,7 +55,7 @@ func TestPacketsFollowDevices(t *testing.T) {
 	wants("late2", true)
 }
 
-// After a failure to attach the tc program, the backend retries without a change of the plan.
+// After a failure, the backend attaches the tc program again even if the plan does not change.
 func TestPacketsAttachmentIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

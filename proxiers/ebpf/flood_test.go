@@ -18,7 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A flood of SYNs that a firewall drops does not fill connection tracking, and other clients can still connect.
+// A flood of SYNs that a firewall drops does not fill the connection-tracking table, and Edgeway still serves other
+// clients.
 func TestFloodOfSYNs(t *testing.T) { flood(t, 4*time.Second) }
 
 // TestNightlyFloodOfSYNs sends SYNs for half the lifetime of a tracked SYN.
@@ -30,7 +31,7 @@ func TestNightlyFloodOfSYNs(t *testing.T) {
 }
 
 const (
-	floodRate    = 5000 // per second
+	floodRate    = 5000 // SYNs per second
 	floodSources = "198.18.0.0/15"
 )
 
@@ -99,7 +100,7 @@ func (w *world) tracked() (n int) {
 }
 
 // sendSYNs sends SYNs to the first Service, each from a different address and port, and returns the number of SYNs. The
-// processor that sends a SYN also runs the tc program for this SYN.
+// CPU that sends a SYN also runs the tc program for that SYN.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {

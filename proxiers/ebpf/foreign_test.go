@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Other BPF programs at the same hook run before and after Edgeway's programs, and still run after the removal of
-// Edgeway's programs.
+// Other BPF programs at the same hook run before and after Edgeway's programs, and keep running after Edgeway's
+// programs are removed.
 func TestForeignPrograms(t *testing.T) {
 	w := newWorld(t)
 	first := foreignProgram(t)
@@ -66,7 +66,7 @@ func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, re
 	}, p
 }
 
-// foreignProgram attaches a BPF program that counts calls of connect(2).
+// foreignProgram attaches a BPF program that counts calls to connect(2).
 func foreignProgram(t *testing.T) (runs func() uint64) {
 	t.Helper()
 	runs, p := countingProgram(t, ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, 1)

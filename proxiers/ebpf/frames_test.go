@@ -31,7 +31,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 	node := *plantest.Node()
 	node.HostAddrs, node.NodePortAddrs = w.lab.Node.Addrs, []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}
 	node.PodSources = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParsePrefix("fd00:10:244:9::/64")}
-	w.proxier.shortcuts.tcRate = 1e9 // in effect no limit
+	w.proxier.shortcuts.tcRate = 1e9 // no rate limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
 	l, err := netlink.LinkByName(w.other.Name)
@@ -77,8 +77,8 @@ func TestPacketsEqualDecide(t *testing.T) {
 	}
 }
 
-// framesServices returns frontends of each kind, frontends that the tc program must leave to nftables, one for each
-// reason, and a frontend without an endpoint.
+// framesServices returns frontends of each kind, a frontend for each reason to leave a frontend to nftables, and a
+// frontend without an endpoint.
 func (w *world) framesServices() (list []*plan.ServicePort) {
 	for n := 1; n <= 4; n++ {
 		for _, svc := range w.service(n, w.endpoints...) {

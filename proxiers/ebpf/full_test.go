@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// While connection tracking is full, a new connection waits, as without BPF, and does not reach the host itself. Open
-// connections continue. After connection tracking has space again, the new connection succeeds.
+// If the connection-tracking table is full, a new connection waits, as without BPF, and does not reach the host itself.
+// Open connections continue, and the new connection succeeds when the table has space.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")
@@ -63,7 +63,7 @@ func TestPacketsWithFullTracking(t *testing.T) {
 }
 
 // setTrackingMax sets the maximum number of tracked connections in each network namespace, and returns the previous
-// value. A process can set this value only in the initial network namespace.
+// value. A process can set the maximum only in the initial network namespace.
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"

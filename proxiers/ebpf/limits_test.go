@@ -29,7 +29,7 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the host of the second endpoint. To the first endpoint's
+// secondPath also adds the first endpoint's addresses to the second endpoint's host. For the first endpoint's
 // addresses, the main routing table has routes to the first host, and routing table 77 has routes to the second host.
 // secondPath returns the addresses with which the node masquerades on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
@@ -55,7 +55,8 @@ func (w *world) secondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// rule adds a routing rule for routing table 77, in both families, until the end of the test or a call of remove.
+// rule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or calls the
+// returned function.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -95,7 +96,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of this Service.
+// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of the first Service.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -160,7 +161,8 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(1, "one")
 }
 
-// If connection tracking is more than half full, the tc program adds no entry, and nftables forwards the connection.
+// If the connection-tracking table is more than half full, the tc program adds no entry, and nftables serves the
+// connection.
 func TestHalfFullTracking(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -138,14 +138,15 @@ func TestProgramsComeAndGo(t *testing.T) {
 }
 
 // The daemon restarts while the maps hold many Services. Every second restart simulates another version, whose programs
-// replace the earlier programs.
+// replace the current ones.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	beside := slices.Delete(plantest.Many(services, 5), 1, 2) // the removed Service has the address of the first Service
+	// The removed Service has the address of the first Service.
+	beside := slices.Delete(plantest.Many(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()
 	least, rounds := w.leastConnections(2000), 4

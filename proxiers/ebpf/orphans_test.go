@@ -136,7 +136,6 @@ func TestFullConnectionsMap(t *testing.T) {
 	w.wantSent(1, "room again", func() { w.ask("udp", vip(plan.IPv4, 1)) })
 }
 
-// If the kernel fails to destroy a socket, the backend retries.
 func TestOrphansAreRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

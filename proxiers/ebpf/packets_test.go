@@ -39,7 +39,6 @@ func (w *world) wantPackets(n uint64, what string, do func()) {
 	}
 }
 
-// needsPackets fails the test if the tc program is not active.
 func (w *world) needsPackets() {
 	w.Helper()
 	if err := w.proxier.shortcuts.without; err != nil {
@@ -57,7 +56,8 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host, and returns the server that responded and the client address that the server saw.
+// askFrom connects from another host, and returns the name of the server that responded and the client address that the
+// server saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)
@@ -181,7 +181,6 @@ func TestPacketsWithReusedClientPort(t *testing.T) {
 	}
 }
 
-// nftables forwards connections to a Service with session affinity.
 func TestPacketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	list := w.service(1, w.endpoints[0])
@@ -265,10 +264,10 @@ func TestPacketsReachOtherFilters(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 }
 
-// foreignFilter attaches a filter to clsact, as most other programs do.
+// foreignFilter attaches a filter to the clsact qdisc, as most other programs do.
 func (w *world) foreignFilter(device string) (runs func() uint64) {
 	w.Helper()
-	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // TC_ACT_UNSPEC
+	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // -1 is TC_ACT_UNSPEC
 	l, err := netlink.LinkByName(device)
 	if err != nil {
 		w.Fatal(err)

@@ -56,7 +56,7 @@ func asNobody(t *testing.T, dir, half, capabilities string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every user may read the temporary directory, unlike the directory of go test.
+	// Every user may read this temporary directory, but not the directory that go test uses.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -9,8 +9,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The counter of a ServicePort survives a restart and a change of endpoints. The backend deletes the counter with the
-// ServicePort.
+// The counter of a ServicePort survives a restart and a change of its endpoints. The backend deletes the counter with
+// the ServicePort.
 func TestServiceConnectionCounter(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))

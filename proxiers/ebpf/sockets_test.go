@@ -96,8 +96,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// For each Service, an unconnected socket keeps its endpoint. The source address of a response is the address to which
-// the socket sent.
+// An unconnected socket keeps using the same endpoint for each Service. The source address of a response is the address
+// to which the socket sent.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -186,7 +186,7 @@ func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	}
 }
 
-// Only sockets in the host's network namespace use the shortcut, not the sockets of containers.
+// Sockets in the host's network namespace use the shortcut, but sockets in containers do not.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -200,7 +200,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 			}
 		}
 	})
-	// A container also has its own mount, control group and process ID namespaces.
+	// A container also has its own mount, cgroup and PID namespaces.
 	w.wantSent(0, "a container", func() {
 		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {

@@ -24,15 +24,15 @@ type way struct {
 	settings socketsSettings
 }
 
-// measurement describes how to measure the duration of a connection with one request to the endpoints' port.
+// measurement describes how to measure the time of a connection with one request.
 type measurement struct {
 	name string
 	port uint16
 	ask  func(to netip.AddrPort) (time.Duration, error)
 }
 
-// TestConnectionSpeed measures a connection with one request on each path in turn, while the maps contain many
-// Services. With the environment variable EBPF_SPEED, the test also verifies the ratios.
+// TestConnectionSpeed measures a connection with one request on each path in turn, while the maps hold many Services.
+// The test verifies the ratios only if EBPF_SPEED is set, and otherwise only that the measurement works.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -60,7 +60,7 @@ func TestConnectionSpeed(t *testing.T) {
 	}
 	node := *plantest.Node()
 	node.HostAddrs = w.lab.Node.Addrs
-	w.proxier.shortcuts.tcRate = 1e9 // in effect no limit
+	w.proxier.shortcuts.tcRate = 1e9 // no rate limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
 	on, off := w.proxier.shortcuts.config, socketsSettings{}
@@ -119,8 +119,8 @@ func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (me
 	return medians
 }
 
-// askProgram sends a request to another process. Most of the measured time passes while the kernel wakes up the two
-// processes.
+// askProgram sends a request to another process. Most of the measured time is the time that the kernel needs to wake
+// the two processes.
 func askProgram(to netip.AddrPort) (time.Duration, error) {
 	start := time.Now()
 	err := connectOnce("tcp", to)
@@ -150,7 +150,7 @@ func tcpSocket(of netip.Addr) (int, error) {
 }
 
 // askThrough connects, accepts, and sends a request and a response. One thread runs the client and the server and never
-// blocks, so that the time depends only on the kernel. Both sockets then reset the connection.
+// blocks, so that the time depends only on the kernel. At the end, both sockets reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {

@@ -43,7 +43,7 @@ func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	}
 }
 
-// A restart of the daemon does not change the maps. For existing sockets, getpeername still returns the Service's
+// A restart of the daemon does not change the maps, and getpeername on existing sockets still returns the Service's
 // address.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// The restarted daemon applies a change of the plan that occurred while no daemon was running.
+	// The restarted daemon applies a change to the plan that occurred while the daemon was stopped.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -226,7 +226,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
-// Among 10,000 Services, a change of one Service writes only the elements of this Service.
+// A change to one of 10,000 Services writes only the elements of that Service.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()
@@ -248,7 +248,7 @@ func TestManyServices(t *testing.T) {
 		}
 		return st
 	}
-	step(proxiers.NewChange(nil, plantest.Plan(node))) // loads the programs, as the loader does outside tests
+	step(proxiers.NewChange(nil, plantest.Plan(node))) // the first sync also loads the programs
 	step(proxiers.NewChange(nil, first))
 	t.Logf("10,000 Services of 5 endpoints: %v before nftables, %v after", begun, finished)
 	step(proxiers.NewChange(nil, first))
@@ -261,7 +261,7 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// The committed object files contain their licence and a program for each hook.
+// The committed object files declare their licence and contain a program for each hook.
 func TestObjectFile(t *testing.T) {
 	spec, err := loadSockets()
 	if err != nil {

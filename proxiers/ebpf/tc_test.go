@@ -36,19 +36,19 @@ func (w *world) atDevices() (n int) {
 	}
 	for _, d := range devices {
 		index := d.Attrs().Index
-		filters, _ := filtersAt(index) // an error means that the device has no clsact
+		filters, _ := filtersAt(index) // an error means that the device has no clsact qdisc
 		n += len(filters)
 		result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 		if err == nil {
 			n += len(result.Programs)
-		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 cannot attach links to devices
+		} else if !errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EINVAL) { // Linux before 6.6 lacks tcx
 			w.Fatal(err)
 		}
 	}
 	return n
 }
 
-// A change of the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
+// A change to the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
 // remains, and Faults reports no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
@@ -80,8 +80,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// On kernels before Linux 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes
-// the filters.
+// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes the
+// filters of a killed daemon.
 func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
-	// The connections of the previous test left entries with the same ports.
+	// The previous test's connections left entries with the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// The first call of apply after a start runs a full sync.
+// The first call to apply after a start runs a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -193,7 +193,7 @@ func (w *world) sent() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent fails the test unless n connections of the host use the shortcut while do runs.
+// wantSent fails the test unless n connections from the host use the shortcut while do runs.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.sent()

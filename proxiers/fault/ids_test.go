@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// A section heading in the guide is an ID, or several IDs separated by commas.
+// A section heading in the guide is an ID or several IDs separated by commas.
 func TestGuideHasSectionForEachID(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join(root, "packaging/doc/troubleshooting.md"))
 	if err != nil {
@@ -53,7 +53,7 @@ func TestIDsMatchUsedIDs(t *testing.T) {
 // usage collects the IDs that Go files assign to faults.
 type usage struct {
 	files  *token.FileSet
-	consts map[string]string // by "folder name"
+	consts map[string]string // keyed by "folder name"
 	ids    map[string]bool
 	// unknown lists the positions of IDs that are neither constants nor copied from another fault or check.
 	unknown []string
@@ -159,8 +159,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note ignores empty IDs, which the doctor fills in, and the IDs "source-" + name, which the package that defines the
-// names tests.
+// note ignores empty IDs, which the doctor fills in. note also ignores IDs of the form "source-" + name, because
+// another package tests them.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {
@@ -170,7 +170,7 @@ func (u *usage) note(e ast.Expr) {
 		if folder, ok := e.X.(*ast.Ident); ok {
 			text, known = u.consts[folder.Name+" "+e.Sel.Name]
 		}
-		if e.Sel.Name == "ID" || e.Sel.Name == "Name" { // copied from another fault or check
+		if e.Sel.Name == "ID" || e.Sel.Name == "Name" { // the ID is copied from another fault or check
 			return
 		}
 	case *ast.BinaryExpr:

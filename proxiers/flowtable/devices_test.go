@@ -19,8 +19,8 @@ import (
 // kind is a type of device between the node and an endpoint.
 type kind struct {
 	name string
-	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. M stands for the
-	// hardware address of the device, N for the node's address, and E for the endpoint's address.
+	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. The placeholder M
+	// stands for the device's hardware address, N for the node's address, and E for the endpoint's address.
 	node, host string
 	// tunnel reports whether the node and the endpoint have separate tunnel addresses.
 	tunnel bool
@@ -112,8 +112,8 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// The follower adds new devices to the flowtable. If devices appear one after another, as for new pods, the follower
-// rewrites the table at most once a second.
+// The follower adds new devices to the flowtable. If many devices appear one after another, as for new pods, the
+// follower rewrites the table at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())

@@ -54,7 +54,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 // noticed reports whether the follower attributes the changes by do to another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
-	l.watcher.Forget() // reads all pending notices from the kernel
+	l.watcher.Forget() // Forget reads all pending notifications from the kernel
 	l.settled()
 	do()
 	l.watcher.Forget()
@@ -63,7 +63,7 @@ func (l listener) noticed(do func()) bool {
 	return !l.due.IsZero()
 }
 
-// foreign reports whether the changes by do cause a rewrite of the table.
+// foreign reports whether the follower rewrites the table because of the changes that do makes.
 func (l listener) foreign(do func()) bool {
 	l.Helper()
 	if !l.noticed(do) {
@@ -91,7 +91,7 @@ func backends(t *testing.T) (list []proxiers.Component) {
 		ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-foreign-%d", os.Getpid()))))
 	for _, b := range all {
 		if b.Resolve != nil {
-			continue // only an alias of another backend
+			continue // skip an alias of another backend
 		}
 		if err := b.Probe(t.Context()); err != nil {
 			t.Logf("without %s: %v", b.Name, err)
@@ -182,7 +182,7 @@ table inet firewall {
 		command string
 		want    bool
 	}{
-		{"add element inet firewall banned { 192.0.2.1 }", false}, // like fail2ban
+		{"add element inet firewall banned { 192.0.2.1 }", false}, // fail2ban changes a set in this way
 		{"delete element inet firewall banned { 192.0.2.1 }", false},
 		{"add element inet firewall unused { 192.0.2.1 }", false},
 		{"add element inet firewall blocked { 192.0.2.1 }", true},
@@ -234,7 +234,7 @@ func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 		l.Fatal(err)
 	}
 	for line := range strings.Lines(string(out)) {
-		words := strings.Fields(line) // fields: table FAMILY NAME
+		words := strings.Fields(line) // the fields are: table FAMILY NAME
 		known := slices.ContainsFunc(shared, func(s proxiers.SharedTable) bool { return s.Family == words[1] && s.Name == words[2] })
 		if !known && !proxiers.OwnTable(words[1], words[2]) {
 			l.Errorf("no list has the backend's %s", strings.TrimSpace(line))

@@ -71,7 +71,6 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// The kernel offloads connections to every kind of frontend, in both families, over TCP and UDP.
 func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -117,11 +116,11 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// Offloading and the return to the rules also work for connections that iptables translates.
+// The kernel also offloads connections that iptables translates, and later returns these connections to the rules.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
-			continue // only an alias of another backend
+			continue // skip an alias of another backend
 		}
 		t.Run(backend.Name, func(t *testing.T) {
 			if err := backend.Probe(t.Context()); err != nil {
@@ -139,8 +138,8 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// Offloading and the return to the rules also work for connections that the tc program of the ebpf backend adds to
-// connection tracking.
+// The kernel also offloads connections that the ebpf backend's tc program adds to connection tracking, and later
+// returns these connections to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
@@ -158,8 +157,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Mark bits of other programs do not prevent offloading, and stay set. The test sets the 16 highest bits, and
-// Kubernetes' default masquerade bit while Edgeway uses another masquerade bit.
+// Mark bits that other programs set do not prevent offloading, and Edgeway does not clear them. The test sets the 16
+// highest bits, and Kubernetes' default masquerade bit while Edgeway uses another masquerade bit.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -224,7 +223,7 @@ func TestLifeCycle(t *testing.T) {
 		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
 	w.apply(w.web(2)...)
-	// The connection to a removed endpoint continues, like a connection that is not offloaded.
+	// The connection to the removed endpoint continues, as it would without the fast path.
 	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
 	step("a device comes", func() {
 		maintains := w.maintains.Load()
@@ -267,8 +266,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantFast("after", s)
 }
 
-// While another program constantly changes its rules, the follower rewrites the table once a second if forwarded
-// packets reach the changed objects, and never otherwise.
+// While another program constantly changes its rules, the follower rewrites the table at most once a second, and only
+// if forwarded packets reach the changed objects.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)
@@ -292,7 +291,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// The follower succeeds in writing the table even while devices appear and vanish.
+// The follower writes the table successfully even while devices appear and disappear.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var both = []plan.Family{plan.IPv4, plan.IPv6}
 
-// longLived returns opted-in ServicePorts, one of which uses SCTP.
+// longLived returns ServicePorts that use the fast path, including one with SCTP.
 func longLived() (list []*plan.ServicePort) {
 	list = plantest.Web()
 	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)}, plantest.Endpoint("10.244.1.9:36412"))
@@ -36,7 +36,7 @@ func TestWholeTable(t *testing.T) {
 	plantest.Golden(t, *update, "whole", whole(c, []string{"cni0", "eth0"}))
 }
 
-// On a kernel without IPv6, the commands contain nothing for IPv6.
+// On a kernel without IPv6, the commands do not mention IPv6.
 func TestOneFamily(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), longLived()...), both[:1])
 	if text := whole(c, nil); strings.Contains(text, "ip6") || strings.Contains(text, "::") || !strings.Contains(text, "10.96.0.2") {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// pairs is the number of measurements. Each measurement consists of a run with and a run without the fast path.
+	// pairs is the number of measurements. Each measurement consists of a run with the fast path and a run without it.
 	pairs = 10
 	// runTime is the duration of a run. The VM's clock counts instructions (vm.Job.Counted).
 	runTime = time.Second
@@ -73,7 +73,7 @@ func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
 
-// The rules of firewall match no packet, so that the kernel evaluates every rule for each forwarded packet.
+// The rules of firewall match no packet, so the kernel evaluates every rule for each forwarded packet.
 func (w *world) firewall(rules int) {
 	w.Helper()
 	var b strings.Builder
@@ -95,7 +95,8 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 		for turn := range 2 {
 			side := (i + turn) % 2
 			[]func(){without, with}[side]()
-			if err := w.lab.Node.FlushConntrack(); err != nil { // the expiry of old connections would distort the measurement
+			// The expiry of old connections would distort the measurement.
+			if err := w.lab.Node.FlushConntrack(); err != nil {
 				w.Fatal(err)
 			}
 			time.Sleep(settle)
@@ -115,7 +116,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test in which better of all pairs favour one alternative.
+// signTest returns the p-value of a two-sided sign test. One alternative was better in the number better of all pairs.
 func signTest(better, all int) (p float64) {
 	most := max(better, all-better)
 	ways := 1.0 // the binomial coefficient "all choose k"
@@ -162,7 +163,7 @@ func (w *world) iperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// busy returns the total busy time of all processors in seconds.
+// busy returns the total busy time of all CPUs in seconds.
 func (w *world) busy() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

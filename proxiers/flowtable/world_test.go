@@ -46,11 +46,11 @@ type world struct {
 	env       proxiers.Env
 	wake      chan struct{}
 	stop      func()
-	mu        sync.Mutex // held while a proxier runs
+	mu        sync.Mutex // mu is locked while a proxier runs
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	// maintains counts the calls of Maintain, and tending is the total duration of these calls.
+	// maintains counts the calls to Maintain, and tending is the total duration of these calls.
 	maintains atomic.Int32
 	tending   time.Duration
 }
@@ -77,9 +77,9 @@ func newWorld(t *testing.T, backend proxiers.Component) *world {
 	w.env = proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: both, MasqueradeBit: 14,
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
-		Settings: map[string]any{"tc": true}, // for the ebpf backend
+		Settings: map[string]any{"tc": true}, // the setting is for the ebpf backend
 	}
-	// The connections of the previous test left entries with the same ports.
+	// The previous test's connections left entries with the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func (w *world) sync(change proxiers.Change) {
 	w.poke()
 }
 
-// The first call of apply runs a full sync, and later calls run partial syncs.
+// The first call to apply runs a full sync, and later calls run partial syncs.
 func (w *world) apply(list ...*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -210,7 +210,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web returns an opted-in Service in both families, over TCP and UDP.
+// web returns a Service that uses the fast path, in both families, over TCP and UDP.
 func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -239,7 +239,7 @@ func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*
 
 const patience = 20 * time.Second
 
-// open also waits for one response.
+// open opens a connection and waits for one response.
 func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Session {
 	w.Helper()
 	s, o := w.client.Open(netlab.Flow{Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port), Wait: patience})

@@ -165,7 +165,7 @@ func TestListenersFollowAddresses(t *testing.T) {
 	}
 }
 
-// An open connection survives a change of the plan, because Apply does not restart the server.
+// An open connection survives a change to the plan, because Apply does not restart the server.
 func TestUnchangedServersAreUntouched(t *testing.T) {
 	l := newLab(t)
 	port, other := freePort(t), freePort(t)
@@ -285,7 +285,7 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	}
 }
 
-// The limit applies to all ports together. At the limit, the servers still respond to a new connection.
+// The limit applies to all ports together. At the limit, the servers still respond to new connections.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)

@@ -61,7 +61,7 @@ func kernelState(t *testing.T, p *proxier) string {
 	return strings.Join(lines, "\n")
 }
 
-// With both variants, a partial sync leads to the same state as a full sync, for each kind of change.
+// With both variants, a partial sync has the same result as a full sync, for each kind of change.
 func TestPartialSyncEqualsFullSync(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
@@ -81,7 +81,7 @@ func TestPartialSyncEqualsFullSync(t *testing.T) {
 	})
 }
 
-// Among many Services, a change rewrites only the rules of the changed Service.
+// A change to one of many Services rewrites only the rules of that Service.
 func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -135,7 +135,8 @@ func TestPartialSyncFailsOverLostChains(t *testing.T) {
 	})
 }
 
-// A full sync replaces kube-proxy's rules and chains, which have the same names, and keeps other rules and chains.
+// A full sync replaces kube-proxy's rules and chains, which have the same names as Edgeway's, and keeps all other rules
+// and chains.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -10,7 +10,6 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// ownRules holds some of Edgeway's rules for each table.
 var ownRules = map[string][]string{
 	xtables.NAT: {
 		":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES-1 - [0:0]", ":KUBE-SVC-A - [0:0]", ":KUBE-POSTROUTING - [0:0]",
@@ -92,7 +91,7 @@ func TestCleanupKeepsOtherRules(t *testing.T) {
 	})
 }
 
-// Cleanup keeps chains with Edgeway's names if only rules of other programs jump to the chains.
+// Cleanup keeps chains with Edgeway's names if only rules of other programs jump to these chains.
 func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {

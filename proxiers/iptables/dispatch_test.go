@@ -36,7 +36,7 @@ func (kernel treeText) flush(t *testing.T, tr *tree) {
 func randomPlace(r *rand.Rand, kind int) place {
 	proto := []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP}[r.IntN(3)]
 	switch kind {
-	case 0: // NodePorts
+	case 0: // a NodePort
 		return place{proto: proto, port: uint16(30000 + r.IntN(600))}
 	case 1:
 		return place{netip.AddrFrom4([4]byte{10, 96, byte(r.IntN(3)), byte(r.IntN(256))}), proto, uint16(80 + r.IntN(3))}
@@ -46,8 +46,8 @@ func randomPlace(r *rand.Rand, kind int) place {
 	return place{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
 }
 
-// After any sequence of changes, a tree has the same chains as a new tree with the same places, and packets to every
-// place reach its rules.
+// After any sequence of changes, a tree has the same chains as a new tree with the same entries, and packets to every
+// entry reach the entry's rules.
 func TestTreeDependsOnlyOnContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 	}
 }
 
-// checkReached evaluates the rules of the chains like a packet.
+// checkReached evaluates the rules of the chains as a packet would traverse them.
 func checkReached(t *testing.T, kernel treeText, p place) {
 	t.Helper()
 	walked := 0

@@ -31,8 +31,7 @@ func testComponent(t testing.TB, name string) proxiers.Component {
 	return list[i]
 }
 
-// variantComponents returns the components with a fixed variant. The component "iptables" only selects one of these
-// components.
+// variantComponents returns the components with a fixed variant. The "iptables" component only selects one of them.
 func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }

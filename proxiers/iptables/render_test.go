@@ -54,7 +54,6 @@ func TestPartialInputs(t *testing.T) {
 	}
 }
 
-// After any sequence of changes, state.totals matches the contents of the chains.
 func TestTotals(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {

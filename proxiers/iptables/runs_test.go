@@ -20,7 +20,7 @@ import (
 )
 
 // recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the
-// arguments that were recorded since the previous call of since.
+// arguments that the scripts have recorded since the previous call to since.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}
@@ -46,7 +46,7 @@ func recordRuns(t *testing.T) (since func() []string) {
 	}
 }
 
-// The programs of iptables-legacy share a lock. Without --wait, a program fails immediately or waits forever.
+// The iptables-legacy programs share a lock. Without --wait, a program either fails immediately or waits forever.
 // iptables-save and --version do not acquire the lock.
 func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	iptablestest.NewHost(t)
@@ -83,8 +83,8 @@ func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	}
 }
 
-// After a restore, the table must have the number of entries that the backend reports. Otherwise, the watcher would
-// read the table after each restore. A scrape of the metrics runs no program.
+// After a restore, the table must have the number of entries that the backend reports, because the watcher would
+// otherwise read the table after each restore. Scraping the metrics does not run any programs.
 func TestPartialSyncReadsNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)
@@ -104,7 +104,7 @@ func TestPartialSyncReadsNoTable(t *testing.T) {
 	next := plantest.Changes()[0].Next
 	apply(t, p, nil, next)
 	since()
-	time.Sleep(1500 * time.Millisecond) // the watcher polls each second
+	time.Sleep(1500 * time.Millisecond) // long enough for the watcher, which polls once a second
 	if runs := since(); len(runs) > 0 {
 		t.Errorf("run without a change: %q", runs)
 	}

@@ -20,9 +20,9 @@ type fakeServers struct {
 	mu        sync.Mutex
 	servers   map[key]found
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
-	questions int // requests for endpoints
+	questions int // questions counts the requests for endpoints
 	lists     int
-	took      time.Duration // duration of a call of list
+	took      time.Duration // list sleeps for the duration took
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -48,7 +48,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	f.questions++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
-		return nil, nil // like Linux 6.1
+		return nil, nil // Linux 6.1 returns no endpoints and no error
 	}
 	return maps.Clone(f.endpts[at]), nil
 }
@@ -126,7 +126,6 @@ func (h *inspectedHost) reported(during time.Duration) []string {
 	return out
 }
 
-// If another program changes a virtual server, the watcher reports drift exactly once.
 func TestServersAreInspected(t *testing.T) {
 	const last = numServers - 1
 	for name, c := range map[string]struct {
@@ -168,7 +167,7 @@ func TestServersAreInspected(t *testing.T) {
 	}
 }
 
-// The watcher reports no drift for changes by Apply, and none after a failed Apply.
+// The watcher does not report Apply's own changes as drift, even if Apply fails.
 func TestOwnChangesAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)

@@ -113,7 +113,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A partial sync is possible unless a server would collide with another server or a frontend.
+// A partial sync is possible unless a server would collide with another server or with a frontend.
 func TestPlacesAreStable(t *testing.T) {
 	service := func(name, at string) *plan.ServicePort {
 		a := netip.MustParseAddrPort(at)
@@ -129,7 +129,7 @@ func TestPlacesAreStable(t *testing.T) {
 		"10.96.0.9:30000": true,
 		"10.96.0.1:20000": false, // a server would use the port of a's frontend
 		"10.96.0.1:10000": false,
-		"10.96.0.1:40000": false, // the port of a's server
+		"10.96.0.1:40000": false, // a's server uses this port
 		"10.96.0.1:50000": false,
 		"10.96.0.3:55536": false, // a server would be at port 65536, which does not exist
 		"10.96.0.2:7":     false, // the ports of other servers at this address have already moved

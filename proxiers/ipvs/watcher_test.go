@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// notices is a fake kernel through which a test sends route notices.
+// notices is a fake kernel through which a test sends route notifications.
 type notices struct{ sent chan any }
 
 func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
@@ -52,14 +52,14 @@ func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	}
 }
 
-// removal returns a notice about the removal of a local route from a table.
+// removal returns a notification about the removal of a local route from a table.
 func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	data := []byte{unix.AF_INET, 32, 0, 0, from, protocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
-// The watcher reports drift once after each of these events: the removal of Edgeway's route, lost notices, and a broken
-// socket. The watcher then reopens the broken socket.
+// The watcher reports drift once after each of these events: the removal of Edgeway's route, lost notifications, and a
+// broken socket. The watcher then replaces the broken socket.
 func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -173,7 +173,7 @@ func TestAddressInUse(t *testing.T) {
 }
 
 // The plan drops a NodePort while another program uses its address. When that program exits, the Proxier must not start
-// to listen.
+// listening.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")
@@ -197,7 +197,7 @@ func TestPassedSockets(t *testing.T) {
 	wanted, unwanted := addrPort("127.0.0.1:30000"), addrPort("[::1]:30001")
 	w.sockets.handIn(t, wanted)
 	w.sockets.handIn(t, unwanted)
-	conn, err := dial(wanted.String()) // before the Proxier accepts
+	conn, err := dial(wanted.String()) // the client connects before the Proxier accepts
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestEndpointsAreChosenEvenly(t *testing.T) {
 		met[pick(t, tg, "127.0.0.1")]++
 	}
 	for _, e := range four {
-		if met[e] < 835 || met[e] > 1165 { // six standard deviations
+		if met[e] < 835 || met[e] > 1165 { // the bounds are six standard deviations from the mean
 			t.Errorf("%s was chosen %d times of 4000", e, met[e])
 		}
 	}

@@ -49,7 +49,7 @@ func recreate(t *testing.T, p *proxier, next *plan.Plan) {
 	apply(t, p, nil, next)
 }
 
-// The rules drop connections to Services that Edgeway has not written yet, unless another backend still serves the
+// The rules drop connections to Services that Edgeway has not written yet, unless another backend still serves these
 // Services.
 func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
@@ -74,7 +74,7 @@ func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	}
 }
 
-// On a host without Service CIDRs (manifests alone), Edgeway writes nothing at the end of a takeover.
+// On a host without Service CIDRs, which has only manifests, Edgeway writes nothing at the end of a takeover.
 func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })
@@ -84,7 +84,7 @@ func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 }
 
 // TestPartialEqualsFull applies random plans in partial syncs, and compares the kernel's state with the state after a
-// first sync.
+// first sync of the same plan.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200
 	if testing.Short() {
@@ -190,8 +190,8 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	return svc
 }
 
-// TestFullSyncOverGarbage runs a full sync over objects that an older version, another program or an incomplete
-// deletion left.
+// TestFullSyncOverGarbage runs a full sync over objects left behind by an older version, another program or an
+// incomplete deletion.
 func TestFullSyncOverGarbage(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -216,7 +216,7 @@ func TestFullSyncOverGarbage(t *testing.T) {
 		"no counter":          "flush chain ip edgeway loopback\ndelete counter ip edgeway loopback-rejected-udp",
 		"dormant table":       "add table ip edgeway { flags dormant; }",
 	} {
-		nft(t, script) // no subtests, which would run on other threads and so in other namespaces
+		nft(t, script) // subtests would run on other threads and therefore in other namespaces
 		apply(t, p, nil, full)
 		if diff := firstDifference(want, kernelState(t, p)); diff != "" {
 			t.Errorf("%s: a full sync left a difference: %s", name, diff)
@@ -258,7 +258,7 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 	}
 }
 
-// Maintain deletes chains and maps that were unused for a minute, even without a further change.
+// Maintain deletes chains and maps that have been unused for a minute, even if the plan does not change.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)

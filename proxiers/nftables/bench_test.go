@@ -34,7 +34,7 @@ func BenchmarkFirstSync(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart measures a first sync over the tables of the previous process.
+// BenchmarkRestart measures a first sync over the tables that the previous process left.
 func BenchmarkRestart(b *testing.B) {
 	for _, n := range []int{1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -57,7 +57,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint measures only Apply, without the computation of the difference.
+// BenchmarkOneEndpoint measures only Apply and excludes the computation of the difference.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

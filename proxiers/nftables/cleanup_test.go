@@ -109,10 +109,10 @@ func newSender(t *testing.T, to unix.Sockaddr) *sender {
 	return &sender{namespace: ns, to: to}
 }
 
-// run counts the packets that it sends, and the packets that a rule rejects. If a rule rejects the packet, the system
-// call fails with EPERM.
+// run counts the packets that it sends and the packets that a rule rejects. If a rule rejects a packet, the system call
+// fails with EPERM.
 func (s *sender) run(stop <-chan struct{}) {
-	runtime.LockOSThread() // never unlocked, so the thread exits
+	runtime.LockOSThread() // the thread is never unlocked, so it exits with the goroutine
 	if s.failure = unix.Setns(s.namespace, unix.CLONE_NEWNET); s.failure != nil {
 		return
 	}

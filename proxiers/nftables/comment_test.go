@@ -13,8 +13,8 @@ func namedPlan(namespace, name, port string) *plan.Plan {
 	return newPlan(testNode(), svc)
 }
 
-// nft lists each address and NodePort with the name of its Service, even if the name is long. Elements that Edgeway
-// writes by netlink and by nft have the same comments.
+// nft lists each address and NodePort with the name of its Service, even if the name is long. Elements have the same
+// comments whether Edgeway writes them by netlink or by nft.
 func TestElementsNameTheirService(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	newHost(t)

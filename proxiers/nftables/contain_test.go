@@ -7,7 +7,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic during the first sync leaves an incomplete plan in the kernel. The next full sync repairs the tables.
+// If Apply panics during the first sync, the kernel holds an incomplete plan. The next full sync after a panic repairs
+// the tables.
 func TestFullSyncAfterApplyPanic(t *testing.T) {
 	newHost(t)
 	broken := true

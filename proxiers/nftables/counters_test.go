@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// In the plan, each protocol and family has a NodePort 30000.
+// The plan contains NodePort 30000 for each protocol and family.
 func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	node := testNode()
 	node.LoopbackAddrs = loopbackAddrs
@@ -34,8 +34,8 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to an address of this host and returns the error of the ICMP response. For a packet that a
-// rule in the output hook rejects, the kernel returns EPERM immediately and then also delivers the ICMP message.
+// knock sends a datagram to an address of this host and returns the error from the ICMP response. If a rule in the
+// output hook rejects the packet, the kernel returns EPERM immediately, and later also delivers the ICMP message.
 func knock(t *testing.T, at string) error {
 	t.Helper()
 	conn, err := net.Dial("udp", at)
@@ -75,7 +75,8 @@ func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	return found
 }
 
-// mustHaveRejected fails the test unless the metrics count v4 and v6 rejected UDP packets, and no rejected SCTP packet.
+// mustHaveRejected fails the test unless the metrics count v4 and v6 rejected UDP packets, and no rejected SCTP
+// packets.
 func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	t.Helper()
 	want := map[string]float64{
@@ -87,7 +88,7 @@ func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	}
 }
 
-// The counter of each family exists before the first failure.
+// The counter of each family must exist before the first failure.
 func TestFailuresAreCounted(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -170,7 +171,7 @@ func TestLoopbackRejects(t *testing.T) {
 	}
 }
 
-// If a loopback address does not accept NodePorts, a UDP packet to a NodePort's port reaches the host's own listener.
+// If a loopback address does not accept NodePorts, a UDP packet to a NodePort's port reaches the host's own server.
 func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	newHost(t)
 	loopback(t)
@@ -189,7 +190,6 @@ func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	mustHaveRejected(t, p, 0, 0)
 }
 
-// A change of the loopback addresses writes one element in each family.
 func TestLoopbackChangeIsOneElementPerFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle is the time in which the watcher must read the notices that the kernel has sent.
+// settle is the time within which the watcher must read the notifications that the kernel has sent.
 const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndRepaired(t *testing.T) {
@@ -34,7 +34,8 @@ func TestDriftIsReportedAndRepaired(t *testing.T) {
 		before := drift.count()
 		nft(t, script)
 		drift.wait(t)
-		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more") // no report before the full sync
+		// The watcher must send no report before the full sync.
+		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more")
 		time.Sleep(settle)
 		if n := drift.count() - before; n != 1 {
 			t.Errorf("%s: reported %d times, want once", script, n)
@@ -74,8 +75,8 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller omits an Apply without changes, so Prev may be a plan that the backend never received. A sync from such a
-// plan must still be partial.
+// The caller omits an Apply without changes, so Prev may be a plan that the backend never received. A sync must be
+// partial even if the backend never received Prev.
 func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -89,8 +90,8 @@ func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	}
 }
 
-// ruleHandles returns the handles of the rules in the fixed IPv4 chains. The kernel gives a rewritten rule a new
-// handle.
+// ruleHandles returns the handles of the rules in the fixed IPv4 chains. The kernel assigns a new handle to a rewritten
+// rule.
 func ruleHandles(t *testing.T) (handles []uint64) {
 	t.Helper()
 	c, err := netlink.Dial()

@@ -36,7 +36,6 @@ func TestFirstTransaction(t *testing.T) {
 	plantest.Golden(t, *update, "first", tx)
 }
 
-// If the kernel lacks IPv6, the backend creates no IPv6 table.
 func TestOneFamily(t *testing.T) {
 	tx := Render(testEnv(plan.IPv4), proxiers.NewChange(nil, newPlan(testNode(), webServices()...)))
 	if strings.Contains(tx, "ip6") || !strings.Contains(tx, "10.96.0.2") {
@@ -44,7 +43,6 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// Probe must test the rules with a valid plan.
 func TestProbePlanIsValid(t *testing.T) {
 	if err := plantest.Validate(Sample()); err != nil {
 		t.Error(err)

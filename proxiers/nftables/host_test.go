@@ -64,7 +64,7 @@ func (d *drifts) wait(t *testing.T) {
 	}
 }
 
-// testProxier starts a backend in the test's namespace. With an idle time of zero, Maintain deletes unused objects at
+// testProxier starts a backend in the test's namespace. The idle time is zero, so Maintain deletes unused objects at
 // once.
 func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drifts) {
 	t.Helper()
@@ -119,8 +119,8 @@ func nft(t testing.TB, script string) string {
 	return string(out)
 }
 
-// kernelState deletes idle objects, and returns all rules and the sorted elements of all tables. Elements are
-// hexadecimal, in the kernel's format.
+// kernelState deletes idle objects, and returns all rules and the sorted elements of all tables. Elements are in the
+// kernel's format, as hexadecimal text.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
 	tend(t, p)
@@ -143,7 +143,8 @@ func kernelElements(t *testing.T, p *proxier) string {
 }
 
 // settled calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a set to
-// a hash table of another size. During the move, a dump of several datagrams repeats some elements and omits as many.
+// a hash table of another size. During the move, a dump of several datagrams repeats some elements and omits as many
+// others.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()
@@ -205,7 +206,7 @@ func ruleLines(listing string) []string {
 		case strings.HasPrefix(line, "\t}"):
 			object = ""
 		case strings.HasPrefix(line, "\t\telements = "):
-			object = "" // ignores the lines up to the end of the set
+			object = "" // skip the rest of the set
 		case strings.HasPrefix(line, "\t\t") && object != "":
 			objects[object] = append(objects[object], object+": "+strings.TrimSpace(line))
 		case strings.HasPrefix(line, "\t") && len(words) == 3:

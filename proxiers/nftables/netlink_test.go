@@ -18,7 +18,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// sortedListing sorts the objects by name, and sorts their elements.
 func sortedListing(text string) string {
 	lines := ruleLines(text)
 	for part := range strings.SplitSeq(text, "elements = {") {
@@ -34,8 +33,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the elements and nft's output with new
-// tables into which nft wrote the same plan.
+// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the resulting elements and the output of
+// nft with new tables into which nft wrote the same plan.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -63,7 +62,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 		if diff := firstDifference(state(), byNetlink); diff != "" {
 			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
 		}
-		if reports > seed { // recreate causes one report for each flush
+		if reports > seed {
 			t.Fatalf("drift reported for our own transactions: %q", drift.reasons)
 		}
 	}
@@ -84,7 +83,7 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change of endpoints runs no program and opens no socket, because closing a netfilter socket would take as long as
+// A change to endpoints runs no program and opens no socket, because closing a netfilter socket would take as long as
 // running nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
@@ -107,7 +106,7 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
 		t.Errorf("after 1,000 changes: %s", diff)
 	}
-	if drift.count() > 1 { // recreate causes one report
+	if drift.count() > 1 {
 		t.Errorf("drift: %q", drift.reasons)
 	}
 }
@@ -135,7 +134,7 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// While other programs write to their own tables, Edgeway loses no change of its own and reports no drift.
+// While other programs write to their own tables, Edgeway does not lose its own changes and reports no drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

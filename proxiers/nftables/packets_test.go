@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with one ServicePort. The endpoints are consecutive addresses out of six addresses of this
-// host, and from is the index of the first endpoint.
+// dnsPlan returns a plan with one ServicePort. The endpoints are consecutive addresses of this host's six addresses,
+// starting at index from.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {

@@ -15,7 +15,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// The routes of the test plan, indexed by origin.
+// The routes of the test plan are indexed by origin.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
@@ -41,7 +41,8 @@ func testPlan() *Plan {
 	}
 	empty := &ServicePort{Name: name("empty", TCP), Family: IPv4, Frontends: []Frontend{
 		{Kind: ClusterIP, Addr: addr("10.96.0.2"), Port: 80, Routes: refuse},
-		{Kind: ExternalIP, Addr: addr("192.0.2.1"), Port: 30080, Routes: mixed}, // the host's address and web's NodePort
+		// The external IP is the host's address, and the port is web's NodePort.
+		{Kind: ExternalIP, Addr: addr("192.0.2.1"), Port: 30080, Routes: mixed},
 	}}
 	dns := &ServicePort{Name: name("dns", UDP), Family: IPv4, Frontends: []Frontend{
 		{Kind: ClusterIP, Addr: addr("10.96.0.1"), Port: 53, Routes: forwardCluster},
@@ -70,8 +71,8 @@ func TestDecide(t *testing.T) {
 		src, dst string
 		iface    string
 		verdict  Verdict
-		service  string // "" if no Service matches
-		why      string // a substring of the reason
+		service  string // service is "" if no Service matches
+		why      string // why is a substring of the reason
 	}{
 		"ClusterIP":                         {TCP, outside, "10.96.0.1:80", "eth0", Forward, "web", "ClusterIP of ns/web"},
 		"ClusterIP, unused port":            {TCP, outside, "10.96.0.1:81", "eth0", Reject, "", "no Service uses its port 81/TCP"},

@@ -46,8 +46,8 @@ func naiveDiff(prev, next *Plan) (changed, removed []*ServicePort) {
 	return changed, removed
 }
 
-// randomPlan keeps some of the previous plan's ServicePorts, replaces some with an equal or different ServicePort, and
-// omits the rest.
+// randomPlan keeps some of the previous plan's ServicePorts, replaces some with an equal or a different ServicePort,
+// and omits the others.
 func randomPlan(rng *rand.Rand, prev *Plan) *Plan {
 	next := &Plan{}
 	for i := range 12 {

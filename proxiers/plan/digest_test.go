@@ -29,7 +29,7 @@ func sample() *ServicePort {
 }
 
 // mutations changes each field of v in turn, calls f after each change, and restores the field. mutations fails the
-// test for an unsupported kind of value, so that no new field is missed.
+// test for an unsupported type of value, so that the test covers every new field.
 func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {
@@ -83,7 +83,6 @@ func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) 
 	}
 }
 
-// A change to any field must change the digest.
 func TestDigestIsComplete(t *testing.T) {
 	s := sample()
 	s.Seal()
@@ -113,7 +112,7 @@ func TestDigestIsComplete(t *testing.T) {
 	}
 }
 
-// ServicePorts with similar contents have different digests if a dataplane must treat them differently.
+// ServicePorts with similar contents have different digests if a backend must treat them differently.
 func TestDigestIsUnambiguous(t *testing.T) {
 	digest := func(change func(*ServicePort)) [32]byte {
 		s := sample()

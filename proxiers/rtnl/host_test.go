@@ -17,7 +17,7 @@ import (
 
 const patience = 30 * time.Second
 
-// tinyHost opens sockets whose buffer has room for only a few notices.
+// tinyHost opens sockets whose buffers have room for only a few notifications.
 type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }

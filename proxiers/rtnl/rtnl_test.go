@@ -52,7 +52,7 @@ func (k *fakeKernel) socket() *fakeSocket {
 	return k.sockets[len(k.sockets)-1]
 }
 
-// fakeSocket is a Socket that keeps failing after an error, except after an overrun.
+// fakeSocket is a Socket that keeps failing after an error, unless the error is an overrun.
 type fakeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -79,7 +79,6 @@ func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 
 func (s *fakeSocket) Close() { close(s.closed) }
 
-// bench holds a Watcher that runs in a synctest bubble.
 type bench struct {
 	*testing.T
 	kernel  *fakeKernel
@@ -89,7 +88,7 @@ type bench struct {
 	changed []time.Duration
 }
 
-// The Watcher's Note treats only link notices as relevant.
+// In this test, the Watcher's Note treats only link notifications as relevant.
 func run(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +122,7 @@ func run(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// send passes a message or an error to the socket, and waits until the Watcher has processed the message or error.
+// send passes a message or an error to the socket, and waits until the Watcher has processed it.
 func (b *bench) send(what any) {
 	b.Helper()
 	if kind, ok := what.(uint16); ok {
@@ -169,7 +168,7 @@ func TestNoticesAreBatched(t *testing.T) {
 	})
 }
 
-// The Watcher keeps using the same socket after an overrun, in which the kernel drops notices.
+// The Watcher keeps using the same socket after an overrun, in which the kernel drops notifications.
 func TestOverrun(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(error(unix.ENOBUFS))
@@ -195,8 +194,8 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	})
 }
 
-// While no socket can be opened, the Watcher does not call Changed. The Watcher calls Changed once after it has opened
-// a socket.
+// The Watcher does not call Changed while it cannot open a socket. After opening a socket, the Watcher calls Changed
+// once.
 func TestRefusedSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		b.kernel.refuse(true)
@@ -215,7 +214,7 @@ func TestRefusedSocket(t *testing.T) {
 	})
 }
 
-// If every socket fails on its first read, the Watcher calls Lost every 30 s, not every second.
+// If every socket fails on its first read, the Watcher calls Lost only every 30 s instead of every second.
 func TestRepeatedlyFailingSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
@@ -232,7 +231,8 @@ func TestRepeatedlyFailingSocket(t *testing.T) {
 	})
 }
 
-// A panic in a callback propagates to the caller of Run. The next Run reports that notices were lost.
+// A panic in a callback propagates to the caller of Run. After the panic, the next Run reports that notifications were
+// lost.
 func TestCallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

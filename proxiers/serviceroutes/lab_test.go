@@ -30,7 +30,8 @@ type lab struct {
 const patience = 30 * time.Second
 
 // twoLinks lists the ip(8) commands that create the host's two links: v0 with the plan's uplink addresses, and w0. The
-// links have no link-local addresses, because their routes appear only after duplicate address detection.
+// links have no link-local addresses, because the routes of link-local addresses appear only after duplicate address
+// detection.
 var twoLinks = []string{
 	"link set lo up",
 	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",
@@ -44,8 +45,8 @@ const ignoredTable = 77
 
 func newLab(t *testing.T, always bool, setup ...string) *lab {
 	t.Helper()
-	t.Parallel()           // the test mostly waits
-	runtime.LockOSThread() // never unlocked, so that the thread exits with the test
+	t.Parallel()           // the test spends most of its time waiting
+	runtime.LockOSThread() // the thread is never unlocked, so it exits with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
@@ -104,7 +105,7 @@ func (l *lab) apply(next *plan.Plan, full bool) {
 	l.plan = next
 }
 
-// routes lists the routes of Edgeway in the form "10.96.0.0/16 dev v0 src 192.0.2.10".
+// routes lists Edgeway's routes in the form "10.96.0.0/16 dev v0 src 192.0.2.10".
 func (l *lab) routes() []string {
 	l.Helper()
 	out := []string{}
@@ -134,8 +135,8 @@ func (l *lab) rest() {
 	}
 }
 
-// work waits until deferred work is due and runs Maintain, like the daemon's pipeline. work returns false if over fires
-// first.
+// work waits until deferred work is due and then runs Maintain, like the daemon's pipeline. work returns false if over
+// fires first.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

@@ -60,12 +60,13 @@ func openTestKernel(l *lab) *kernel {
 func TestForeignRoutesReplaceOwn(t *testing.T) {
 	l := newLab(t, false, "route add 10.96.0.0/24 via 192.0.2.1", "route add unreachable 203.0.112.0/22")
 	l.apply(testPlan(), true)
-	l.settled(allOfThem...) // a route to a subnet of the range does not cover the range
+	l.settled(allOfThem...) // a route to a subnet does not cover the whole range
 	for _, step := range []struct {
 		ip   string
 		want []string
 	}{
-		{"route add default via 192.0.2.1", []string{external4, external6, range6}}, // a longer prefix still rejects
+		// A route with a longer prefix still rejects packets.
+		{"route add default via 192.0.2.1", []string{external4, external6, range6}},
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
 		{"route del default", []string{range4, external4}},
@@ -103,8 +104,8 @@ func TestAlwaysAddsRoutesBesideDefaultRoute(t *testing.T) {
 	l.settled(range4, "203.0.113.9 dev v0 src 192.0.2.10", range6)
 }
 
-// A partial sync adds and removes only the routes that changed. The route to an address that two ServicePorts share
-// stays until the last of these ServicePorts is removed.
+// A partial sync adds and removes only the routes that changed. If two ServicePorts share an address, the follower
+// keeps its route until both are removed.
 func TestRoutesFollowPlan(t *testing.T) {
 	for name, full := range map[string]bool{"partial": false, "full": true} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +140,8 @@ func TestRoutesFollowPlan(t *testing.T) {
 	}
 }
 
-// The follower restores a route that another program removed, and reports drift. A removed link or source address is
-// not drift.
+// The follower restores a route that another program removed, and reports drift. The removal of a link or of a source
+// address is not drift.
 func TestLostRoutesAreRestored(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -165,12 +166,12 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	}
 	l.ip("link set v0 up")
 	l.ip("addr add 2001:db8:2::10/64 dev v0 nodad")
-	l.apply(testPlan(), true) // as the daemon does after a change of addresses
+	l.apply(testPlan(), true) // the daemon also runs a full sync after its addresses change
 	l.settled(allOfThem...)
 }
 
-// The follower keeps the wanted routes of an earlier process and the routes of other programs. The follower removes the
-// other routes of the earlier process.
+// The follower keeps the routes of an earlier process that are still wanted, and the routes of other programs. The
+// follower removes all other routes of the earlier process.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
@@ -261,7 +262,7 @@ func TestEndpointChangeNeedsNoKernelRequest(t *testing.T) {
 	}
 }
 
-// Routes that a backend adds for each address of a Service do not cause a check of all routes.
+// A backend may add a route for each address of a Service without making the follower check all routes.
 func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -280,7 +281,7 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// Beyond maxSingles, places omits new addresses but still counts the recorded addresses correctly.
+// Once there are maxSingles addresses, places omits new addresses but still counts the recorded addresses correctly.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {
@@ -300,7 +301,7 @@ func TestPlacesAreBounded(t *testing.T) {
 		t.Fatalf("%d addresses, and %d left out", len(p.singles), p.left)
 	}
 	next := slices.Clone(before.Services)
-	next[0] = one(0, maxSingles+1) // this address was omitted, so it must not be counted now
+	next[0] = one(0, maxSingles+1) // this address was omitted, so it must not be counted
 	next[maxSingles] = one(maxSingles)
 	fresh, gone := p.move(proxiers.NewChange(before, &plan.Plan{Node: before.Node, Services: next}))
 	if len(fresh) != 0 || !slices.Equal(gone, []netip.Addr{addr(0)}) || len(p.singles) != maxSingles-1 || len(p.uses) != maxSingles-1 {
@@ -311,7 +312,6 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 }
 
-// The packages define a name for Protocol.
 func TestProtocolHasName(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rt_protos.conf")
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// endpoints is the number of endpoints of each Service. Endpoints that the bench adds later have higher numbers.
+	// endpoints is the number of endpoints of each Service. Endpoints that the benchmark adds later have higher
+	// numbers.
 	endpoints = 5
-	// fewServices is the number of Services of a small edge host.
+	// fewServices is the number of Services on a small edge host.
 	fewServices = 3
 )
 
@@ -28,7 +29,7 @@ type bench struct {
 	dir               string
 	lab               *lab
 	cluster           *cluster.Cluster
-	ours, peer, floor *program // peer and floor are nil unless the run measures them; floor runs only during changes
+	ours, peer, floor *program // peer and floor may be nil; floor runs only during changes
 	results           results
 	size              int // number of existing Services
 	changed           int // number of changes so far
@@ -113,7 +114,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all runs the measures with each number of Services, in ascending order, on the same API server.
+// all takes all measurements with each number of Services, in ascending order, on the same API server.
 func (b *bench) all(ctx context.Context) error {
 	if err := b.grow(ctx, fewServices); err != nil {
 		return err
@@ -175,7 +176,7 @@ func (b *bench) turns(
 	return b.turn(ctx, nil)
 }
 
-// turn freezes all programs except p, and waits until p has processed the changes that p missed.
+// turn freezes all programs except p, and waits until p has processed the changes that it missed while frozen.
 func (b *bench) turn(ctx context.Context, p *program) error {
 	for _, other := range b.programs() {
 		if err := other.cg.Freeze(other != p); err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// change measures the replacement of one endpoint. The time ends when a connection reaches the new endpoint.
+// change measures the replacement of one endpoint. The measurement ends when a connection reaches the new endpoint.
 func (b *bench) change(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
@@ -37,11 +37,11 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 	})
 }
 
-// newService measures the addition of a Service and its EndpointSlice, and then deletes both. The time starts with the
-// write of the EndpointSlice, because the API server writes a Service more slowly if more Services exist.
+// newService measures the addition of a Service and its EndpointSlice, and then deletes both. The measurement starts
+// when the EndpointSlice is written, because the API server takes longer to write a Service if many Services exist.
 func (b *bench) newService(ctx context.Context, p *program) error {
 	b.changed++
-	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks its old connections
+	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks old connections to it
 	err := b.measured(ctx, p, newService, func() (time.Duration, error) {
 		if err := b.cluster.AddService(ctx, i); err != nil {
 			return 0, err
@@ -89,8 +89,8 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 }
 
 // connections measures new connections to Services. The programs take turns in short blocks, so that other load affects
-// all programs. The order is reversed after each block, because the previous program determines the contents of the CPU
-// caches.
+// all programs equally. The order is reversed after each block, because the previous program determines the contents of
+// the CPU caches.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// oursName and peerName are the names of the programs in the figures. options.peer returns the peer's full name.
+// oursName and peerName are the names of the programs in the results. options.peer returns the peer's full name.
 const (
 	oursName = "edgeway"
 	peerName = "peer"
@@ -94,7 +94,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables creates a directory in which the plain names of the iptables programs are links to the programs of a
+// linkIPTables creates a directory in which the plain names of the iptables programs are links to the programs of one
 // variant. The directory is the first in PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")

@@ -15,15 +15,14 @@ import (
 var errNoAnswer = errors.New("no answer")
 
 // connect opens a connection and returns the address of the endpoint that responded. The caller's thread must be in the
-// host's network namespace. connect uses plain system calls, so that the measured time does not include the poller of
-// the Go runtime.
+// host's network namespace. connect uses plain system calls to keep the Go runtime's poller out of the measured time.
 func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	fd, err := open(to, timeout)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer unix.Close(fd)
-	// The connection is established, so only the response can be missing.
+	// The connection is established, so only the response can still be missing.
 	if err := wait(fd, unix.POLLIN, time.Second); err != nil {
 		return netip.Addr{}, err
 	}
@@ -38,7 +37,7 @@ func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 	return netip.AddrFrom4(raw), nil
 }
 
-// open returns a connected socket. Closing the socket resets the connection, so that neither side keeps state.
+// open returns a connected socket. Closing the socket resets the connection, so neither side keeps any state.
 func open(to netip.AddrPort, timeout time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -128,8 +127,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause returns the time between two attempts, because attempts take CPU time from the program. The pause is 1/200 of
-// the elapsed time, but up to 1/20 if attempts take long, as on a slow machine.
+// pause returns the time to wait between two attempts, because attempts take CPU time from the program. The pause is
+// 1/200 of the elapsed time, or up to 1/20 if attempts take long, as on a slow machine.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }
@@ -147,7 +146,6 @@ func (g goal) try(patience time.Duration) error {
 	return fmt.Errorf("%s never went to %s", g.to, g.endpoint)
 }
 
-// connectAll returns the mean time to establish a connection.
 func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 	var total time.Duration
 	err := cluster.InNetns(h.netns, func() error {

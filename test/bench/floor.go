@@ -19,7 +19,7 @@ const (
 	floorCommand = "be-the-floor"
 )
 
-// maybeFloor runs package floor and exits if floorCommand is the first argument of this process.
+// maybeFloor runs package floor and exits if the first argument of this process is floorCommand.
 func maybeFloor() {
 	if len(os.Args) != 3 || os.Args[1] != floorCommand {
 		return
@@ -43,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor returns a function that runs a measure while floor also takes turns with the other programs.
+// besideFloor returns a function that runs a measurement while floor also takes turns with the other programs.
 func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

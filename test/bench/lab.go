@@ -37,8 +37,9 @@ type host struct {
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab creates the network namespace of the endpoints. In this namespace, a server accepts connections to
-// cluster.EndpointPort on every address in 10.128.0.0/9 and sends the four bytes of this address.
+// newLab creates the network namespace of the endpoints. In the endpoints' network namespace, a server accepts
+// connections to cluster.EndpointPort on every address in 10.128.0.0/9, and responds with the four bytes of the
+// address.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
@@ -92,7 +93,7 @@ func (l *lab) close() {
 	if l.endpoints != nil {
 		_ = l.endpoints.Close()
 	}
-	// The run's own context may be done.
+	// The context of the run may already be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -144,8 +145,8 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows deletes all tracked connections. The entry of an attempt without rules would prevent the translation of a
-// new connection from the same port for two minutes. Entries of closed connections also use memory.
+// forgetFlows deletes all tracked connections. An entry from an attempt without rules would prevent the translation of
+// a new connection from the same port for two minutes. Entries of closed connections also use memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

@@ -83,10 +83,10 @@ func (o options) peer() string {
 	return "kube-proxy"
 }
 
-// run takes all measurements and writes the tables to out. If a measurement fails, run still writes the figures of the
+// run takes all measurements and writes the tables to out. If a measurement fails, run still writes the results of the
 // earlier measurements.
 func run(ctx context.Context, opts options, out io.Writer) error {
-	// This process is both the client and the endpoints. With only one processor, the client would delay the endpoints'
+	// This process is both the client and the endpoints. With only one CPU, the client would delay the endpoints'
 	// responses.
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	b, err := newBench(ctx, opts)

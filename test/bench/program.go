@@ -24,7 +24,7 @@ type program struct {
 	dir  string
 	log  string
 	cg   *cgroup.Group
-	cmd  *exec.Cmd // nil if the program is stopped
+	cmd  *exec.Cmd // cmd is nil if the program is stopped
 }
 
 // Edgeway and kube-proxy export the metric lastSynced on their hosts. The metric has a sample for each address family
@@ -51,8 +51,8 @@ func (p *program) start() (time.Time, error) {
 	return began, nil
 }
 
-// command returns a command that runs on the program's host. ip(8) mounts a /sys for the network namespace and then
-// executes the command.
+// command returns a command that runs on the program's host. ip(8) mounts a separate /sys for the network namespace and
+// then executes the command.
 func (p *program) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("ip", append([]string{"netns", "exec", p.host.netns}, argv...)...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -85,7 +85,7 @@ func (p *program) close() {
 	p.cg.Close()
 }
 
-// resident returns the program's resident memory in bytes, without child processes.
+// resident returns the program's resident memory in bytes, excluding child processes.
 func (p *program) resident() (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -100,8 +100,8 @@ func (p *program) resident() (float64, error) {
 	return 0, fmt.Errorf("memory of %s: no VmRSS", p.name)
 }
 
-// waitSynced waits until the program's metrics report a sync of every address family after began, and returns the time
-// of the latest sync. Without changes, a restart has no other visible end.
+// waitSynced waits until the metrics show that every address family has synced since the time began, and returns the
+// time of the latest sync. If nothing has changed, a restart has no other visible effect when it is complete.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)

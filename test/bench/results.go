@@ -51,13 +51,13 @@ func (r results) median(m measure, services int, program string) (float64, bool)
 	return r.Median(kit.Key{Measure: m, Services: services, Program: program})
 }
 
-// ratio divides Edgeway's median by another program's median, or returns false if one of the programs has no figures.
+// ratio divides Edgeway's median by another program's median, or returns false if one of the programs has no results.
 func (r results) ratio(m measure, services int, other string) (float64, bool) {
 	return r.Ratio(kit.Key{Measure: m, Services: services, Program: oursName},
 		kit.Key{Measure: m, Services: services, Program: other})
 }
 
-// part formats a ratio. A ratio below 0.5 becomes a fraction, as in 1/20.0.
+// part formats a ratio. A ratio below 0.5 becomes a fraction such as 1/20.0.
 func part(ratio float64) string {
 	if ratio > 0 && ratio < 0.5 {
 		return "1/" + kit.Short(1/ratio)
@@ -79,15 +79,15 @@ func (r results) print(w io.Writer, opts options) {
 		for _, s := range sizes {
 			fmt.Fprintf(&row, " %s |", r.cell(m, s))
 		}
-		if strings.Trim(row.String(), " |") != "" { // this mode does not measure rows without figures
+		if strings.Trim(row.String(), " |") != "" { // skip rows that this mode does not measure
 			_, unit := unit(m)
 			fmt.Fprintf(w, "| %s, %s |%s\n", m, unit, &row)
 		}
 	}
 }
 
-// cell returns the medians of Edgeway, the peer and the floor for a measure, without trailing programs that have no
-// figures.
+// cell returns the medians of Edgeway, the peer and the floor for a measure. cell omits trailing programs that have no
+// results.
 func (r results) cell(m measure, services int) string {
 	divisor, _ := unit(m)
 	var parts []string

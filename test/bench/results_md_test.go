@@ -17,11 +17,11 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown is a run in RESULTS.md. file is the name of its files in results, mode is its mode, and table is the start of
-// its table.
+// shown is a run in RESULTS.md. file is the base name of the run's files in the results folder, mode is the run's mode,
+// and table is the beginning of the run's table.
 type shown struct {
 	file, mode, table string
-	// plain means that the run has no plot, because each panel would have only one point.
+	// plain reports whether the run has no plot, because each panel would have only one point.
 	plain bool
 }
 
@@ -70,7 +70,7 @@ func TestPlotsMatchFigures(t *testing.T) {
 	}
 }
 
-// The tables in RESULTS.md must contain all figures of the JSON files.
+// The tables in RESULTS.md must contain all results in the JSON files.
 func TestTablesMatchFigures(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {
@@ -105,7 +105,7 @@ func cellsOf(line string) []string {
 	return all
 }
 
-// compareCell compares a cell with the figures of Edgeway, the peer and the floor, and returns the number of figures in
+// compareCell compares a cell with the results of Edgeway, the peer and the floor, and returns the number of results in
 // the cell. row has the form "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
@@ -120,7 +120,7 @@ func compareCell(t *testing.T, r results, row, services, cell string) (seen int)
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(parts[i]), 64)
 		if err != nil {
-			continue // the separator below the header, or a program that was not measured
+			continue // skip the separator below the header, and programs that were not measured
 		}
 		seen++
 		if median, ok := r.median(m, n, program); !ok || math.Abs(median/divisor-value) > value/1000 {

@@ -46,14 +46,15 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 	})
 }
 
-// coldStarts measures starts of Edgeway, and of an earlier Edgeway, without the API server. kube-proxy saves no state.
+// coldStarts measures how Edgeway and an earlier version of Edgeway start without the API server. kube-proxy saves no
+// state.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
 		programs = append(programs, b.peer)
 	}
 	for _, p := range programs {
-		if err := b.turn(ctx, p); err != nil { // the program must save its state first
+		if err := b.turn(ctx, p); err != nil { // the program must first save its state
 			return err
 		}
 	}
@@ -69,7 +70,8 @@ func (b *bench) coldStarts(ctx context.Context) error {
 
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share one table of virtual servers, which the kernel clears later.
+		// All network namespaces share one table of virtual servers. When a network namespace is deleted, the kernel
+		// clears its servers only later.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shortAffinity is longer than a busy machine's pauses between two connections.
+// shortAffinity is longer than the pauses between two connections on a busy machine.
 const shortAffinity = 3 * time.Second
 
 // testAffinity checks session affinity (SEMANTICS row 30) for many concurrent clients, over every protocol and address
@@ -100,7 +100,7 @@ service web
 			t.Errorf("%s: still sent to the endpoint that was removed", c)
 		}
 	}
-	// When the endpoint returns together with a new endpoint, no client may move to another endpoint.
+	// When the endpoint returns together with a new endpoint, no client may switch to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
@@ -117,7 +117,7 @@ func testExpiry(t *testing.T, s *suite) {
 	t.Error("this machine is too busy to tell use from disuse")
 }
 
-// expires returns false if the connections of a client were too far apart for a conclusion.
+// expires returns false if the connections of a client were too far apart to draw a conclusion.
 func (s *suite) expires(t *testing.T, affinity time.Duration) bool {
 	ses := s.fresh(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -169,7 +169,6 @@ type client struct {
 
 func (c client) String() string { return fmt.Sprintf("client %s over %s", c.from, c.protocol) }
 
-// choice is the server that a client reached through a frontend.
 type choice struct {
 	server   string
 	svc      *plan.ServicePort
@@ -177,7 +176,7 @@ type choice struct {
 }
 
 // choices connects every client to a destination, over all protocols and families, and returns the server that each
-// client reached. The destination has the notation of scenarios.
+// client reached. The destination is written as in scenarios.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
 	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {
@@ -218,7 +217,7 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// moved returns a line for each client that has different endpoints in before and after, unless a declared deviation
+// moved returns a line for each client whose endpoint differs between before and after, unless a declared deviation
 // allows the change.
 func (s *suite) moved(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {

@@ -12,8 +12,8 @@ import (
 
 const aloneVariable = "CONFORMANCE_ALONE"
 
-// alone runs a test in a separate process and network namespace, in parallel with other tests that call alone. The
-// suites of several backends then take little longer than one suite, because the suites mostly wait. In the separate
+// alone runs a test in a separate process and network namespace, in parallel with other tests that call alone. The test
+// suites of several backends then take little longer than one test suite, because they mostly wait. In the separate
 // process, alone returns false, and the test continues.
 func alone(t *testing.T) bool {
 	if os.Getenv(aloneVariable) == t.Name() {

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that a backend distributes connections evenly over the endpoints, for a Service with one pool and
-// for a Service with two pools (SEMANTICS row 17).
+// testBalance checks that a backend distributes connections evenly across the endpoints of a Service with one pool and
+// of a Service with two pools (SEMANTICS row 17).
 func testBalance(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `

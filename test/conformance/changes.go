@@ -16,7 +16,7 @@ type kind struct {
 
 var appearance = kind{"a Service appears", (*changer).add}
 
-// serviceChanges do not require changes to the lab, so the suite can test connections after each change.
+// After each of the serviceChanges, the suite can test connections, because the lab stays the same.
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
@@ -34,14 +34,15 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges change the node in a plan. The lab stays the same, so the suite can test connections after each change.
+// nodeChanges change the node in a plan. After each change, the suite can test connections, because the lab stays the
+// same.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},
 	{"pods are told in another way", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// stateOnlyChanges are changes after which the suite can compare only the kernel's state.
+// After each of the stateOnlyChanges, the suite can compare only the kernel's state.
 var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
@@ -53,7 +54,7 @@ var stateOnlyChanges = []kind{
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// stateOnlyNodeChanges are changes to the node after which the suite can compare only the kernel's state.
+// stateOnlyNodeChanges change the node in a plan. After each change, the suite can compare only the kernel's state.
 var stateOnlyNodeChanges = []kind{
 	{"addresses of the node change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }

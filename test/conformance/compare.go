@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// patience is the time limit for an expected response. Only failed connections take this long.
+	// patience is the time limit for an expected response. Only failed connections take as long as patience.
 	patience = 30 * time.Second
 	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
-	// busy limits the number of concurrent rows that use the processor, and idle limits the rows that mostly wait. Rows
-	// with a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket, Linux
+	// busy limits the number of concurrent rows that use the CPU, and idle limits the rows that mostly wait. Rows with
+	// a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket, Linux
 	// reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
@@ -29,11 +29,11 @@ type suite struct {
 	world   *world
 	sockets *sockets
 	report  *report
-	// patience, if not 0, replaces the constant patience with a shorter time.
+	// If patience is not 0, it replaces the constant patience, and must be shorter.
 	patience time.Duration
-	// measured means that the suite counts the connections that take the backend's shortcut.
+	// measured reports whether the suite counts the connections that take the backend's shortcut.
 	measured bool
-	// enough is the number of differences after which compare stops, or 0 to find all differences.
+	// compare stops after enough differences, or finds all differences if enough is 0.
 	enough int
 }
 
@@ -88,19 +88,19 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible counts n connections of a row if the row's connections can take the shortcut.
+// countEligible counts n connections of a row if these connections can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
 	}
 }
 
-// expectation is the required result of a row: the decision of Decide or of a declared deviation.
+// expectation is the required result of a row, which either Decide or a declared deviation determines.
 type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// own means that the destination is an address of the host.
+	// own reports whether the destination is an address of the host.
 	own bool
 }
 
@@ -116,7 +116,7 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenWhereNothingIsDone starts servers on the host at the destinations where no Service may take the packet.
+// listenWhereNothingIsDone starts servers on the host at the destinations where no Service may intercept the packet.
 func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.own {
@@ -165,13 +165,13 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 func (s *suite) answer(r row, e expectation) netlab.Answer {
 	switch {
 	case e.Verdict == plan.Reject && r.protocol == plan.TCP && r.to.Addr().IsLoopback():
-		return netlab.Reset // no server listens, so the kernel resets the connection without a rule
+		return netlab.Reset // no server listens, so the kernel resets the connection even without a rule
 	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.own:
 		return netlab.Served
 	case e.Verdict == plan.Reject:
 		return netlab.Refused
 	case e.Verdict == plan.Pass:
-		return netlab.Unreachable // from the gateway, because no host has this address
+		return netlab.Unreachable // the gateway responds, because no host has this address
 	}
 	return netlab.Silent
 }
@@ -203,15 +203,15 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay has the address that the host would use for the endpoint: the link's address, if there is one. A
-		// socket that the shortcut connects to the endpoint also has that address.
+		// A relay connects to the endpoint from the link's address, if there is one, as the host itself would. A socket
+		// that the shortcut connects to the endpoint also has that address.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see a as the source address of the row's connections without masquerade. An
+// isSource reports whether a server may see a as the source address of the row's connections without masquerading. An
 // unbound socket may have any address of the host, including the address of the link.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)

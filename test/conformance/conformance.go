@@ -16,20 +16,20 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan. The text must not contain handles, counters or clients' session affinity, and must not depend on
-	// the order of changes.
+	// applied plan, and not on the order of changes. The text must not contain handles, counters or the session
+	// affinity of clients.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the default.
 	Sequences int
-	// Shapes holds patterns. Each pattern must match some, but not all, of the dumps of random Services.
+	// Shapes holds patterns that must each match some, but not all, of the dumps of random Services.
 	Shapes []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
-	// Affinity lists the deviations in session affinity, which only several connections can show.
+	// Affinity lists the deviations in session affinity, which the suite can observe only over several connections.
 	Affinity []AffinityDeviation
 	// Followers run after the backend, as in the daemon.
 	Followers []proxiers.Component
-	// CountsLoopback means that the backend counts rejected packets on loopback in kube-proxy's metric.
+	// CountsLoopback reports whether the backend counts rejected packets on loopback in kube-proxy's metric.
 	CountsLoopback bool
 	// NotHere is the reason why the backend can run only in virtual machines, or "" if the backend can run anywhere.
 	NotHere string
@@ -45,16 +45,16 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the decision that the backend makes instead of should. ok is false if the backend decides as
-	// specified. The suite fails if ok is true but the backend decides as specified.
+	// Instead returns the decision that the backend makes instead of should, or returns false as ok if the backend
+	// decides as specified. The suite fails if ok is true but the backend decides as specified.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
 // Shortcut is a path on which connections bypass the backend's complete rules, with the same result. The suite requires
-// that connections take the shortcut.
+// eligible connections to take the shortcut.
 type Shortcut struct {
-	// Eligible reports whether a connection with decision d can take the shortcut. unbound means that the connection's
-	// socket is not bound to an address.
+	// Eligible reports whether a connection with decision d can take the shortcut. unbound reports whether the
+	// connection's socket is not bound to an address.
 	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
 	// Taken returns the number of connections that have taken the shortcut.
 	Taken func() (int, error)
@@ -94,7 +94,6 @@ func Run(t *testing.T, b Backend) {
 		}
 	}
 	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
-	// Log the number of comparisons even if a test fails.
 	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
 
 	looked := false
@@ -117,7 +116,7 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// In the other tests, the shortcut would also count connections that the suite does not compare.
+		// During the other tests, the shortcut would also count connections that the suite does not compare.
 		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.measured
@@ -144,7 +143,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen returns a line for each declared deviation that occurred in no connection.
+// deviationsUnseen returns a line for each declared deviation that was not observed in any connection.
 func (s *suite) deviationsUnseen() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

@@ -1,8 +1,7 @@
 // Package conformance is the test suite that every backend must pass. The suite applies plans through the backend in a
 // lab of network namespaces, opens real connections, and compares their results with plan.Decide.
 //
-// Run is the only function that a backend's test calls. The scenarios are the files testdata/*.txtar. To add a
-// scenario, add a file:
+// A backend's test only needs to call Run. The scenarios are the files testdata/*.txtar. To add a scenario, add a file:
 //
 //	What the scenario shows (free text).
 //
@@ -18,41 +17,42 @@
 //	client-a -> node-1:30080  pod-a pod-b
 //	client-a -> node-3:30080  pass
 //
-// The suite checks every line of flows first against plan.Decide and then with packets, over each protocol and family.
-// The left side of a line is a source and a destination. The right side lists exactly the endpoints that connections
-// must reach, or is reject, drop or pass (the backend does not change the packet). An endpoint with +snat must see an
-// address of the node as its peer. An endpoint without +snat must see the source. "host@lb-1" is the host with the
-// source address lb-1, which the suite adds to lo for the test. "host@" is the host with a socket that is not bound to
-// an address.
+// The suite checks every line of a "flows" section first against plan.Decide and then with packets, over each protocol
+// and family. The left side of a line consists of a source and a destination. The right side either lists exactly the
+// endpoints that connections must reach, or is one of the words "reject", "drop" and "pass". "pass" means that the
+// backend does not change the packet. An endpoint with +snat must see an address of the node as its peer. An endpoint
+// without +snat must see the source. "host@lb-1" is the host with the source address lb-1, which the suite adds to lo
+// for the test. "host@" is the host with a socket that is not bound to an address.
 //
-// A service line starts a Service with the ports in the lines below it, over TCP, UDP and SCTP, IPv4 and IPv6. A line
-// "for TCP IPv4" selects protocols and families. In flows, such a line applies to the lines that follow. The lines of a
-// Service are "for", "affinity DURATION", "cluster ENDPOINT...", "local ENDPOINT..." and its frontends. A frontend has
-// a kind, an address and a port, an optional "from SOURCE..." (names, prefixes or "nowhere") for
-// loadBalancerSourceRanges, and a route for each origin. A route is origin=pool[+snat], origin=reject or origin=drop.
-// "all" stands for the three origins. Lines about the node come before the first service line. "pods source" (the
-// default), "pods interface" or "pods unknown" selects how the plan identifies pods. "nodeports ADDRESS..." selects the
-// addresses that accept NodePorts. The default is node-1 and node-2. The addresses may include loopback, where the
-// follower proxiers/localnodeport serves NodePorts for every backend. "cidrs PREFIX..." sets the Service CIDRs.
+// A "service" line starts a Service with the ports in the lines below it, over TCP, UDP and SCTP, IPv4 and IPv6. A line
+// such as "for TCP IPv4" selects protocols and families. In a "flows" section, a "for" line applies to the lines that
+// follow. The lines of a Service are "for", "affinity DURATION", "cluster ENDPOINT...", "local ENDPOINT..." and its
+// frontends. A frontend consists of a kind, an address and a port, an optional "from SOURCE..." (names, prefixes or
+// "nowhere") for loadBalancerSourceRanges, and a route for each origin. A route is origin=pool[+snat], origin=reject or
+// origin=drop. "all" stands for the three origins. Lines about the node come before the first "service" line. "pods
+// source" (the default), "pods interface" or "pods unknown" selects how the plan identifies pods. "nodeports
+// ADDRESS..." selects the addresses that accept NodePorts. The default is node-1 and node-2. The addresses may include
+// loopback, where the follower proxiers/localnodeport serves NodePorts for every backend. "cidrs PREFIX..." sets the
+// Service CIDRs.
 //
-// More sections "plan" and "flows" may follow. The suite applies each plan as a change from the previous plan. The lab
-// has these names: pod-a, pod-b and pod-c on the node; far-a and far-b elsewhere; client-a and client-b outside;
-// cluster-N in the Service CIDRs; external-N and lb-N in other ranges. The node itself is host, with the addresses
-// node-1, node-2, node-3 and loopback. As an endpoint, "host" is a pod in the host's network. An endpoint has port 8080
-// unless its name contains another port, as in far-a:9090. If a pass line names an address of the host, the host
-// listens at this address, and connections must reach the host. Any other address in a pass line must belong to no
-// host.
+// More "plan" and "flows" sections may follow. The suite applies each plan as a change from the previous plan. The lab
+// has these names: pod-a, pod-b and pod-c on the node, far-a and far-b on other nodes, client-a and client-b outside
+// the cluster, cluster-N in the Service CIDRs, and external-N and lb-N in other ranges. The node itself is called host
+// and has the addresses node-1, node-2, node-3 and loopback. As an endpoint, "host" is a pod in the host's network. An
+// endpoint has port 8080 unless its name contains another port, as in far-a:9090. If a "pass" line names an address of
+// the host, the host listens at this address, and connections must reach the host. No other address in a "pass" line
+// may belong to a host.
 //
 // The suite counts the objects that a partial sync writes to the kernel. The suite reads the notifications of nftables
 // and records the input of the iptables-legacy programs. A partial sync may write the changed objects and few other
 // objects.
 //
-// In addition to the scenarios, the suite adds, changes and removes random Services by partial syncs. After each
-// sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host. The
+// In addition to running the scenarios, the suite adds, changes and removes random Services by partial syncs. After
+// each sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host. The
 // suite reads these environment variables:
 //
 //	CONFORMANCE_SEQUENCES=5000  the number of sequences, instead of the backend's default
 //	CONFORMANCE_PACE=3          a machine that is three times slower than usual
 //
-// FuzzPartial tests the iptables backend in the same way, with sequences from the fuzzer.
+// FuzzPartial tests the iptables backend in the same way, but the fuzzer generates the sequences.
 package conformance

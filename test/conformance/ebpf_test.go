@@ -54,7 +54,7 @@ func ebpfBackend(tc bool) Backend {
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
 		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences:      15, // the same number as for the nftables backend
+		Sequences:      15, // the nftables backend also runs 15 sequences
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
@@ -70,7 +70,8 @@ func ebpfBackend(tc bool) Backend {
 }
 
 // eligibleWith returns a function that reports whether BPF must handle a connection. nftables handles the host's bound
-// sockets that need masquerade. nftables also handles connections from elsewhere, except TCP connections if tc is set.
+// sockets if they need masquerading. nftables also handles connections from other hosts and from pods, except TCP
+// connections if tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -83,8 +84,8 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF sums counters of bpf/maps.h: connected TCP and UDP sockets, unconnected datagrams, first packets, and
-// first packets that exceeded the rate limit of the tc program.
+// takenByBPF adds up the counters of bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams, first
+// packets, and first packets that exceeded the tc program's rate limit.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -124,7 +125,7 @@ func emptyMap(name string) error {
 	return eachElementOf(m, func(key, _ []byte) error { return m.Delete(key) })
 }
 
-// eachElementOf collects all elements of a map before it calls visit for each element.
+// eachElementOf collects all elements of a map before calling visit for each element.
 func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	var keys, values [][]byte
 	var key, value []byte
@@ -178,7 +179,7 @@ func dumpMaps() (lines []string, err error) {
 	read("slots", func(k, v []byte) { slots[string(k)] = at(v) })
 	read("frontends", func(k, v []byte) {
 		line := fmt.Sprintf("frontend %s protocol %d origin %d: flags %x", at(k), k[18], k[19], v[12:])
-		for i := range v[8] { // the suite's pools are small
+		for i := range v[8] { // the pools in the suite are small
 			line += " " + slots[string(v[4:8])+string([]byte{i, 0, 0, 0})]
 		}
 		services[string(v[:4])] += " " + at(k)

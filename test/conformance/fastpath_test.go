@@ -24,7 +24,7 @@ func TestFastPath(t *testing.T) {
 	Run(t, b)
 }
 
-// optedIn is a Proxier that opts every Service in a plan in to the fast path.
+// optedIn is a Proxier that enables the fast path for every Service in a plan.
 type optedIn struct {
 	proxiers.Proxier
 	before, after *plan.Plan

@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a Proxier in which one of ten calls of Apply fails: before any change, after all changes, or when the
-// context is done in between.
+// faulty is a Proxier in which one of ten calls to Apply fails: before any change, after all changes, or in between
+// because the context is done.
 type faulty struct {
 	proxiers.Proxier
 	*rand.Rand
@@ -70,7 +70,6 @@ func testFaults(t *testing.T, s *suite) {
 	t.Logf("%d faults in %d steps", f.faults, steps)
 }
 
-// attempt applies next and returns next, or nil after an error.
 func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 // name of the backend.
 const freshVariable = "CONFORMANCE_FRESH"
 
-// Main runs the tests of m in a separate network namespace. Call Main from TestMain with all backends that the tests
+// Main runs the tests of m in a separate network namespace. TestMain must call Main with all backends that the tests
 // pass to Run.
 func Main(m *testing.M, backends ...Backend) int {
 	name := os.Getenv(freshVariable)
@@ -47,8 +47,8 @@ func Main(m *testing.M, backends ...Backend) int {
 	return 1
 }
 
-// isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz".
-// All workers are children of one process and would otherwise share its namespace. The pipes to the parent process stay
+// isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz",
+// because all workers would otherwise share the namespace of their parent process. The pipes to the parent process stay
 // open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
@@ -59,15 +59,15 @@ func isolateFuzzWorker() error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // the thread in the new namespace must call Exec
+	runtime.LockOSThread() // Exec must run on the thread that is in the new namespace
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// fresh is a second host in its own process and network namespace. The second host applies the same changes without
-// partial syncs, and creates the state from scratch after each sequence.
+// fresh is a second host in its own process and network namespace. fresh applies the same changes without partial
+// syncs, and creates the state from scratch after each sequence.
 type fresh struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -136,7 +136,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Without an up lo interface, a namespace treats all of IPv4 as broadcast (Linux 6.1).
+	// If its lo interface is down, a namespace treats all of IPv4 as broadcast (Linux 6.1).
 	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}

@@ -49,7 +49,7 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes the virtual servers of IPVS. virtualServers omits the header, which exists whenever the kernel
+// virtualServers writes the virtual servers of IPVS. virtualServers omits the header, which exists on every kernel that
 // has IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
@@ -79,7 +79,7 @@ func pins(t *testing.T, b *strings.Builder) {
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {
-		return // the kernel has no tables of iptables-legacy
+		return // the kernel has no iptables-legacy tables
 	}
 	program := family + "tables-legacy-save"
 	out, err := s.world.Node.Command(contextOf(t), program).Output()

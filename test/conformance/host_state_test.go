@@ -27,8 +27,8 @@ type noted struct{ note func(string) }
 func (n noted) Apply(context.Context, proxiers.Change) error { n.note("apply"); return nil }
 func (n noted) Close() error                                 { n.note("close"); return nil }
 
-// TestFollowersRunAfterBackend tests that followers run after their backend, and that cleanups of followers precede the
-// cleanup of the backend.
+// TestFollowersRunAfterBackend verifies that followers run after their backend, and that followers are cleaned up
+// before the backend.
 func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string
 	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}

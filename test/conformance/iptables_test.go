@@ -67,7 +67,7 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods of variantOf change and list rules with the programs of the variant, as
+// variantOf is "nft" or "legacy". The methods of variantOf change and list rules with the variant's programs, as
 // another program might.
 type variantOf string
 

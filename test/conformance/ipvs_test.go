@@ -19,7 +19,7 @@ func ipvsBackend() Backend {
 		Component:      ipvs.Component(),
 		CountsLoopback: true,
 		Dump:           dumpIpvs,
-		Sequences:      15, // the same number as for the nftables backend
+		Sequences:      15, // the nftables backend also runs 15 sequences
 		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),
@@ -63,7 +63,7 @@ func changeServer(args string) func(context.Context) error {
 			return err
 		}
 		for line := range strings.Lines(list) {
-			words := strings.Fields(line) // -a -t SERVER -r ENDPOINT -m -w 1
+			words := strings.Fields(line) // the fields are: -a -t SERVER -r ENDPOINT -m -w 1
 			if len(words) < 5 || words[0] != "-a" {
 				continue
 			}
@@ -92,7 +92,8 @@ func deleteARoute(ctx context.Context) error {
 }
 
 // dumpIpvs prints the nft table, the virtual servers without their connection counts, the routes and the routing rules.
-// /proc omits some virtual servers if another network namespace also has virtual servers (Linux 6.1).
+// dumpIpvs does not read /proc, which omits some virtual servers if another network namespace also has virtual servers
+// (Linux 6.1).
 func dumpIpvs(ctx context.Context) (string, error) {
 	table, err := dumpTable(ctx, "edgeway-ipvs")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback. A relay implements this affinity instead of the kernel.
+// testLoopbackAffinity tests session affinity on loopback, which a relay implements instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	const text = `
@@ -79,7 +79,7 @@ service web
 	before := rejected(t, ses.proxier.(stages)[0])
 	want := 0
 	if s.backend.CountsLoopback {
-		want = 4 // UDP and SCTP for each family
+		want = 4 // UDP and SCTP in each family
 	}
 	if len(before) != want {
 		t.Fatalf("counts %v, want %d", before, want)

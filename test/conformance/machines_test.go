@@ -19,7 +19,7 @@ func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 	for _, b := range withoutJob(backends(), listed) {
 		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
 	}
-	// The check must find a missing job and accept an existing job.
+	// The check must report a missing job and accept an existing job.
 	stranger, known := Backend{NotHere: "to try it"}, nftablesBackend()
 	stranger.Name, known.NotHere = "stranger", "to try it"
 	if missing := withoutJob([]Backend{stranger, known}, listed); len(missing) != 1 || missing[0].Name != "stranger" {

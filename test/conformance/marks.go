@@ -50,8 +50,9 @@ table inet foreign {
 }
 `
 
-// testMarks checks that the backend preserves other programs' bits in the packet mark: with masquerade, without
-// masquerade, and in connections to no Service. Another program's table must remain unchanged (SEMANTICS row 32).
+// testMarks checks that the backend preserves other programs' bits in the packet mark: with masquerading, without
+// masquerading, and in connections to addresses without a Service. The backend must not change another program's table
+// (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.foreign(t)
@@ -68,7 +69,6 @@ service sticky
   ClusterIP  cluster-2:80   pod=cluster host=cluster+snat outside=cluster+snat
 `)
 	rows := rowsOf(p, p.Services)
-	// Add connections to addresses that no Service has.
 	for _, source := range everySource {
 		for _, family := range families {
 			for _, proto := range protocols {
@@ -153,7 +153,8 @@ service dropping
 }
 
 // answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no server
-// listens on these addresses. Without the reset, the gateway sends "unreachable" over IPv4 only once a second.
+// listens on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over
+// IPv4.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {
@@ -174,7 +175,6 @@ func (s *suite) answerEverywhere(t *testing.T) {
 	}
 }
 
-// passing returns the rows whose packets reach an endpoint.
 func passing(p *plan.Plan, rows []row) (kept []row) {
 	for _, r := range rows {
 		if d := p.Decide(r.packet()); d.Verdict == plan.Forward {

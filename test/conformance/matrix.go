@@ -7,7 +7,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// routes holds the six possible routes.
 var routes = []plan.Route{
 	{Pool: plan.ClusterPool},
 	{Pool: plan.ClusterPool, SNAT: true},
@@ -26,14 +25,15 @@ func everyRoute(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// everyPair returns one of 36 triples. Any two origins occur with every pair of routes, as they do in all 216 triples.
+// everyPair returns one of 36 triples. For any two origins, every pair of routes occurs, as in the full set of 216
+// triples.
 func everyPair(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
 }
 
 // matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and each kind
-// of frontend occurs with every triple. Each Service also has a load balancer's frontend with source ranges.
+// of frontend occurs with every triple. Each Service also has a load-balancer frontend with source ranges.
 func matrixSpec(services int, triple cells) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {
@@ -55,8 +55,8 @@ func matrixSpec(services int, triple cells) *spec {
 	return s
 }
 
-// testMatrix compares every origin with every kind of frontend, route, protocol and family. On slow machines, the small
-// matrix suffices to show that the kernel implements the rules.
+// testMatrix compares every combination of origin, kind of frontend, route, protocol and family. On slow machines, the
+// small matrix suffices to show that the kernel implements the rules.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

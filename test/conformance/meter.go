@@ -20,12 +20,12 @@ import (
 type meter struct {
 	fd  int
 	buf []byte
-	// lines is the file with the recorded input of the scripts in dir.
+	// lines is the file to which the scripts in dir record their input.
 	dir, lines string
-	path       string // the previous PATH
+	path       string // path is the previous PATH
 }
 
-// meterBuffer is the size of a socket buffer for the notifications of one Apply.
+// meterBuffer is the size of a socket buffer that holds the notifications of one Apply.
 const meterBuffer = 32 << 20
 
 // recording is a script that records its input and passes the input to another program.
@@ -63,8 +63,8 @@ func startMeter(dir string) (*meter, error) {
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// written returns the number of objects that programs wrote since the previous call. The kernel sends all notifications
-// of a transaction before the transaction returns.
+// written returns the number of objects that programs have written since the previous call to written. The kernel sends
+// all notifications of a transaction before the transaction returns.
 func (m *meter) written() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err

@@ -64,12 +64,12 @@ func deleteAnElement(ctx context.Context) error {
 }
 
 type nftObject struct {
-	lines    []string // the rules of a chain, or the properties of a set
-	elements []string // sorted
+	lines    []string // lines holds the rules of a chain, or the properties of a set
+	elements []string // elements is sorted
 }
 
-// dumpTable prints the nft tables of the given name, sorted. The dump omits the clients in affinity maps. The dump also
-// omits unreferenced chains and maps, which have no effect and which the backend deletes later.
+// dumpTable prints the nft tables with the given name, sorted. The dump omits the clients in affinity maps. The dump
+// also omits unreferenced chains and maps, which have no effect and which the backend deletes later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -110,7 +110,7 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables lists the nft tables of the given name by running nft, as another program might.
+// listNftables runs nft, as another program might, to list the tables with the given name.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -155,7 +155,7 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 				}
 			}
 		case strings.HasPrefix(line, "\t\t"):
-			// nft 1.1.7 prints the number of elements of a map that has a size, even without state (-s).
+			// If a map has a size, nft 1.1.7 prints the number of its elements even without state (-s).
 			line, _, _ := strings.Cut(trimmed, "\t# count ")
 			o.lines = append(o.lines, line)
 		}

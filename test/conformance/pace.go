@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// paceVariable is the environment variable with the factor by which this machine is slower than usual. Emulated
+// paceVariable is the environment variable that holds the factor by which this machine is slower than usual. Emulated
 // machines set the variable. The factor extends the times that decide an outcome: the wait for a dropped packet, and
 // the timeout of session affinity. The factor also shortens random walks and lowers the request rate of continuous
-// clients. All comparisons stay the same.
+// clients. The suite still makes all comparisons.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 
-// rest returns the pause between two requests of a client. The pause leaves processor time to the backend.
+// rest returns the pause between two requests from a client. The pause leaves CPU time to the backend.
 func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
 
 // fewer returns n divided by the pace, but never less than the parameter least.

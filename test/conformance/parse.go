@@ -12,7 +12,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseSpec parses the "plan" section of a scenario (see doc.go).
 func parseSpec(text string) (*spec, error) {
 	s := &spec{nodePorts: []string{"node-1", "node-2"}, cidrs: defaultServiceCIDRs}
 	for n, line := range strings.Split(text, "\n") {
@@ -86,8 +85,8 @@ func (s *service) parseLine(words []string) (err error) {
 	return err
 }
 
-// parseFor parses words such as "TCP SCTP IPv6". Without a protocol, the result contains all protocols, and without a
-// family, both families.
+// parseFor parses words such as "TCP SCTP IPv6". The result contains all protocols if the words name no protocol, and
+// both families if the words name no family.
 func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) {
 	for _, w := range words {
 		if p, ok := plan.ParseProtocol(w); ok {

@@ -21,7 +21,6 @@ const (
 	sequencesUsually  = 200
 	// sequencesForAll is the number of sequences after which every kind of change must have occurred.
 	sequencesForAll = 15
-	// longestSequence is the maximum number of changes in a sequence.
 	longestSequence = 8
 )
 
@@ -56,7 +55,7 @@ func sequences(t *testing.T, b Backend) int {
 	return n
 }
 
-// walk is a running backend that goes from plan to plan by partial syncs, and a fresh host for comparison.
+// walk holds a running backend that goes from plan to plan by partial syncs, and a fresh host for comparison.
 type walk struct {
 	backend Backend
 	proxier proxiers.Proxier
@@ -83,11 +82,12 @@ func newWalk(t testing.TB, b Backend) *walk {
 	opts.Drift = func(reason string) {
 		select {
 		case w.drift <- reason:
-		default: // one reported drift is enough to fail
+		default: // one reported drift is enough to fail the test
 		}
 	}
 	var err error
-	if w.meter, err = startMeter(t.TempDir()); err != nil { // the fresh host, already started, must not use this meter
+	// The fresh host has already started, so it does not use this meter.
+	if w.meter, err = startMeter(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.meter.stop() })
@@ -163,7 +163,7 @@ func (w *walk) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, paced(applyTimeout))
 	defer cancel()
 	prev := w.plan
-	w.plan = nil // w.plan stays nil if Apply fails
+	w.plan = nil // if Apply fails, w.plan stays nil
 	if _, err := w.meter.written(); err != nil {
 		return err
 	}

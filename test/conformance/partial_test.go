@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// FuzzPartial applies sequences from the fuzzer. Each sequence starts from the same plan, so you can repeat a single
-// failure: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
+// FuzzPartial applies sequences that the fuzzer generates. Each sequence starts from the same plan, so you can repeat a
+// single failure: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
 func FuzzPartial(f *testing.F) {
 	f.Add([]byte{})
 	for n := range 3 {
@@ -57,7 +57,7 @@ func TestPartialSyncWithoutChainIsDetected(t *testing.T) {
 			}
 			honest := b.New
 			b.New = func(ctx context.Context, opts proxiers.Env) (proxiers.Proxier, error) {
-				// The fresh host uses the original programs, so PATH must change after its start.
+				// The fresh host uses the original programs, so PATH must change after the fresh host has started.
 				t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 				return honest(ctx, opts)
 			}

@@ -26,7 +26,8 @@ service elsewhere
   ExternalIP     external-4:80  pod=cluster host=cluster+snat outside=drop
 ` + stickySpec
 
-// bug is a mistake that a backend could make. A correct backend with a slightly wrong plan simulates the mistake.
+// bug is a mistake that a backend could make. To simulate the mistake, the test applies a slightly wrong plan to a
+// correct backend.
 type bug struct {
 	name  string
 	plant func(*plan.Plan)
@@ -75,7 +76,7 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that no backend declares: the backend drops packets instead of rejecting packets, as in
+// silentRefusal is a deviation that no backend declares: the backend drops packets instead of rejecting them, as in
 // silentBug.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
@@ -94,7 +95,7 @@ var forgetfulness = AffinityDeviation{
 	Forgets: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
-// testPlantedBugs proves that the suite detects mistakes of a backend. Each bug alone must cause a difference.
+// testPlantedBugs proves that the suite detects a backend's mistakes. Each bug alone must cause a difference.
 func testPlantedBugs(t *testing.T, s *suite) {
 	sp, err := parseSpec(plantedSpec)
 	if err != nil {
@@ -104,7 +105,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The watcher needs its own report, because the differences of the bugs are not differences of the backend.
+	// The watcher needs its own report, because differences that the bugs cause are not the backend's differences.
 	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), enough: 1, patience: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
@@ -133,8 +134,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustLookRight applies one plan, and fails the test if connections differ from another plan. mustLookWrong fails the
-// test if no connection differs.
+// mustLookRight applies one plan, and fails the test if connections differ from the specified plan. mustLookWrong fails
+// the test if no connection differs.
 func (s *suite) mustLookRight(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.fresh(t).apply(t, nil, applied)

@@ -14,16 +14,15 @@ var (
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
 )
 
-// changer changes a plan in small random steps. The same seed leads to the same plans.
+// changer changes a plan in small random steps. A changer with the same seed produces the same plans.
 type changer struct {
 	*rand.Rand
 	spec *spec
 	// numbers determine the addresses and NodePorts of Services. Each Service has its own number.
 	numbers []int
-	// small limits each Service to few endpoints, and most Services to one protocol.
+	// small limits each Service to a few endpoints, and most Services to one protocol.
 	small bool
-	// done holds the names of the changes so far.
-	done []string
+	done  []string
 }
 
 func newChanger(seed uint64) *changer {
@@ -60,8 +59,8 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add adds a Service. The addresses of the new Service may have belonged to a deleted Service, but belong to no other
-// Service.
+// add adds a Service. A deleted Service may have had the addresses of the new Service, but no other existing Service
+// has them.
 func (c *changer) add() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
@@ -101,7 +100,7 @@ func (c *changer) newService(n int) *service {
 	return svc
 }
 
-// newName returns a name that may have belonged to a deleted Service, but belongs to no other Service.
+// newName returns a name that a deleted Service may have had, but that no existing Service has.
 func (c *changer) newName() (name string) {
 	c.chooseNumber(func(n int) bool {
 		name = fmt.Sprintf("random-%03d", n)
@@ -175,7 +174,7 @@ func (c *changer) chooseRoutes(svc *service) {
 	}
 }
 
-// chooseRoute returns a random route that leads to no empty pool.
+// chooseRoute returns a random route, but never to an empty pool.
 func (c *changer) chooseRoute(svc *service) plan.Route {
 	r := routes[c.IntN(len(routes))]
 	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {
@@ -184,7 +183,6 @@ func (c *changer) chooseRoute(svc *service) plan.Route {
 	return r
 }
 
-// repair replaces routes to pools that have no endpoints.
 func (c *changer) repair(svc *service) {
 	for i := range svc.frontends {
 		for o, r := range svc.frontends[i].routes {

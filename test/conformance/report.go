@@ -15,10 +15,10 @@ type report struct {
 	mu          sync.Mutex
 	connections int
 	differences int
-	matrix      map[string]map[string]int // connections by dimension and value of the matrix
-	deviated    map[string]int            // connections by deviation
+	matrix      map[string]map[string]int // matrix counts connections by dimension and value of the matrix
+	deviated    map[string]int            // deviated counts connections by deviation
 	// eligible is the number of connections that could take the shortcut, and taken is the number of connections that
-	// took the shortcut.
+	// took it.
 	eligible, taken int
 }
 
@@ -80,7 +80,7 @@ func (r *report) countDeviation(name string) {
 	r.deviated[name]++
 }
 
-// text returns a summary of the suite in one line, and a line for each dimension of the matrix.
+// text returns a one-line summary of the suite, and a line for each dimension of the matrix.
 func (r *report) text(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

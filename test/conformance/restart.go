@@ -38,7 +38,7 @@ service changing
 )
 
 // testRestart checks that connections to unchanged Services survive changes to other Services, full syncs, and
-// restarts. After a restart, the backend starts with the state that a killed backend left.
+// restarts. After a restart, the backend starts with the state that a killed backend left behind.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, steadySpec+changingSpec)
@@ -49,7 +49,8 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")
 
-	// A killed backend is not closed. The next backend starts with a plan that differs from the kernel's state.
+	// A killed backend does not close anything. After a kill, a new backend starts with a plan that differs from the
+	// kernel's state.
 	next := s.start(t)
 	next.plan = p
 	sp, err := parseSpec(steadySpec + changedSpec)
@@ -83,7 +84,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of established connections that constantly send questions, and of new connections.
+// traffic consists of established connections that constantly send requests, and of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -130,7 +131,7 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
-				// One request adds a UDP flow to the connection tracking table.
+				// A single request adds a UDP flow to the connection-tracking table.
 				if got := session.Ask(patience); got.Answer != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
@@ -148,8 +149,8 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups fails the test unless only the hooks of a host's own control group see the connections of the suite.
-// The parameter least is the minimum number of sockets in the control group of client-a.
+// mustBeInGroups fails the test unless only the hooks of a host's own cgroup see the connections of the suite. The
+// parameter least is the minimum number of sockets in the cgroup of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {
@@ -172,10 +173,10 @@ func (tr *traffic) fail(line string) {
 	tr.failures = append(tr.failures, line)
 }
 
-// mustBeUnharmed fails the test for each connection that failed since the previous call.
+// mustBeUnharmed fails the test for each connection that has failed since the previous call to mustBeUnharmed.
 func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
 	t.Helper()
-	time.Sleep(100 * time.Millisecond) // let the traffic continue after the event
+	time.Sleep(100 * time.Millisecond) // let the traffic continue for a while after the event
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	made := tr.made.Swap(0)

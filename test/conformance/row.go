@@ -13,21 +13,23 @@ import (
 
 // row is a cell of the matrix: the connections from one source to one destination.
 type row struct {
-	source   string // name of a host in the lab
+	source   string // the name of a host in the lab
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// unbound means that the kernel chooses the address of the socket. from is the kernel's choice for the destination
-	// to. If a backend translates connect itself, the kernel chooses the address for the endpoint instead.
+	// If unbound is true, the kernel chooses the address of the socket. from is the address that the kernel chooses for
+	// the destination to. If a backend translates the destination of connect itself, the kernel chooses the address for
+	// the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
-	// all means that the suite opens enough connections to reach every endpoint of the pool.
+	// all reports whether the suite opens enough connections to reach every endpoint of the pool.
 	all bool
 }
 
-// newRow returns a row for a source such as "pod-a", or "host@lb-1" with another source address. "host@" is an unbound
-// socket of the host: its source is the destination address if the host owns this address, and otherwise node-1.
+// newRow returns a row for a source such as "pod-a", or such as "host@lb-1" for the source address lb-1. "host@" stands
+// for an unbound socket of the host. The source of an unbound socket is the destination address if the host owns that
+// address, and otherwise node-1.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -76,9 +78,9 @@ func isNodeAddr(a netip.Addr) bool {
 // external client.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf returns rows from every source, and from an unbound socket of the host, to the destinations of the services.
-// The destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. NodePorts
-// have the destinations that accept NodePorts, one other address of the node, and loopback.
+// rowsOf returns rows to the destinations of the services from every source, and from an unbound socket of the host.
+// The destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. For
+// NodePorts, the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {
@@ -91,7 +93,7 @@ func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 		}
 	}
 	addUnbound := func(to netip.Addr, port uint16, protocol plan.Protocol) {
-		if protocol != plan.SCTP { // the lab uses raw sockets for SCTP, which do not connect
+		if protocol != plan.SCTP { // for SCTP, the lab uses raw sockets, which do not connect
 			add([]string{hostName + "@"}, netip.AddrPortFrom(to, port), protocol)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 //go:embed testdata/*.txtar
 var scenarioFiles embed.FS
 
-// scenario is a file of testdata: plans that the suite applies one after the other, and the expected flows of each
-// plan.
+// scenario is a file in testdata. A scenario contains plans that the suite applies one after the other, and the
+// expected flows for each plan.
 type scenario struct {
 	name  string
 	about string
@@ -39,7 +39,7 @@ type flow struct {
 	source, to string
 	port       uint16
 	verdict    plan.Verdict
-	endpoints  []string // for Forward: endpoint names, with "+snat" if the backend must rewrite the source
+	endpoints  []string // endpoint names if the verdict is Forward, with "+snat" if the backend must rewrite the source
 }
 
 func loadScenarios() ([]scenario, error) {
@@ -174,7 +174,7 @@ func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	return ""
 }
 
-// endpointNames returns the sorted endpoints of a decision in the notation of scenarios.
+// endpointNames returns the sorted endpoints of a decision as scenarios name them.
 func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {

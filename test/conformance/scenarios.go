@@ -34,14 +34,14 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 				t.Errorf("flow %q, %s: %s", flows[i].line, r, problem)
 			}
 			if d := p.Decide(r.packet()); d.Service != nil && d.Service.Affinity > 0 {
-				rows[i].all = false // session affinity leads to the same endpoint
+				rows[i].all = false // with session affinity, all connections reach the same endpoint
 			}
 		}
 		s.mustAgree(t, p, rows, "step ", p.Generation)
 	}
 }
 
-// ownSources adds to the host every address that a row uses as the host's source, for the duration of this test.
+// For the duration of the test, ownSources gives the host every address that a row uses as the host's source.
 func (s *suite) ownSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

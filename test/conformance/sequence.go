@@ -7,12 +7,12 @@ import (
 
 // sequence encodes each random change in three bytes, so that a fuzzer can shorten and recombine sequences. The first
 // byte selects the kind of change, and whether the backend applies the change immediately or together with the next
-// change. The second and third byte determine the details of the change.
+// change. The other two bytes determine the details of the change.
 type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence returns the n-th sequence. The parameter most is the maximum number of its changes.
+// randomSequence returns the n-th sequence. The parameter most is the maximum number of changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))
@@ -31,7 +31,6 @@ type deck struct {
 
 func newDeck() *deck { return &deck{Rand: rand.New(rand.NewPCG(0, 2))} }
 
-// deal replaces the kinds of the changes in seq with kinds from the deck.
 func (d *deck) deal(seq sequence) sequence {
 	for i := 0; i < len(seq); i += changeBytes {
 		if len(d.cards) == 0 {
@@ -55,8 +54,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. Unusually many of its Services have addresses with the same low
-// bits. A backend that sorts Services by these bits then has many Services in one group.
+// newSequenceChanger returns a changer for sequences. An unusually large number of its Services have addresses with the
+// same low bits. A backend that groups Services by the low bits of their addresses then has many Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
@@ -67,7 +66,7 @@ func newSequenceChanger() *changer {
 }
 
 // walk makes the changes in seq. walk calls apply after each change that is not combined with the next change, and
-// returns apply's first error.
+// stops at the first error.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]

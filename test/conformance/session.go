@@ -14,7 +14,7 @@ import (
 // applyTimeout is the timeout of one Apply, as in the daemon.
 const applyTimeout = 30 * time.Second
 
-// session is a running backend with its followers and its applied plan. A session starts on a clean host.
+// session holds a running backend with its followers and its applied plan. A session starts on a clean host.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
@@ -118,7 +118,7 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from p. context starts the failure messages.
+// mustAgree fails the test for every row whose result differs from p. The failure messages begin with context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)

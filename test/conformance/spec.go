@@ -11,10 +11,10 @@ import (
 	"edgeway/test/plantest"
 )
 
-// spec is a plan in the language of the scenarios. One service stands for up to six ServicePorts.
+// spec is a plan in the notation of the scenarios. One service stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
-	nodePorts []string // names of addresses
+	nodePorts []string // nodePorts holds names of addresses
 	cidrs     []netip.Prefix
 	services  []*service
 	// moreHostAddrs holds names of node addresses that are in the plan but not in the lab.
@@ -32,12 +32,12 @@ const (
 
 type service struct {
 	name      string // NAME or NAME:PORT
-	number    int    // number of a random Service
+	number    int    // number is the number of a random Service
 	protocols []plan.Protocol
 	families  []plan.Family
 	affinity  time.Duration
-	pools     [2][]string // names of endpoints
-	leaving   []string    // terminating endpoints, which serve only established connections
+	pools     [2][]string // pools holds the names of endpoints
+	leaving   []string    // leaving holds terminating endpoints, which serve only established connections
 	frontends []frontend
 }
 
@@ -52,8 +52,8 @@ type frontend struct {
 // lab holds the addresses of the lab that a plan contains: the node's addresses and the endpoints' addresses.
 type lab struct {
 	hostAddrs []netip.Addr
-	// endpoints maps the name that an endpoint's server sends ("pod-a", "far-a:9090") and a family to the endpoint's
-	// address.
+	// endpoints maps the name that an endpoint's server sends (such as "pod-a" or "far-a:9090") and a family to the
+	// endpoint's address.
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// stages is a Proxier that consists of a backend and the followers that affect the result of plan.Decide. As in the
+// stages is a Proxier that consists of a backend and the followers that affect how connections are forwarded. As in the
 // daemon, the backend runs first.
 type stages []proxiers.Proxier
 
@@ -65,7 +65,7 @@ func (s stages) Close() error {
 	return errors.Join(errs...)
 }
 
-// sockets keeps listening sockets open when a backend stops, for the followers of the next backend, as the daemon does.
+// When a backend stops, sockets keeps listening sockets open for the followers of the next backend, as the daemon does.
 type sockets struct {
 	*sdunit.Sockets
 	mu   sync.Mutex

@@ -104,7 +104,7 @@ func testClose(t *testing.T, s *suite) {
 		t.Errorf("close changed the state: %s", firstDifference(before, after))
 	}
 	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
-	ses.proxier = s.start(t).proxier // the cleanup of the session closes the new backend
+	ses.proxier = s.start(t).proxier // the session's cleanup closes the new backend
 }
 
 func testNoSideEffects(t *testing.T, s *suite) {

@@ -13,14 +13,14 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The ports on which every endpoint listens. The default port of an endpoint is endpointPort.
+// Every endpoint listens on all of the ports below. The default port of an endpoint is endpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
 )
 
-// crowdSize is the number of additional addresses of client-a and of pod-c. Each address is a separate client for
-// session affinity.
+// crowdSize is the number of additional addresses of client-a and of pod-c. For session affinity, each address is a
+// separate client.
 const crowdSize = 16
 
 const hostName = "host"
@@ -49,7 +49,7 @@ type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listening holds, for each address at which the host itself listens, a function that stops the server.
+	// For each address at which the host itself listens, listening holds a function that stops the server.
 	listening map[listener]func() error
 }
 
@@ -58,8 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that servers on the host itself send. These servers listen at destinations where no Service may
-// take the packet.
+// selfName is the name that servers on the host itself send. Servers on the host itself listen at destinations where no
+// Service may intercept the packet.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {
@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() {
 		for _, stop := range w.listening {
-			_ = stop() // the test removes the lab anyway
+			_ = stop() // the lab is removed after the test anyway
 		}
 	})
 	w.hosts = map[string]*netlab.Host{hostName: w.Node}
@@ -166,7 +166,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	n, err := strconv.ParseUint(which, 10, 8)
 	switch {
 	case len(which) == 1 && which[0] >= 'a' && which[0] <= 'z':
-		n = uint64(which[0]-'a') + 2 // a gateway has .1
+		n = uint64(which[0]-'a') + 2 // the gateway has .1
 		if which == "b" && kind == "client" {
 			n = 130 // client-b is in the other half of the range
 		}

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// mostWritten is the maximum percentage of all objects that an average partial sync may write after one of fifty
-// Services changed. The percentage includes deleted objects. In iptables, Services share chains.
+// mostWritten is the maximum percentage of all objects that a partial sync may write on average after a change to one
+// of fifty Services. The percentage includes deleted objects. In iptables, Services share chains.
 const mostWritten = 8
 
 func testWrites(t *testing.T, s *suite) {

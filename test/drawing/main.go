@@ -1,6 +1,6 @@
-// Command drawing prints packaging/doc/data-path.svg, the picture in CONTRIBUTING.md: the packages from the sources to
-// the kernel, and the path of a packet. To change the picture, edit boxes and arrows, then run
-// "go test ./test/drawing -update".
+// Command drawing prints packaging/doc/data-path.svg, the picture in CONTRIBUTING.md. The picture shows the packages
+// from the sources to the kernel, and the path of a packet. To change the picture, edit boxes and arrows, then run "go
+// test ./test/drawing -update".
 package main
 
 import (
@@ -13,11 +13,11 @@ import (
 type kind int
 
 const (
-	outside kind = iota // not part of Edgeway
+	outside kind = iota // the box is not part of Edgeway
 	daemon
 	proxiers
 	kernel
-	frame // surrounds other boxes
+	frame // the box surrounds other boxes
 )
 
 var colors = [...]struct{ fill, stroke string }{
@@ -25,15 +25,14 @@ var colors = [...]struct{ fill, stroke string }{
 	kernel: {"#e3f4ee", "#009e73"}, frame: {"none", "#999"},
 }
 
-// The names of boxes that appear in several arrows but are not packages.
 const (
 	backend   = "first stage: the backend, one of"
 	followers = "next stages: the followers, in this order"
 	linux     = "Linux: rules, routes, connection tracking"
 )
 
-// box is a rectangle with a name and a note. Positions and sizes are in pixels. A name with a slash is the folder of a
-// package.
+// box is a rectangle with a name and a note. Positions and sizes are in pixels. If a box's name contains a slash, it is
+// the folder of a package.
 type box struct {
 	kind       kind
 	name, note string
@@ -80,8 +79,8 @@ var boxes = []box{
 	{outside, "endpoint", "pod, or any server", 700, 714, 180, 112},
 }
 
-// arrow is a straight line between two boxes that face each other. The label of a vertical arrow is beside the arrow,
-// and the label of a horizontal arrow is above the arrow.
+// arrow is a straight line between two boxes that face each other. The label is beside a vertical arrow and above a
+// horizontal arrow.
 type arrow struct {
 	from, to, label string
 	flow            flow

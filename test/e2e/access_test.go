@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in the README set up a host that serves a cluster's Services. cluster.md explains these commands and
-// lists alternative commands, which create a token that does not expire.
+// The commands in the README set up a host that serves a cluster's Services. cluster.md explains the commands in the
+// README and lists alternative commands, which create a token that does not expire.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -53,7 +53,7 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	n.endpoints("shop", ep2Addr)
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 	l.must(d.hasNoFault())
-	// The Service ranges in the plan come from the cluster's ServiceCIDR object.
+	// The plan's Service ranges come from the cluster's ServiceCIDR object.
 	l.within(patience, func() error {
 		out, errs, _ := d.edgeway("plan", "--json")
 		if want := cluster.ServiceCIDRs()[0].String(); !strings.Contains(out, want) {
@@ -63,8 +63,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. Every user also has
-// the right to query their own rights, which does not count.
+// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. The test ignores the
+// right to query one's own rights, which every user has.
 func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -92,7 +92,7 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
 	main, err := os.ReadFile(d.config)
 	d.must(err)
-	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set the key kubeconfig
+	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set the kubeconfig key
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(main), own, "", 1)), 0o600))
 	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
@@ -106,8 +106,8 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands as an administrator of the cluster, in a directory with the examples. While the commands
-// run, administer fills in the token Secrets that the commands create in kube-system.
+// administer runs commands as an administrator of the cluster, in a directory that contains the examples. While the
+// commands run, administer fills in the token Secrets that they create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
@@ -160,8 +160,8 @@ func (l *lab) commands(file, heading string) (blocks []string) {
 	return blocks
 }
 
-// issueToken replaces the token controller, which every other cluster runs. issueToken fills in a service account's
-// Secret as soon as the Secret exists.
+// issueToken stands in for the token controller, which every other cluster runs. issueToken fills in a service
+// account's Secret as soon as the Secret exists.
 func issueToken(ctx context.Context, namespace, name string) error {
 	secrets := shared.admin.Core.Secrets(namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})

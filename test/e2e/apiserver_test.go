@@ -15,7 +15,7 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
 
-	d.link.cut() // makes the daemon miss the change
+	d.link.cut() // cut makes the daemon miss the change
 	n.endpoints("shop", ep2Addr)
 	shared.cluster.StopAPIServer()
 	began := time.Now()
@@ -37,7 +37,7 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 }
 
-// After a reboot while the API server is unreachable, a host has no rules, only the state on disk.
+// If a host reboots while the API server is unreachable, it has no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -99,8 +99,8 @@ func TestReadiness(t *testing.T) {
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
 
-// If the daemon's user has no rights, the daemon logs this fault and keeps trying, because an administrator may grant
-// the rights later.
+// If the daemon's user has no rights, the daemon logs a fault and keeps trying, because an administrator may grant the
+// rights later.
 func TestForbiddenIsLogged(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -112,7 +112,7 @@ func TestForbiddenIsLogged(t *testing.T) {
 }
 
 // saysStale returns an error unless edgeway status (as text and as JSON) and /healthz report that the API server has
-// been unreachable for at least age.
+// been unreachable for at least the given time.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
 		s, err := d.status()

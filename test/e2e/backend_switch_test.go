@@ -19,7 +19,7 @@ import (
 
 func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
 
-// load is a set of clients. Each client sends its next request when the previous request is done.
+// load is a set of clients. Each client sends its next request when its previous request is done.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -42,7 +42,7 @@ func (w *load) repeat(client func() error) {
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(time.Millisecond): // the daemon needs processor time
+		case <-time.After(time.Millisecond): // leave CPU time to the daemon
 		}
 		err := client()
 		w.mu.Lock()
@@ -54,7 +54,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the previous call, and the errors of failed requests.
+// soFar returns the number of requests since the previous call to soFar, and the errors of failed requests.
 func (w *load) soFar() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 	}
 }
 
-// switched returns an error unless the status reports that the backend is in force and that no rules of another
+// switched returns an error unless the status reports that the given backend is in force and that no rules of another
 // backend remain.
 func (d *daemon) switched(backend string) func() error {
 	return func() error {
@@ -101,7 +101,7 @@ func (d *daemon) switched(backend string) func() error {
 	}
 }
 
-// During a backend switch, every new connection matches the rules of the old backend or of the new backend.
+// During a backend switch, every new connection must match the rules of either the old backend or the new backend.
 func TestBackendSwitchUnderLoad(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -140,7 +140,7 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 
 	for _, to := range []struct{ backend, actual string }{
 		{"iptables-nft", "iptables-nft"},
-		{"iptables", "iptables-nft"}, // the variant of the host's iptables program
+		{"iptables", "iptables-nft"}, // the variant of the host's iptables command
 		{"iptables-legacy", "iptables-legacy"},
 		{"iptables", "iptables-nft"},
 		{"nftables", "nftables"},
@@ -196,7 +196,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
 		took := l.within(6*patience, d.switched(backend))
-		time.Sleep(dialTimeout) // connections without a response must time out
+		time.Sleep(dialTimeout) // give connections without a response time to fail
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
@@ -206,7 +206,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest of Services whose names sort before the names of other tests' Services.
+// manyServices returns a manifest with Services whose names sort before the names of other tests' Services.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -227,7 +227,6 @@ endpoints: [{addresses: [10.244.2.12]}]
 	return b.String()
 }
 
-// uncomplaining returns an error if the daemon has logged a warning or an error.
 func (d *daemon) uncomplaining() error {
 	log, err := os.ReadFile(d.logFile())
 	if err != nil {
@@ -241,8 +240,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// When the daemon starts, it must remove the rules of other backends. Such rules exist if the configuration changed
-// while no daemon ran, or if a daemon exited during a switch.
+// When the daemon starts, it must remove the rules of other backends. Rules of another backend exist if the
+// configuration changed while the daemon was stopped, or if the daemon exited during a switch.
 func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -258,12 +257,12 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status must name rules of another backend that the daemon could not remove, and the daemon must remove these
-// rules later.
+// The status must name another backend's rules that the daemon could not remove, and the daemon must remove these rules
+// later.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
-	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // the tests share the host's own lock
+	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // all tests share the lock of the host itself
 	l.must(err)
 	defer lock.Close()
 	d.env = []string{"XTABLES_LOCKFILE=" + lock.Name()}
@@ -271,7 +270,7 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	d.startReady()
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // as a hung program would
+	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // a hung program would hold the lock in the same way
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
 	l.within(patience, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))

@@ -26,18 +26,18 @@ const (
 	// pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
-	// programmedWithin is the maximum time to program all Services of a case on a busy machine.
+	// programmedWithin is the maximum time to program all Services of a test case on a busy machine.
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a set of Services of one kind. No test connects to the endpoints of a bulk.
+// bulk is a set of Services of the same kind. No test connects to the endpoints of a bulk.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
 // Several Services can be huge together although each Service is below the limit for a single Service. The API server
-// admits all of these Services.
+// admits Services below the limit for a single Service, regardless of their number.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -47,7 +47,7 @@ func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// With the Services of this test, an earlier daemon sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
+// With this test's Services, an earlier daemon sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
 func TestNightlyBigServices(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},
@@ -86,7 +86,6 @@ func (c bulk) run(t *testing.T, around surroundings) {
 	synced := n.soon("afterwards")
 	l.must(d.alive())
 
-	// The next full sync processes all Services.
 	began := time.Now()
 	if out, errs, code := d.edgeway("reload"); code != 0 {
 		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
@@ -163,7 +162,7 @@ func (n *namespace) soon(name string) time.Duration {
 	return time.Since(began)
 }
 
-// limit sets the memory limits that apply after the daemon's next start.
+// limit sets the memory limits that apply from the daemon's next start.
 func (d *daemon) limit(around surroundings) {
 	d.t.Helper()
 	if around.programMemory > 0 {
@@ -174,8 +173,8 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup creates a control group (version 1 or 2) with the memory limit, and returns the path of the group's
-// process list.
+// memoryGroup creates a control group (version 1 or 2) with the memory limit, and returns the path of the group's list
+// of processes.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -232,7 +231,8 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith stops the daemon and returns the peak memory, in bytes, of the daemon or of its largest child process.
+// endedWith stops the daemon and returns the larger of two peak memory values in bytes: that of the daemon and that of
+// its largest child process.
 func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
@@ -240,14 +240,14 @@ func (d *daemon) endedWith() int64 {
 	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // an int32 on 32-bit ARM
 }
 
-// heart receives the watchdog pings in place of a service manager.
+// heart stands in for a service manager and receives the watchdog pings.
 type heart struct {
 	mu      sync.Mutex
 	last    time.Time
 	silence time.Duration
 }
 
-// newHeart returns a heart that receives the daemon's pings after the daemon's next start.
+// newHeart returns a heart that receives pings from the daemon's next start.
 func (l *lab) newHeart(d *daemon) *heart {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")

@@ -130,8 +130,8 @@ func TestExternalIPsNeedConsent(t *testing.T) {
 	l.within(patience, answers(l.client, "198.51.100.99:80", "ep1"))
 }
 
-// An operator can restrict the load-balancer addresses and the endpoints of Services. By default, a host without a
-// Node object cannot be an endpoint.
+// An operator can restrict the load-balancer addresses and the endpoints of Services. By default, a host without a Node
+// object cannot be an endpoint.
 func TestOperatorRestrictions(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -154,7 +154,7 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which inputs the API server (v1.36) admits. Edgeway must reject the other inputs itself, because
+// The test records which inputs the API server (v1.36) admits. Edgeway must reject all other inputs itself, because
 // they can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
@@ -233,7 +233,8 @@ func TestNodePortRange(t *testing.T) {
 	clusterIP, nodePort := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
 	l.within(patience, d.hasCondition("nodeport-range", "1000-2000"))
-	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")()) // up to the highest NodePort of all tests
+	// The upper end of the printed range is the highest NodePort in all tests.
+	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")())
 	l.must(unanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())

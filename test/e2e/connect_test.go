@@ -9,12 +9,13 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which packets without a response count as dropped. The servers may wait for a processor
-// on a busy machine. The timeout is less than a second, because the kernel retransmits a lost SYN after a second and
-// the test would not notice the loss.
+// dialTimeout is the time after which packets without a response count as dropped. The timeout must leave time for the
+// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel
+// retransmits a lost SYN after a second and the test would not notice the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of a connection attempt in tests that measure time, so that a lost packet adds little time.
+// impatience is the timeout of a connection attempt in tests that measure time. The timeout is short, so that a lost
+// packet adds little time.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -23,7 +24,7 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 }
 
 // outcome returns a function that opens a connection from h to addr, and returns an error unless right accepts the
-// connection's outcome.
+// outcome of the connection.
 func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
@@ -34,7 +35,7 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 	}
 }
 
-// answersSoon is like answers, but has a shorter timeout, for tests that measure time.
+// answersSoon is like answers, but has a shorter timeout for tests that measure time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
 	f.Wait = impatience
@@ -46,7 +47,8 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires a response from the endpoint with the name over TCP. answersUDP requires a response over UDP.
+// answers requires a response over TCP from the endpoint with the given name, and answersUDP requires a response over
+// UDP.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
@@ -59,7 +61,7 @@ func silent(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Answer == netlab.Silent })
 }
 
-// refused requires that the connection fails with an ICMP "port unreachable" error.
+// refused requires the connection to fail with an ICMP "port unreachable" error.
 func refused(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Answer == netlab.Refused })
 }
@@ -68,7 +70,7 @@ func unanswered(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
 }
 
-// reset requires that the connection fails with a TCP reset, as on a port on which no program listens.
+// reset requires the connection to fail with a TCP reset, as on a port on which no program listens.
 func reset(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Answer == netlab.Reset })
 }

@@ -22,8 +22,8 @@ const pickedUp = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser renames a new file to the old
-// file's name.
+// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser writes a new file and renames it to
+// the name of the old file.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -57,7 +57,7 @@ func (d *daemon) hasMetric(want string) func() error {
 	}
 }
 
-// hasNoFault returns an error if the daemon reports a fault of the API server.
+// hasNoFault returns an error if the daemon reports a fault related to the API server.
 func (d *daemon) hasNoFault() error {
 	s, err := d.status()
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition returns an error unless the host is healthy and has the condition with the words.
+// hasCondition returns an error unless the host is healthy and has the named condition, whose text must contain words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -87,7 +87,7 @@ func (d *daemon) hasCondition(name, words string) func() error {
 	}
 }
 
-// A daemon uses several kubeconfigs in succession. The API server's responses show which credentials the daemon uses.
+// The daemon uses several kubeconfigs in succession. The API server's responses show which credentials the daemon uses.
 func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

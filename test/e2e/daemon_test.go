@@ -69,15 +69,15 @@ func (d *daemon) watchOnly(n *namespace) {
 	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// nodeName is the name of the node, which has no Node object. The addresses are the daemon's listeners on the node's
-// loopback interface.
+// nodeName is the name of the node, which has no Node object. The addresses are those of the daemon's listeners on the
+// node's loopback interface.
 const (
 	nodeName    = "edge-1"
 	healthAddr  = "127.0.0.1:10256"
 	metricsAddr = "127.0.0.1:10249"
 )
 
-// newDaemon prepares a daemon that reaches the API server over a link. newDaemon does not start the daemon.
+// newDaemon prepares, but does not start, a daemon that reaches the API server over a link.
 func (l *lab) newDaemon() *daemon {
 	l.t.Helper()
 	d := &daemon{lab: l, dir: l.t.TempDir(), user: cluster.Edgeway, link: newLink(l)}
@@ -195,8 +195,8 @@ func (d *daemon) stop() {
 	}
 }
 
-// ticks returns the daemon's processor time in hundredths of a second. With 2 fields, the result is user and kernel
-// time. With 4 fields, the result also includes child processes that have exited.
+// ticks returns the daemon's CPU time in hundredths of a second. With 2 fields, the result is user and kernel time.
+// With 4 fields, the result also includes child processes that have exited.
 func (d *daemon) ticks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
@@ -324,7 +324,7 @@ func (d *daemon) status() (status, error) {
 	return s, nil
 }
 
-// says returns an error unless `edgeway status` succeeds and prints all the words.
+// says returns an error unless `edgeway status` succeeds and prints all of the words.
 func (d *daemon) says(words ...string) func() error {
 	return func() error {
 		out, errs, code := d.edgeway("status")

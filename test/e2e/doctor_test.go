@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The status, the metrics, the log and /readyz must report a problem with the host, but load balancers must keep the
-// host. Without a daemon, the doctor must read the Services from the last-known state.
+// The status, the metrics, the log and /readyz must report a problem with the host, but load balancers must keep using
+// the host. Without a daemon, the doctor must read the Services from the last-known state.
 func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -17,7 +17,7 @@ import (
 
 const fileAddr = "10.99.0.1"
 
-// checkedManifest contains a Service like those that namespace.service creates, with both endpoints.
+// checkedManifest contains a Service with both endpoints, like the Services that namespace.service creates.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -42,7 +42,6 @@ const (
 	hostDies    = "drop"
 )
 
-// kill adds a rule that simulates a dead endpoint, and revive removes the rule.
 func (l *lab) kill(h *netlab.Host, how string) {
 	l.t.Helper()
 	l.nft(h, "add table inet dead; add chain inet dead input { type filter hook input priority 0; }; add rule inet dead input "+how)
@@ -153,9 +152,9 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// With the default settings, Edgeway must stop using a dead endpoint within three seconds. After these three seconds,
-// no new connection may fail, not even during a reload. When the endpoint recovers, Edgeway must use the endpoint
-// again.
+// With the default settings, Edgeway must stop using a dead endpoint within three seconds. More than three seconds
+// after an endpoint has died, no new connection may fail, not even during a reload. When an endpoint recovers, Edgeway
+// must use it again.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {
@@ -238,7 +237,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }
 
-// shows returns an error unless a command prints all the words. The exit code does not matter.
+// shows returns an error unless a command prints all of the words. The command may have any exit code.
 func (d *daemon) shows(args []string, words ...string) func() error {
 	return func() error {
 		out, errs, _ := d.edgeway(args...)

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// explains returns an error unless `edgeway explain` exits with the code and prints all the words.
+// explains returns an error unless `edgeway explain` exits with the given code and prints all of the words.
 func (d *daemon) explains(src, dst string, code int, words ...string) func() error {
 	return func() error {
 		out, errs, got := d.edgeway("explain", "--exit-code", src, dst)
@@ -91,7 +91,7 @@ func TestExplainReportsCause(t *testing.T) {
 	n, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
-	// The kernel has the rules a moment before the daemon reports the plan as in force.
+	// The kernel has the rules shortly before the daemon reports the plan as in force.
 	l.within(patience, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
@@ -128,14 +128,15 @@ func TestExplainReportsCause(t *testing.T) {
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
 	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, " fix: ")())
 	l.must(unanswered(l.node, clusterIP)())
-	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // forwarded packets are translated before routing
+	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // for forwarded packets, translation precedes routing
 	l.must(answers(l.client, clusterIP, "ep1")())
 	l.onNode("ip", "route", "del", "unreachable", vip+"/32")
 	l.onNode("ip", "route", "replace", "unreachable", ep1Addr+"/32")
 	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
 }
 
-// Without a daemon, the commands must report that no daemon runs, and name mistakes in the configuration.
+// Without a daemon, the commands must report that the daemon is not running, and must report mistakes in the
+// configuration.
 func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

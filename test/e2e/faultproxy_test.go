@@ -31,8 +31,8 @@ type faultProxy struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault *fault        // nil if there is no fault
-	turn  chan struct{} // closed when a fault begins or ends
+	fault *fault        // fault is nil if there is no fault
+	turn  chan struct{} // turn is closed when a fault begins or ends
 }
 
 // fault describes how the proxy misbehaves. With the zero value, the proxy forwards requests and responses unchanged.
@@ -42,7 +42,7 @@ type fault struct {
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
 	// mute makes the proxy stop responses in progress, and send only the headers of new responses.
 	mute bool
-	// delay is the time before each request and before each fragment of a response.
+	// delay is the time to wait before each request and before each fragment of a response.
 	delay time.Duration
 	// drop makes the gateway drop all packets to and from the proxy.
 	drop bool
@@ -79,7 +79,6 @@ func newFaultProxy(l *lab) *faultProxy {
 	return p
 }
 
-// kubeconfig rewrites the kubeconfig at path, so that clients connect to the proxy.
 func (p *faultProxy) kubeconfig(path string) {
 	p.t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
@@ -138,7 +137,7 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.answer != nil:
 		f.answer(w, r, p.pass)
 		return
-	case f.mute: // the same headers as for a watch
+	case f.mute: // a watch has the same headers
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// faultRow is a row in the table of faults: a fault, and the expected behavior of the daemon during the fault and after
-// the fault.
+// faultRow is a row in the table of faults. A faultRow holds a fault, and the expected behavior of the daemon during
+// the fault and afterwards.
 type faultRow struct {
 	name string
 	fault
@@ -34,13 +34,13 @@ type faultRow struct {
 	ticks             int
 	lasted            time.Duration
 	mended            time.Time
-	noticed, healed   time.Duration // zero until the event happens
+	noticed, healed   time.Duration // noticed and healed are zero until the event happens
 	staleness, oldest float64
 	reasons           map[string]bool // all reasons that the daemon has reported
 }
 
-// The time limits in the table. The daemon abandons a request without a response after 30 s if the API server is
-// already suspect. The daemon abandons a list without a response after 75 s.
+// The daemon abandons a request without a response after 30 s if the API server is already suspect. The daemon abandons
+// a list without a response after 75 s.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second
@@ -199,7 +199,7 @@ func (r *faultRow) watch() {
 	}
 }
 
-// heal waits until the missed change has arrived and the daemon no longer reports the fault.
+// heal waits until the daemon has received the missed change and no longer reports the fault.
 func (r *faultRow) heal() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {

@@ -10,7 +10,7 @@ import (
 
 type found struct{ ID, Severity, Object, Message, Fix string }
 
-// connected runs `edgeway doctor --connect` and returns the findings of a check, without findings that are "ok".
+// connected runs `edgeway doctor --connect` and returns a check's findings, without findings that are "ok".
 func (d *daemon) connected(check string, args ...string) (out []found) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
@@ -26,7 +26,7 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only fails the test unless there is exactly one finding, and this finding is a problem whose message contains all the
+// only fails the test unless there is exactly one finding, which must be a problem whose message contains all of the
 // words.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
@@ -36,8 +36,8 @@ func (d *daemon) only(of []found, words ...string) found {
 	return of[0]
 }
 
-// Rules of a backend may be in tables that other programs also use. The doctor must not report rules of a backend that
-// reject or drop packets.
+// Some tables contain both rules of a backend and rules of other programs. The doctor must not report a backend's rules
+// that reject or drop packets.
 func TestDoctorIgnoresBackendRules(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -96,7 +96,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 		t.Errorf("the table of the trace stays:\n%s", tables)
 	}
 
-	// The API server is reachable through eth0.
+	// The node reaches the API server through eth0.
 	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
 		"add rule inet foo answers ip saddr 192.0.2.1 accept")
 	traced := d.only(d.connected("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)

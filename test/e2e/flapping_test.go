@@ -11,8 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The daemon must spend at most half of its time on a Service whose endpoints change 50 times a second. Meanwhile, the
-// daemon must serve other tenants' changes. Afterwards, the daemon must serve the Service's last change.
+// The daemon must spend at most half of its time on a Service whose endpoints change 50 times a second. While the
+// endpoints change, the daemon must serve other tenants' changes. When the changes end, the daemon must serve the
+// Service's last change.
 func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()

@@ -16,9 +16,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in fleet.md create an identity for a host. With this identity, the daemon must be able to read the
-// objects that it needs. The API server must assign the daemon's requests to the priority level of hosts, not to the
-// level of other controllers.
+// The commands in fleet.md create an identity for a host. With the identity of a host, the daemon must be able to read
+// the objects that it needs. The API server must assign the daemon's requests to the priority level for hosts instead
+// of the level for other controllers.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -42,7 +42,7 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	}
 }
 
-// publishRootCA creates the ConfigMap with the root CA. In a real cluster, a controller creates this ConfigMap.
+// publishRootCA creates the ConfigMap with the root CA, which a controller creates in a real cluster.
 func (l *lab) publishRootCA() {
 	l.t.Helper()
 	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
@@ -55,7 +55,7 @@ func (l *lab) publishRootCA() {
 	}
 }
 
-// uid returns the UID of the object "edgeway" with the given resource in the API group flowcontrol.apiserver.k8s.io.
+// uid returns the UID of the object "edgeway" of the given resource in the API group flowcontrol.apiserver.k8s.io.
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A firewall that reloads flushes all rules, and the API server sends no event about the loss.
+// If a firewall flushes all rules when it reloads, the API server sends no event about the loss.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

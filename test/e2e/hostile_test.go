@@ -26,7 +26,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// memory returns the daemon's memory in MiB: the peak if high is true, and the current value otherwise.
+// memory returns the daemon's memory in MiB: the peak value if high is true, and the current value otherwise.
 func (d *daemon) memory(high bool) int {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -51,7 +51,6 @@ func (d *daemon) sockets(port uint16) int {
 	return strings.Count(d.onNode("ss", "-Htn", "state", "established", "sport", "=", fmt.Sprintf(":%d", port)), "\n")
 }
 
-// openToAll makes the daemon listen on all addresses after its next start.
 func (d *daemon) openToAll(listener string) {
 	d.t.Helper()
 	config, err := os.ReadFile(d.config)
@@ -127,7 +126,7 @@ func (l *lab) attack(listener, path string) {
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
 		}
-		l.within(2*time.Minute, func() error { // the longest timeout in the daemon is a minute
+		l.within(2*time.Minute, func() error { // the daemon's longest timeout is a minute
 			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}
@@ -178,7 +177,7 @@ func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	}
 }
 
-// The certificate of an impostor must not write control characters to an operator's terminal.
+// An impostor's certificate must not write control characters to an operator's terminal.
 func TestCertificateTextIsEscaped(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -215,7 +214,7 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	}
 }
 
-// Hostile manifests must cost little time and memory, and Edgeway must serve the Services in other manifests.
+// Edgeway must process hostile manifests with little time and memory, and must serve the Services in other manifests.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

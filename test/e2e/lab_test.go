@@ -16,7 +16,6 @@ type lab struct {
 	node, client, ep1, ep2 *netlab.Host
 }
 
-// The addresses of the hosts, and the TCP and UDP port on which both endpoints respond.
 const (
 	nodeAddr     = "192.0.2.10"
 	ep1Addr      = "10.244.1.11"
@@ -56,8 +55,8 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is the time limit for changes in tests that do not measure speed. The machine may be busy, so the limit is
-// long.
+// patience is the time limit for changes in tests that do not measure speed. The limit is long, because the machine may
+// be busy.
 const patience = time.Minute
 
 // promised extends a documented time limit if the machine is busy. The factor is the current start time of edgeway,
@@ -72,8 +71,8 @@ func (l *lab) promised(limit time.Duration) time.Duration {
 	return max(limit, limit*(time.Since(start)/starts)/idle)
 }
 
-// within repeats check until check returns nil, and returns the elapsed time. The test fails if the limit expires
-// first.
+// within calls check repeatedly until check returns nil, and returns the elapsed time. The test fails if the limit
+// expires first.
 func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	l.t.Helper()
 	start := time.Now()

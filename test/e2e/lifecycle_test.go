@@ -110,7 +110,7 @@ func testCleanup(t *testing.T, backend string) {
 		t.Fatal("the daemon leaves no trace: this test sees nothing")
 	}
 	d.stop()
-	for range 2 { // the second run must succeed although there is nothing to remove
+	for range 2 { // the second run must succeed although there is nothing left to remove
 		if out, errs, code := d.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
@@ -141,7 +141,7 @@ func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l.within(patience, unanswered(l.client, nodePort))
 }
 
-// settled waits until new interfaces have all their routes, and then returns the result of traces.
+// settled waits until new interfaces have all of their routes, and then returns the result of traces.
 func (l *lab) settled() string {
 	l.t.Helper()
 	var traces string
@@ -160,7 +160,8 @@ func (l *lab) settled() string {
 func (l *lab) traces() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
-	// The output of iptables-save contains the chains and rules of each table in use, without comments and counters.
+	// For each table in use, iptables-save prints the chains and rules, which the test compares without comments and
+	// counters.
 	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+l.onNode(program, "-t", "nat"), "")
 	}
@@ -184,7 +185,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 		{[]string{"explain", clientAddr, nodePort + "/tcp"}, []string{"forward", ep1Addr, n.name + "/shop"}},
 		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
 	} {
-		// The kernel has the rules a moment before the daemon reports the plan as in force.
+		// The kernel has the rules shortly before the daemon reports the plan as in force.
 		l.within(patience, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {

@@ -23,8 +23,8 @@ type link struct {
 	target   string
 	// name is the link's host name in the kubeconfig, or "" if the kubeconfig contains the link's address.
 	name string
-	// proxy makes the listener of the link an HTTP proxy. The kubeconfig then contains the proxy in addition to the
-	// server.
+	// proxy turns the listener of the link into an HTTP proxy. The kubeconfig then contains the proxy in addition to
+	// the server.
 	proxy bool
 
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ type link struct {
 // pair holds the two halves of a connection through the link.
 type pair struct {
 	near, far net.Conn
-	mu        sync.Mutex // stall locks mu and never unlocks mu
+	mu        sync.Mutex // stall locks mu and never unlocks it
 }
 
 func newLink(l *lab) *link { return newLinkFrom(l, l.net.Gateway) }
@@ -114,7 +114,7 @@ func (k *link) stall() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.pairs {
-		p.mu.Lock() // never unlocked, so the goroutine that copies data blocks forever
+		p.mu.Lock() // mu is never unlocked, so the goroutine that copies data blocks forever
 	}
 	n := len(k.pairs)
 	k.pairs = map[*pair]struct{}{}
@@ -146,7 +146,7 @@ func (k *link) accept() {
 
 func (k *link) open(p *pair) {
 	if k.proxy {
-		// CONNECT is the only request, because there is only one server.
+		// The only request is CONNECT, because there is only one server.
 		request := bufio.NewReader(p.near)
 		if _, err := http.ReadRequest(request); err != nil || request.Buffered() > 0 {
 			p.close()
@@ -165,7 +165,7 @@ func (k *link) carry(p *pair, from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		p.mu.Lock() // blocks if the connection is stalled
+		p.mu.Lock() // Lock blocks if the connection is stalled
 		_, werr := to.Write(buf[:n])
 		p.mu.Unlock()
 		if err != nil || werr != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all the
+// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all of the
 // words.
 func (s *shop) lists(columns []string, words ...string) func() error {
 	return func() error {
@@ -64,7 +64,6 @@ func TestServicesAreListed(t *testing.T) {
 	if out, errs, code := s.edgeway("status", "--wait"); code != 0 || !strings.Contains(out, ": healthy") {
 		t.Fatalf("status --wait ended with %d after %s:\n%s%s", code, time.Since(began), out, errs)
 	}
-	// A daemon that is ready must serve and list the Services.
 	s.must(s.open(0)())
 	s.must(s.lists([]string{"default/shop-0", "10.97.0.10", "80:30080/TCP", "1/1", "ok"})())
 	s.must(

@@ -37,7 +37,7 @@ func (l *lab) loopback(addr, endpoint string) func() error {
 	}
 }
 
-// metric returns an error unless a line of /metrics has at least the given value.
+// metric returns an error unless the given line of /metrics has at least the value least.
 func (d *daemon) metric(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -56,8 +56,8 @@ func (d *daemon) metric(line string, least float64) func() error {
 	}
 }
 
-// A NodePort on loopback must follow changes to its Service, its endpoints and the configuration, and must work after a
-// restart of the daemon. An established connection must survive while the daemon runs.
+// A NodePort on loopback must follow changes to its Service, to its endpoints and to the configuration, and must work
+// after a restart of the daemon. An established connection must survive as long as the daemon runs.
 func TestNodePortOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -114,7 +114,7 @@ func TestNodePortOnLoopback(t *testing.T) {
 	goesOn("after loopback was turned on again")
 
 	d.stop()
-	l.must(l.loopback(tcp, "")()) // no other process keeps the socket open while the daemon is stopped
+	l.must(l.loopback(tcp, "")()) // while the daemon is stopped, no other process keeps the socket open
 	d.startReady()
 	l.within(patience, l.loopback(tcp, "ep2"))
 	n.remove("shop")
@@ -173,7 +173,7 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 	}
 }
 
-// If the service manager keeps the sockets, no client may be refused while the daemon restarts, and connections in
+// If the service manager keeps the sockets, clients must not be refused while the daemon restarts, and connections in
 // progress must be able to finish.
 func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	l := newLab(t)

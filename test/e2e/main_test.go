@@ -17,7 +17,7 @@ import (
 var shared struct {
 	cluster *cluster.Cluster
 	admin   *cluster.Client
-	binary  string // the path of the edgeway program
+	binary  string
 }
 
 func TestMain(m *testing.M) {

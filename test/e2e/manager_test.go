@@ -54,7 +54,7 @@ func (m *manager) receive() {
 	}
 }
 
-// take stores or closes the sockets that the message of a daemon specifies.
+// take stores or closes the sockets that a message from the daemon specifies.
 func (m *manager) take(assignments []string, control []byte) {
 	var fds []int
 	if messages, err := unix.ParseSocketControlMessage(control); err == nil && len(messages) > 0 {

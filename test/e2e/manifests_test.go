@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon whose only source is a directory of manifests. Each of shopFiles defines one Service.
+// shop is a daemon whose only source is a directory of manifests. Each of the shopFiles defines one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -151,7 +151,7 @@ func (s *shop) content() error {
 type damage struct {
 	name     string
 	do, mend func(*shop)
-	synced   bool // the daemon can read all paths
+	synced   bool // synced reports whether the daemon can read all paths
 	words    []string
 }
 
@@ -207,7 +207,7 @@ func damages() []damage {
 }
 
 // If manifests were damaged before the start, the host must keep all Services, whether the kernel still has the rules
-// or the host rebooted. The status and the log must name the damaged path and a fix.
+// or the host has rebooted. The status and the log must name the damaged path and a fix.
 func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -249,7 +249,7 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 }
 
 // Without a last-known state, as after an upgrade from a version that stored none, the daemon must not treat an
-// unreadable directory as an empty cluster. The rules in the kernel must stay.
+// unreadable directory as an empty cluster. The rules must stay in the kernel.
 func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -278,7 +278,7 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 }
 
 // If the manifests are damaged while the daemon runs, the daemon must keep all Services. If an operator removes a
-// manifest, the daemon must remove its Service.
+// manifest, the daemon must remove the Service that the manifest defined.
 func TestManifestsDamagedAtRunTime(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()

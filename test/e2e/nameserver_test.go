@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dnsAddr is the address of a name server, stubAddr is the address of a stub resolver on the node that queries this
-// name server, and attackerAddr is the address of a tenant's endpoint.
+// dnsAddr is the address of a name server. stubAddr is the address of a stub resolver on the node, which queries the
+// name server at dnsAddr. attackerAddr is the address of a tenant's endpoint.
 const (
 	dnsAddr      = "198.51.100.53"
 	stubAddr     = "127.0.0.53"
@@ -28,8 +28,8 @@ const (
 // cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that resolves the API server's name with the resolver. If the resolver has the address
-// stubAddr, the resolver queries the name server.
+// byDNS returns a daemon that resolves the API server's host name with the given resolver. If the resolver has the
+// address stubAddr, it queries the name server.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -72,7 +72,7 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 	return udp, tcp
 }
 
-// attacker starts a name server at a tenant's endpoint. The name server resolves the API server's name to the
+// attacker starts a name server at a tenant's endpoint. The name server resolves the API server's host name to the
 // endpoint's address. A server at that address accepts connections to the port but never responds.
 func (l *lab) attacker(port int) *nameserver.Server {
 	l.t.Helper()
@@ -101,7 +101,7 @@ func (n *namespace) takesNameServer() {
 	n.endpoints("thief", attackerAddr)
 }
 
-// asks returns an error unless a name server resolves the API server's name to the address want.
+// asks returns an error unless a name server resolves the API server's host name to the address want.
 func (l *lab) asks(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -141,9 +141,9 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service takes the address of the name server that a stub resolver on the host queries. The Service's
-// endpoint returns a false address for the API server's name. The host must still reach the API server, even after a
-// restart from a last-known state that contains the tenant's Service. After the Service is deleted, the host must use
+// A tenant's Service claims the address of the name server that a stub resolver on the host queries. The Service's
+// endpoint returns a false address for the API server's host name. The host must still reach the API server, even after
+// a restart from a last-known state that contains the tenant's Service. After the Service is deleted, the host must use
 // the name server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces is the number of created namespaces, and makes their names unique.
+// namespaces counts the created namespaces, which makes their names unique.
 var namespaces atomic.Int32
 
 type namespace struct {
@@ -21,8 +21,8 @@ type namespace struct {
 	name string
 }
 
-// namespace creates a namespace. The test deletes the namespace's Services at the end. The namespace remains, because
-// no controller runs that could delete a namespace.
+// namespace creates a namespace. The test deletes the namespace's Services at the end. The namespace itself remains,
+// because no controller runs that could delete it.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
@@ -31,8 +31,7 @@ func (l *lab) namespace() *namespace {
 	return n
 }
 
-// service creates a Service with the TCP port 80 and the UDP port 53. The endpoints of both ports listen on
-// endpointPort.
+// service creates a Service with TCP port 80 and UDP port 53. The endpoints of both ports listen on endpointPort.
 func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	n.t.Helper()
 	made, err := n.tryService(name, change)
@@ -59,7 +58,6 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 	return made, err
 }
 
-// remove deletes a Service and its EndpointSlice, if they exist.
 func (n *namespace) remove(name string) {
 	n.t.Helper()
 	ctx := contextOfCleanup()
@@ -71,7 +69,7 @@ func (n *namespace) remove(name string) {
 	}
 }
 
-// endpoints writes the EndpointSlice of a Service. All endpoints are ready and run on no node.
+// endpoints writes the EndpointSlice of a Service. All endpoints are ready, and none of them has a node name.
 func (n *namespace) endpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)

@@ -13,8 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault returns the fault with the given ID, severity and words, and fails the test unless the status reports the
-// fault.
+// fault returns the fault with the given ID, severity and words, and fails the test if the status does not report it.
 func (d *daemon) fault(id, severity string, words ...string) (f found) {
 	d.t.Helper()
 	d.within(patience, func() error {
@@ -83,8 +82,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// The trace must name a rule of the host that rejects connections or drops the responses, instead of blaming the
-// endpoint. After the operator applies the trace's fix, the doctor must report no problem.
+// If a rule of the host rejects connections or drops the responses, the trace must name that rule, and must not blame
+// the endpoint. After the operator applies the fix in the trace, the doctor must report no problem.
 func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

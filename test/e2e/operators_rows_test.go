@@ -42,8 +42,8 @@ func setting(r *operatorRow, f found) {
 	r.set(f.Fix)
 }
 
-// shows returns a function that runs a fix and calls do. The output of the fix must show that another host is at fault,
-// and do corrects the fault.
+// shows returns a function that runs a fix and then calls do. The output of the fix must show that another host is at
+// fault, and do corrects that fault.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()
@@ -109,7 +109,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes ep1 send its responses over a second link to the host.
+// answersElsewhere makes ep1 send its responses to the host over a second link.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
@@ -127,7 +127,7 @@ func (r *operatorRow) answersElsewhere() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// The API server has an address of the host itself, so the rules do not affect connections to the API server.
+	// The API server's address belongs to the host itself, so the rules do not affect connections to the API server.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)
 		r.configure("")
@@ -342,7 +342,7 @@ func (r *operatorRow) access() {
 	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// rootCA creates the ConfigMap with the root CA. In every other cluster, a controller creates this ConfigMap.
+// rootCA creates the ConfigMap with the root CA, which a controller creates in every other cluster.
 func (r *operatorRow) rootCA() {
 	r.t.Helper()
 	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{

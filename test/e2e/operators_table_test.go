@@ -14,7 +14,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// operatorRow is a fault that an operator encounters on a host without any other fault.
+// operatorRow is a fault that an operator encounters on a host that has no other fault.
 type operatorRow struct {
 	name string
 	// prepare runs before the daemon starts, and breaks causes the fault.
@@ -23,13 +23,13 @@ type operatorRow struct {
 	id, severity string
 	words        []string
 	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault in the
-	// doctor's output, or "" if the doctor uses the ID in the status.
+	// doctor's output, or "" if it is the same as in the status.
 	doctor   []string
 	doctorID string
-	// host means that the host itself connects to the ClusterIP. Otherwise, a client connects to the NodePort.
+	// If host is true, the host itself connects to the ClusterIP. If host is false, a client connects to the NodePort.
 	host bool
-	// keeps means that the connection works in spite of the fault, because the fault only affects the API server or the
-	// disk, or because Edgeway repairs the rules.
+	// keeps reports whether the connection works in spite of the fault. The connection works if the fault only affects
+	// the API server or the disk, or if Edgeway repairs the rules.
 	keeps bool
 	// heals applies the fix. If heals is nil, the fix is a command to run on this host.
 	heals func(*operatorRow, found)
@@ -41,7 +41,7 @@ type operatorRow struct {
 	began               time.Time
 	wrong               []string
 	fix                 found
-	named, healed       time.Duration // 0 if the event has not happened
+	named, healed       time.Duration // named and healed are 0 if the event has not happened
 	inDoctor, explained string
 	proxy               *faultProxy
 }
@@ -49,9 +49,9 @@ type operatorRow struct {
 // operatorLimit is the time limit for the status to report a fault, and to become healthy again after the fix.
 const operatorLimit = time.Minute
 
-// The status must report each fault of a host within a minute, and the doctor must report each fault immediately.
-// explain must not claim that a failing connection is forwarded. The printed fix must remove the fault within a minute,
-// or show that another host is at fault.
+// The status must report each fault of a host within a minute, and the doctor must report it immediately. explain must
+// not claim that a failing connection is forwarded. The printed fix must remove the fault within a minute, or show that
+// another host is at fault.
 func TestOperatorsTable(t *testing.T) {
 	rows := operatorRows()
 	for _, r := range rows {
@@ -87,7 +87,7 @@ func TestOperatorsTable(t *testing.T) {
 	}
 }
 
-// poll calls check for all rows in turn until check returns true for every row or operatorLimit expires.
+// poll calls check for each row in turn until check returns true for every row or operatorLimit expires.
 func poll(rows []*operatorRow, check func(*operatorRow) bool) {
 	for deadline := time.Now().Add(operatorLimit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		all := true
@@ -212,7 +212,6 @@ func (r *operatorRow) run(f found) string {
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-// kubectl runs a fix as a cluster administrator and returns the output.
 func (r *operatorRow) kubectl(f found) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()
@@ -228,7 +227,7 @@ func (r *operatorRow) kubectl(f found) string {
 func (r *operatorRow) output(cmd *exec.Cmd, f found, env ...string) string {
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 4 { // 4 is an exit code of edgeway doctor
+	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 4 { // exit code 4 of edgeway doctor means a problem
 		r.wrongly("fix %q: %v\n%s", f.Fix, err, out)
 	}
 	return string(out)

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// apiAddr is the API server's address in these tests. apiRange is a ServiceCIDR that contains apiAddr, but no other
+// apiAddr is the API server's address in these tests. apiRange is a ServiceCIDR that contains apiAddr but no other
 // address of the lab.
 const (
 	apiAddr  = "198.51.100.60"
@@ -34,7 +34,7 @@ func (l *lab) remote(proxy bool) *daemon {
 	return d
 }
 
-// resolves sets the addresses of the API server's name. Without addresses, the name does not resolve.
+// resolves sets the addresses of the API server's host name. Without addresses, the host name does not resolve.
 func (d *daemon) resolves(addrs ...string) {
 	d.t.Helper()
 	var text strings.Builder
@@ -44,7 +44,7 @@ func (d *daemon) resolves(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// thieves creates Services that take the API server's address and port in every way that the API allows. The function
+// thieves creates Services that claim the API server's address and port in every way that the API allows. The function
 // remove deletes the Services and the ServiceCIDR.
 func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Helper()
@@ -94,9 +94,10 @@ func (n *namespace) follows(nodePort string) {
 	}
 }
 
-// A tenant's Services take the API server's address, and a ServiceCIDR contains this address. The host must still reach
-// the API server: after a reload, when every connection is new, and after a restart from the last-known state, when no
-// name server can resolve the API server's name. After the Services are removed, the status must report no fault.
+// A tenant's Services claim the API server's address, and a ServiceCIDR contains this address. The host must still
+// reach the API server: after a reload, when every connection is new, and after a restart from the last-known state,
+// when no name server can resolve the API server's host name. After the Services are removed, the status must report no
+// fault.
 func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {
@@ -146,8 +147,8 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	}
 }
 
-// The API server's name starts to resolve to an address that a tenant's Service has. The daemon must connect to the new
-// API server, and the tenant must lose the address after the API server has proved its identity.
+// The API server's host name starts to resolve to an address that a tenant's Service owns. The daemon must connect to
+// the new API server, and the tenant must lose the address once the API server has proved its identity.
 func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

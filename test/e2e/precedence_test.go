@@ -37,8 +37,8 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l.throughout(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// A load-balancer address that is an address of the host must not take a port from a program on the host, unless the
-// operator allows the address. A load-balancer address must never take the daemon's own ports.
+// If a load-balancer address is an address of the host, the Service must not take over a port from a program on the
+// host, unless the operator allows the address. The Service must never take over the daemon's own ports.
 func TestLoadBalancerAddressOfHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

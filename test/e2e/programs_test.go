@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wrapNFT makes the daemon run a shell script instead of nft after its next start. The script can run nft itself.
+// From the daemon's next start, wrapNFT makes the daemon run a shell script instead of nft. The script can run nft
+// itself.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
 	const path = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -84,7 +85,7 @@ func TestHungNFT(t *testing.T) {
 		}
 		return answers(l.client, early, "ep1")()
 	})
-	limit := l.promised(15 * time.Second) // TimeoutStopSec= in the unit
+	limit := l.promised(15 * time.Second) // TimeoutStopSec= in the unit sets the same limit
 	began := time.Now()
 	d.stop()
 	if took := time.Since(began); took > limit {
@@ -96,7 +97,7 @@ func TestHungNFT(t *testing.T) {
 	l.within(patience, answers(l.client, late, "ep1"))
 }
 
-// A state file that is a pipe or an endless device must not delay the start more than a damaged file does.
+// If a state file is a pipe or an endless device, the daemon must not take longer to start than with a damaged file.
 func TestStateIsNotRegularFile(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -122,8 +123,8 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// A host whose nft is too old must use iptables, report the fallback, and switch back at a reload. Configuration keys
-// that a new version removed must not prevent the start, and a warning must name these keys.
+// A host whose nft is too old must use iptables, report the fallback, and switch back during a reload. Configuration
+// keys that a new version removed must not prevent the start, and a warning must name these keys.
 func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -19,7 +19,6 @@ type island struct {
 	far1, far2 *netlab.Host
 }
 
-// The host's addresses on the links to far1 and far2.
 const (
 	island1, island16 = "10.50.1.1", "fd00:50:1::1"
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
@@ -66,7 +65,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host whose only route leads to the node.
+// beyond adds a host whose only route is through the node.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -126,7 +125,7 @@ func (i *island) tables() string {
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own returns an error unless the daemon's routes have exactly the destinations want, in the order of ip-route(8).
+// own returns an error unless the destinations of the daemon's routes are exactly want, in the order of ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -187,7 +186,7 @@ func testIsland(t *testing.T, backend string) {
 	i.stop()
 	i.must(i.own(islandRoutes...)())
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
-	for range 2 { // the second run must succeed although there is nothing to remove
+	for range 2 { // the second run must succeed although there is nothing left to remove
 		if out, errs, code := i.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
@@ -219,7 +218,7 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	}
 	i.must(i.fromNode("10.97.0.2:80", "far2")())
 
-	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1") // as a DHCP client does
+	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1")
 	i.within(patience, i.own(islandRoutes[3:]...))
 	i.onNode("ip", "route", "del", "default")
 	i.within(patience, i.own(islandRoutes...))

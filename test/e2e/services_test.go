@@ -35,7 +35,7 @@ func TestServicesFollowAPI(t *testing.T) {
 		l.within(patience, answers(l.client, addr, "ep1"))
 	}
 	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
-	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // ep2 is outside of the source ranges
+	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // ep2 is outside the source ranges
 
 	n.endpoints("shop", ep2Addr)
 	l.within(patience, answers(l.client, nodePort, "ep2"))
@@ -53,7 +53,8 @@ func TestServicesFollowAPI(t *testing.T) {
 	}
 }
 
-// If a UDP client keeps its socket when its endpoint disappears, its next datagrams must reach another endpoint.
+// If a UDP client keeps its socket when its endpoint disappears, the client's next datagrams must reach another
+// endpoint.
 func TestUDPClientFollowsEndpoints(t *testing.T) {
 	l, _ := running(t)
 	n := l.namespace()

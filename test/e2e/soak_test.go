@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures is a measurement of the daemon's memory in bytes, its goroutines and its open files.
+// figures is a measurement of the daemon's memory in bytes, and of the numbers of goroutines and open files.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {
@@ -100,7 +100,7 @@ func (s *soak) connect() <-chan []error {
 	return result
 }
 
-// minute changes endpoints for a minute. In the second half of the minute, the API server has a fault.
+// minute changes endpoints for a minute. In the second half of each minute, the API server has a fault.
 func (s *soak) minute(since time.Duration) {
 	s.t.Helper()
 	row := s.faults[int(since/soakFault)%len(s.faults)]

@@ -9,11 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Choices selects entries of lists by the bytes of a fuzzer. When no byte is left, Number returns 0, so every prefix of
-// the bytes is also valid input.
+// Choices selects entries of lists based on the bytes of a fuzzer. When no byte is left, Number returns 0, so every
+// prefix of the bytes is also valid input.
 type Choices struct{ rest []byte }
 
-// NewChoices returns choices that use the bytes b.
+// NewChoices returns Choices that use the bytes b.
 func NewChoices(b []byte) *Choices { return &Choices{b} }
 
 // Left reports whether any bytes remain.
@@ -141,7 +141,7 @@ func number(c *Choices) int32 {
 	return pick[int32](c, 0, 1, 22, 80, 6443, 10249, 30080, 32767, 65535, 65536, -1, -2147483648, 2147483647, int32(c.Number(256))<<8|int32(c.Number(256)))
 }
 
-// bad returns a text that may break out of a rule, a line or a terminal.
+// bad returns text that may break out of a rule, a line or a terminal.
 func bad(c *Choices) string {
 	return pick(c, "", "-", "a.b", "A", "ü", "a b", "a;b", "a\"b", "a\nb", "\x1b[2J", "\x00", "a}b", "$(a)", "\u202ea", "\xff", "-A INPUT -j DROP",
 		"s234567890123456789012345678901234567890123456789012345678901234")

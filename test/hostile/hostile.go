@@ -19,7 +19,7 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Manifests returns the files of the corpus in the order of their names. A file has several documents.
+// Manifests returns the files of the corpus, sorted by name. Each file contains several documents.
 func Manifests(t testing.TB) (out [][]byte) {
 	t.Helper()
 	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
@@ -52,7 +52,7 @@ func Streams(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Objects returns the lines of all streams, one object each.
+// Objects returns the lines of all streams, each of which is one object.
 func Objects(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, stream := range Streams(t) {
@@ -82,8 +82,9 @@ func Many(ports, endpoints int) []byte {
 	return b.Bytes()
 }
 
-// Control returns the first control character in text with the text around it, or "". Terminals also interpret the
-// bytes 0x80 to 0x9f, and characters that change the direction of the text can hide words.
+// Control returns the first control character in text with the surrounding text, or "" if there is none. Control also
+// finds the bytes 0x80 to 0x9f, which terminals interpret, and characters that change the direction of the text and so
+// can hide words.
 func Control(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

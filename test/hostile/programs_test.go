@@ -23,8 +23,8 @@ import (
 // programs runs programs in a network namespace that exists as long as the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the hashes of checked texts. Most inputs produce a known text, and starting a process for each input
-	// would be slow.
+	// seen holds the hashes of the texts that have already been checked. Most inputs produce a text that is already in
+	// seen, and starting a process for each input would be slow.
 	seen map[[sha256.Size]byte]bool
 }
 
@@ -70,7 +70,7 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// isNew reports whether the text was not checked before. After 65,536 texts, isNew forgets all texts.
+// isNew reports whether the text has not been checked before. After 65,536 texts, isNew forgets all texts.
 func (p *programs) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.seen[sum] {
@@ -115,15 +115,15 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is like FuzzNFTables, for both variants of iptables. The fuzz target writes to the kernel, because with
-// --test the programs do not consult the kernel. Each input is a full sync over the previous rules, then a change.
-// Afterwards, the contents of the tables must be plain text of bounded size.
+// FuzzIPTables is like FuzzNFTables, but for both variants of iptables. The fuzz target writes to the kernel, because
+// the programs do not consult the kernel with --test. For each input, the test runs a full sync over the previous
+// rules, and then applies a change. After the change, the contents of the tables must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}
 	for _, c := range iptables.Components() {
 		if c.New == nil {
-			continue // skip aliases
+			continue
 		}
 		p.do(func(ctx context.Context) {
 			backend, err := c.New(ctx, env)
@@ -159,7 +159,7 @@ func FuzzIPTables(f *testing.F) {
 	})
 }
 
-// digests returns a text that identifies a plan.
+// digests returns text that identifies a plan.
 func digests(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%+v", *p.Node)

@@ -32,7 +32,7 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// nowhere holds the ranges that no frontend and no endpoint may use: addresses of this host, of its links, of many
+	// nowhere holds the ranges that frontends and endpoints must not use: addresses of this host, of its links, of many
 	// hosts, or of no host.
 	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
@@ -67,7 +67,7 @@ func testHost() *nodeinfo.Host {
 	}
 }
 
-// options returns the options of a host. Each bit of flags turns on one setting.
+// options returns the options of a host. Each bit in flags turns on one setting.
 func options(flags byte) planner.Options {
 	on := func(bit int) bool { return flags&(1<<bit) != 0 }
 	o := planner.Options{Node: config.Node{Name: "here"}, Proxy: config.Proxy{
@@ -89,7 +89,7 @@ func options(flags byte) planner.Options {
 	return o
 }
 
-// decode decodes JSON objects until the first syntax error, but at most 100.
+// decode decodes JSON objects until the first syntax error, up to 100 objects.
 func decode(stream []byte) (objects []any) {
 	for d := json.NewDecoder(bytes.NewReader(stream)); len(objects) < 100; {
 		var raw json.RawMessage
@@ -137,7 +137,6 @@ func put(c *convert.Converter, sink source.Sink, object any) {
 	}
 }
 
-// plans returns a plan of the first half of the objects, and a plan of all objects.
 func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 	t.Helper()
 	tr := tracker.New(tracker.Layer{Name: "kube"})
@@ -198,8 +197,8 @@ func forbidden(a netip.Addr) bool {
 }
 
 // taken reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the host.
-// The API server's own Service may use the API server's address as its ClusterIP. Only a load balancer's address may
-// be an address of the host.
+// The API server's own Service may use the API server's address as its ClusterIP. Only a load-balancer address may be
+// an address of the host.
 func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"
@@ -231,7 +230,7 @@ func checkText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds the corpus, and choices that walk through the lists in order or mix their entries.
+// addSeeds adds the corpus, and Choices that walk through the lists in order or mix their entries.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

@@ -28,16 +28,16 @@ type Answer uint8
 const (
 	// Silent means that no packet arrived.
 	Silent Answer = iota
-	// Served means that a server of the lab responded.
+	// Served means that one of the lab's servers responded.
 	Served
-	// Refused means that an ICMP "port unreachable" arrived.
+	// Refused means that an ICMP "port unreachable" message arrived.
 	Refused
 	// Reset means that a TCP reset arrived: the packet reached a host that does not listen on the port.
 	Reset
-	// Unreachable means that an ICMP "unreachable" from the gateway arrived: no host has the address, and no rule of
-	// the node redirected the packet.
+	// Unreachable means that an ICMP "unreachable" message from the gateway arrived: no host has the address, and no
+	// rule on the node redirected the packet.
 	Unreachable
-	// Failed means any other error, which Outcome.Problem describes.
+	// Failed means that another error occurred, which Outcome.Problem describes.
 	Failed
 )
 
@@ -68,12 +68,12 @@ func (o Outcome) String() string {
 	}
 }
 
-// Connect opens a connection, sends one question, and closes the connection.
+// Connect opens a connection, sends one request, and closes the connection.
 func (h *Host) Connect(f Flow) Outcome {
 	return h.fromFreePort("Connect", f).Outcome
 }
 
-// fromFreePort makes the host's process open a connection from an unused source port. All hosts share one counter of
+// fromFreePort makes the host's process open a connection from an unused source port. All hosts share one counter for
 // source ports.
 func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	for range 100 {
@@ -88,7 +88,7 @@ func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	return r
 }
 
-// Session is an open connection. Over TCP and UDP, a session can send many questions. Over SCTP, a session repeats its
+// Session is an open connection. Over TCP and UDP, a session can send many requests. Over SCTP, a session repeats its
 // INIT.
 type Session struct {
 	host *Host
@@ -105,7 +105,7 @@ func (h *Host) Open(f Flow) (*Session, Outcome) {
 	return &Session{h, r.ID}, Outcome{}
 }
 
-// Ask sends a question over the connection and waits for the server's response.
+// Ask sends a request over the connection and waits for the server's response.
 func (s *Session) Ask(wait time.Duration) Outcome {
 	var r Reply
 	if err := s.host.call("Ask", Question{ID: s.id, Flow: Flow{Wait: wait}}, &r); err != nil {

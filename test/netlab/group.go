@@ -17,13 +17,13 @@ import (
 )
 
 // group is the control group (version 2) of a host's process and of the programs on the host. The sockets of the host
-// belong to this group, because the kernel attaches socket hooks to control groups.
+// belong to the host's group, because the kernel attaches socket hooks to control groups.
 type group struct {
 	*cgroup.Group
 	dir *os.File
 }
 
-// makeGroup creates the host's control group. If the creation fails, for example in a container with a read-only
+// makeGroup creates the host's control group. If makeGroup fails, for example in a container with a read-only
 // /sys/fs/cgroup, the host shares the control group of the tests, and makeGroup logs the reason. In continuous
 // integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
@@ -58,7 +58,7 @@ func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error
 		switch {
 		case strings.HasSuffix(strings.TrimSpace(line), "cgroup:/"+filepath.Base(h.Cgroup())):
 			own++
-		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // these sockets have no group
+		case strings.Contains(line, "TIME-WAIT"), strings.Contains(line, "SYN-RECV"): // the kernel reports no group
 		default:
 			others = append(others, line)
 		}

@@ -90,7 +90,8 @@ func TestMissingControlGroupIsLogged(t *testing.T) {
 }
 
 // TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. If the node owns
-// the destination, the source must be the destination address. Otherwise, the source must be the link's address.
+// the destination, the source must be the destination address. If another host owns the destination, the source must be
+// the link's address.
 func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")
@@ -112,7 +113,7 @@ func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	}
 }
 
-// TestKilledProcessIsReported kills a host's process. The error of the next connection must name this process.
+// TestKilledProcessIsReported kills a host's process. The error from the next connection must name this process.
 func TestKilledProcessIsReported(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))

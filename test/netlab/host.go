@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	namePrefix = "netlab-" // a process ID and a random number follow for each lab
+	namePrefix = "netlab-" // each lab appends a process ID and a random number
 	netnsDir   = "/run/netns"
 )
 
@@ -37,14 +37,14 @@ type Host struct {
 	ns    netns.NsHandle
 	link  *netlink.Handle
 
-	group *group // nil if the host shares the control group of the tests
+	group *group // group is nil if the host shares the control group of the tests
 	peer  func() (*rpc.Client, error)
 	// stop stops the host's process, and leave moves the process of the tests out of the host's control group. stop and
 	// leave may be nil.
 	stop, leave func() error
 }
 
-// Addr returns the host's first address of like's address family.
+// Addr returns the first of the host's addresses that has the same address family as like.
 func (h *Host) Addr(like netip.Addr) netip.Addr {
 	for _, a := range h.Addrs {
 		if a.Is4() == like.Is4() {
@@ -54,11 +54,11 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// Has reports whether the host has the address a.
+// Has reports whether a is one of the host's addresses.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
-// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in this namespace, but not
-// in the host's control group. Goroutines that fn starts are neither in the namespace nor in the control group.
+// Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in the host's namespace,
+// but not in the host's control group. Goroutines that fn starts are neither in the namespace nor in the control group.
 func (h *Host) Do(fn func() error) error {
 	if h.Netns == "" {
 		return fn()
@@ -74,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// If the thread cannot return to its original namespace, the thread stays locked and exits with its goroutine.
+	// If the thread cannot return to its original namespace, it stays locked and exits with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
@@ -156,12 +156,12 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// These settings make the host accept only the lab's addresses, use new addresses immediately, and ignore
+		// The next settings make the host accept only the lab's addresses, use new addresses immediately, and ignore
 		// router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
-		// Without these settings, rate limits could suppress the ICMP error of a refused connection.
+		// With the default settings, rate limits could suppress the ICMP error for a refused connection.
 		{"ipv4/icmp_ratemask", "0"},
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},
@@ -202,7 +202,7 @@ func (h *Host) close() error {
 func removeStale(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
-		return // no program has created a named namespace
+		return // no program has created a named namespace yet
 	}
 	for _, e := range entries {
 		if !isStale(e.Name()) {

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// isolated is an environment variable of test binaries that run in their own network namespace.
+// isolated is an environment variable that is set in test binaries that run in their own network namespace.
 const isolated = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. All threads
-// of the child are in this namespace, so goroutines and child processes of the code under test cannot reach the
-// machine's network. Call Isolate from TestMain:
+// of the child process are in the new namespace, so goroutines and child processes of the code under test cannot reach
+// the machine's network. TestMain must call Isolate:
 //
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {

@@ -59,8 +59,8 @@ func New(t testing.TB, opts Options) *Lab {
 	return l
 }
 
-// Host adds a host and connects it to the node. The node's interface has the host's name, which therefore has at most
-// 15 bytes. All traffic of the host passes through the node.
+// Host adds a host and connects it to the node. The host's name is also the name of the node's interface, so it can
+// have at most 15 bytes. All traffic of the host passes through the node.
 func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 	l.t.Helper()
 	h, err := l.newHost(name)

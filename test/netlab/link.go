@@ -16,8 +16,8 @@ const (
 	hostSide = 2
 )
 
-// macOf returns the hardware address of an end of the link between the node and h. With fixed hardware addresses,
-// neighbour entries can be static and packets need not wait for ARP.
+// macOf returns the hardware address of one end of the link between the node and h. With fixed hardware addresses,
+// neighbor entries can be static, so packets need not wait for ARP.
 func macOf(h *Host, side byte) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, side, 0, byte(h.index >> 8), byte(h.index)}
 }
@@ -60,7 +60,7 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 }
 
 // awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Without
-// this route, the host responds with "unreachable" to packets to an address on lo.
+// its local route, an address on lo is unreachable for other hosts.
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())
@@ -80,7 +80,6 @@ func (h *Host) removeAddr(device string, p netip.Prefix) error {
 	return h.link.AddrDel(link, &netlink.Addr{IPNet: ipNet(p)})
 }
 
-// linkRoute adds a route to addr on device, without a gateway.
 func (h *Host) linkRoute(device string, addr netip.Addr) error {
 	return h.route(device, &netlink.Route{Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: unix.RT_SCOPE_LINK})
 }
@@ -105,7 +104,8 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// refuseToForward makes the host send "unreachable" in response to packets that arrive on device for other hosts.
+// refuseToForward makes the host send an ICMP "unreachable" message in response to packets that arrive on device for
+// other hosts.
 func (h *Host) refuseToForward(device string) error {
 	const table = 100
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

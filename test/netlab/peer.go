@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// peerVariable is an environment variable of a host's process.
+	// peerVariable is an environment variable that is set in a host's process.
 	peerVariable = "NETLAB_PEER"
 	peerFD       = 3 // the first of the process's extra files
 	peerService  = "Peer"
 )
 
-// PeerMain serves the lab if a lab started this process for a host, and then never returns. Otherwise, PeerMain does
-// nothing. Call PeerMain first in TestMain, unless TestMain calls Isolate.
+// PeerMain serves the lab if a lab started this process for a host, and then never returns. If no lab started this
+// process, PeerMain does nothing. TestMain must call PeerMain first, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return
@@ -39,12 +39,12 @@ func PeerMain() {
 	os.Exit(0)
 }
 
-// servePeer serves requests of the lab concurrently until the lab closes the connection.
+// servePeer serves requests from the lab concurrently until the lab closes the connection.
 func servePeer(conn io.ReadWriteCloser) {
 	p := &peer{open: map[int]io.Closer{}}
 	server := rpc.NewServer()
 	if err := server.RegisterName(peerService, p); err != nil {
-		panic(err) // methods of peer have a wrong signature
+		panic(err) // an error means that a method of peer has a wrong signature
 	}
 	server.ServeConn(conn)
 	p.closeAll()
@@ -70,8 +70,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 		return nil, err
 	}
 	defer func() { _ = far.Close() }()
-	// A host needs only one processor. With more processors, the threads of the hosts would only compete with each
-	// other.
+	// A host needs only one CPU. With more CPUs, the threads of the hosts would only compete with each other.
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), peerVariable+"=1", "GOMAXPROCS=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{far}
@@ -120,13 +119,13 @@ type peer struct {
 	open map[int]io.Closer
 }
 
-// Question is a request of the lab to a host: to open a connection, to ask again over a connection, or to start a
-// server.
+// Question is a request from the lab to a host: to open a connection, to send another request over a connection, or to
+// start a server.
 type Question struct {
 	Flow
 	// Port is the source port of a bound socket.
 	Port uint16
-	// ID identifies the connection or server in an earlier Reply.
+	// ID identifies the connection or server from an earlier Reply.
 	ID     int
 	Server string
 	At     netip.AddrPort
@@ -137,7 +136,7 @@ type Reply struct {
 	Outcome Outcome
 	// ID identifies the open connection or server. If ID is 0, the connection or server is not open.
 	ID int
-	// InUse means that the source port was in use.
+	// InUse reports whether the source port was in use.
 	InUse bool
 }
 
@@ -222,8 +221,8 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain asks and waits for the server's response. Like a DNS resolver, askAgain repeats the question every second,
-// so that a single lost packet does not count as a failure.
+// askAgain sends a request and waits for the server's response. Like a DNS resolver, askAgain repeats the request every
+// second, so that a single lost packet does not count as a failure.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

@@ -3,10 +3,10 @@ package netlab
 import "regexp"
 
 // emptyTables matches iptables-nft tables that contain only empty built-in chains with the policy accept. A program
-// that lists rules creates these tables, as in iptables-legacy, and does not remove them.
+// that lists rules creates empty tables, as in iptables-legacy, and does not remove them.
 var emptyTables = regexp.MustCompile(`(?m)^(?:# Warning: table .* is managed by iptables-nft, do not touch!\n)?` +
 	`table ip6? (?:raw|mangle|nat|filter|security) \{\n` +
 	`(?:\tchain (?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) \{\n\t\ttype \w+ hook \w+ priority [\w +-]+; policy accept;\n\t\}\n\n?)+\}\n?`)
 
-// WithoutEmptyTables returns the output of "nft list ruleset" without empty tables of iptables-nft.
+// WithoutEmptyTables returns the output of "nft list ruleset" without empty tables that iptables-nft created.
 func WithoutEmptyTables(ruleset string) string { return emptyTables.ReplaceAllString(ruleset, "") }

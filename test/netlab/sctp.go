@@ -16,19 +16,19 @@ const (
 	sctpCookie    = 7  // parameter type
 )
 
-// sctpPacket is a packet with one INIT or INIT-ACK.
+// sctpPacket is a packet with one INIT or INIT-ACK chunk.
 type sctpPacket struct {
 	from, to uint16
 	// tag is the verification tag: 0 in an INIT, and the peer's initiate tag in an INIT-ACK.
 	tag     uint32
 	chunk   byte
 	initTag uint32
-	cookie  []byte // only in an INIT-ACK
+	cookie  []byte // cookie is set only in an INIT-ACK
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// marshal encodes the packet with its CRC32c. NAT must update the CRC32c, and connection tracking verifies the CRC32c.
+// marshal encodes the packet with its CRC32c. NAT must update the CRC32c, and connection tracking verifies it.
 func (p *sctpPacket) marshal() []byte {
 	chunkLen := sctpInitChunk
 	if p.chunk == sctpInitAck {
@@ -55,8 +55,8 @@ func (p *sctpPacket) marshal() []byte {
 	return b
 }
 
-// parseSCTP parses a packet with a valid checksum whose first chunk is INIT or INIT-ACK. ok is false for all other
-// packets.
+// parseSCTP parses a packet with a valid checksum whose first chunk is INIT or INIT-ACK. For any other packet, ok is
+// false.
 func parseSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeader+sctpInitChunk || !sctpChecksumOK(b) {
 		return p, false

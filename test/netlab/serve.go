@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Serve starts servers on one address of the host, one for each protocol. Until the test ends, the servers respond with
-// name and the peer's address to every line on a TCP connection, every UDP datagram and every SCTP INIT.
+// Serve starts servers on one address of the host, one for each protocol. Until the test ends, the servers respond to
+// every line on a TCP connection, every UDP datagram and every SCTP INIT with name and the peer's address.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
 		if _, err := h.Start(name, at, p); err != nil {

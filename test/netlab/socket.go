@@ -18,7 +18,7 @@ import (
 // queue to distinguish an ICMP error from a reset.
 type socket struct {
 	flow Flow
-	port uint16 // the source port
+	port uint16
 	fd   *os.File
 	raw  syscall.RawConn
 }
@@ -78,7 +78,7 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: port}
 }
 
-// Close closes the connection. A TCP connection is reset.
+// Close closes the connection, and resets a TCP connection.
 func (s *socket) Close() error { return s.fd.Close() }
 
 // established waits until a TCP connection is established, and then returns an outcome with the Answer Served.
@@ -118,7 +118,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 	return parseGreeting(string(buf[:n]))
 }
 
-// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors of other flows
+// askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors for other flows
 // between the same two addresses, which askSCTP ignores.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
@@ -148,7 +148,7 @@ func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
 
-// droppedHere reports whether a rule of the sender's host dropped the packet. The sender gets EPERM, but the outcome
+// droppedHere reports whether a rule on the sender's host dropped the packet. The sender gets EPERM, but the outcome
 // must be the same as for a packet that another host drops. If the rule rejects the packet, an ICMP error follows.
 func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
@@ -176,8 +176,8 @@ func (s *socket) failure(err error) Outcome {
 	return failed(err)
 }
 
-// toldByICMP reads the ICMP errors of this flow from the socket's error queue. Since Linux 5.15, the kernel also fills
-// the queue while TCP connects.
+// toldByICMP reads this flow's ICMP errors from the socket's error queue. Since Linux 5.15, the kernel also fills the
+// queue while TCP connects.
 func (s *socket) toldByICMP() (answer Answer, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)
@@ -186,7 +186,7 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 			if err != nil {
 				return
 			}
-			// The queue of a raw socket holds errors of all flows between the two addresses.
+			// The queue of a raw socket holds errors for all flows between the two addresses.
 			mine := s.flow.Protocol != plan.SCTP || n >= 4 &&
 				binary.BigEndian.Uint16(packet) == s.port && binary.BigEndian.Uint16(packet[2:]) == s.flow.To.Port()
 			if a, ok := answerOf(control[:oobn]); ok && mine {
@@ -211,8 +211,8 @@ func answerOf(control []byte) (Answer, bool) {
 		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code == 3,
 			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && code == 4:
 			return Refused, true
-		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code <= 1, // network, host
-			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && (code == 0 || code == 3): // no route, address
+		case origin == unix.SO_EE_ORIGIN_ICMP && kind == 3 && code <= 1, // network unreachable, host unreachable
+			origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 1 && (code == 0 || code == 3): // no route, address unreachable
 			return Unreachable, true
 		}
 	}

@@ -16,17 +16,17 @@ import (
 )
 
 // apiServer simulates the features of kube-apiserver that a source uses: objects with versions, lists, watches, and a
-// history of limited length.
+// limited history.
 type apiServer struct {
 	net  *network
 	cert tls.Certificate
 
 	mu       sync.Mutex
-	objects  map[string]map[string][]byte // by resource and namespace/name
+	objects  map[string]map[string][]byte // keyed by resource, then by namespace/name
 	version  int
 	history  []event
 	oldest   int           // the oldest version from which a watch may start
-	changed  chan struct{} // closed and replaced at every change
+	changed  chan struct{} // closed and replaced on every change
 	cut      chan struct{} // closed and replaced when all watches end
 	token    string
 	fault    misbehaviour
@@ -46,7 +46,7 @@ type misbehaviour struct {
 	status     int           // the status of all responses, or 0
 	retryAfter int           // seconds in the Retry-After header of responses with status
 	body       string        // the body of all responses, which have status 200
-	truncate   int           // the number of bytes after which responses, including the starts of watches, are cut off
+	truncate   int           // the number of bytes after which responses, including watches, are cut off
 	delay      time.Duration // delay before each response
 	hang       bool          // never respond
 	lag        bool          // watches deliver no new events
@@ -126,8 +126,8 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so that new watches
-// encounter the fault.
+// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so that new watches are
+// affected.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,7 +157,7 @@ func (a *apiServer) renumber() {
 		}
 	}
 	a.compact()
-	a.oldest = 0 // a new server cannot recognize versions of the old server
+	a.oldest = 0 // a new server cannot recognize the old server's versions
 }
 
 func (a *apiServer) setToken(token string) {
@@ -184,7 +184,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.truncate > 0 {
 		w = &truncated{w, f.truncate}
 	}
-	if f.hang || a.asked() > 4*maxRequests { // otherwise a client that retries without a pause would stop the clock
+	// Without a limit on requests, a client that retries without a pause would stop the clock.
+	if f.hang || a.asked() > 4*maxRequests {
 		<-r.Context().Done()
 		return
 	}
@@ -240,7 +241,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
-			if from%2 == 0 { // kube-apiserver reports an expired version in both forms
+			if from%2 == 0 { // kube-apiserver reports an expired version in either form
 				fail(w, http.StatusGone, "Expired", "too old resource version")
 				return
 			}
@@ -251,8 +252,8 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// follow sends events to a watch and, like kube-apiserver, bookmarks: every minute, and two seconds before the watch
-// ends.
+// follow sends events to a watch. Like kube-apiserver, follow also sends bookmarks every minute, and two seconds before
+// the watch ends.
 func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))

@@ -22,9 +22,8 @@ import (
 
 type ctx = context.Context
 
-// credentials holds the certificates of the API server and of an impostor.
 type credentials struct {
-	ca               []byte // PEM
+	ca               []byte // in PEM format
 	server, impostor tls.Certificate
 }
 

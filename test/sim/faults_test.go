@@ -55,7 +55,7 @@ func (s *simulation) apiFault() episode {
 			func() { s.token = token; s.writeKubeconfig(false) },
 		}
 	case 15:
-		s.moved = true // the name server does not lie after a move
+		s.moved = true // after a move, the name server does not lie
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
 		return episode{"API server moves to " + addr, 5 * time.Minute, func() {
 			s.api.stop()
@@ -81,7 +81,7 @@ func (s *simulation) apiFault() episode {
 	}
 }
 
-// newImpostor returns a server that has no objects and another certificate than the API server.
+// newImpostor returns a server that has no objects and whose certificate differs from that of the API server.
 func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
 
 func (s *simulation) linkFault() episode {
@@ -126,8 +126,8 @@ func (s *simulation) refusal() episode {
 	}, func() { s.kernel.set(kernelFault{}) })
 }
 
-// endSearch decrements the number of searches a second after the end of the fault, because the pipeline may still
-// search.
+// endSearch decrements the number of searches one second after the fault ends, because the pipeline may still be
+// searching.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
 // leaveOut returns a fault that excludes some ServicePorts until they change or until the next full sync. The time
@@ -172,7 +172,7 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// processFault returns a reload, or a stop of the daemon and a later start.
+// processFault returns either a reload or a stop of the daemon followed by a start.
 func (s *simulation) processFault() episode {
 	if s.rand.IntN(3) == 0 {
 		return episode{"reload", time.Second, func() {

@@ -66,7 +66,7 @@ func (h *host) Host() *nodeinfo.Host {
 	return h.now
 }
 
-// newWatcher returns a watcher that receives the events from wrote instead of inotify's events.
+// newWatcher returns a watcher that receives events from wrote instead of inotify.
 func (h *host) newWatcher() (*files.Watcher, error) {
 	w := &watcher{events: make(chan fsnotify.Event, 256), errors: make(chan error)}
 	h.mu.Lock()
@@ -91,7 +91,7 @@ func (h *host) wrote(path string, op fsnotify.Op) {
 	for _, w := range h.watchers {
 		select {
 		case w.events <- fsnotify.Event{Name: path, Op: op}:
-		default: // inotify's queue can be full too; a poll then finds the change
+		default: // inotify's queue can also overflow, and a poll then finds the change
 		}
 	}
 }

@@ -22,9 +22,9 @@ type kernel struct {
 	services map[portKey]*plan.ServicePort
 	node     *plan.Node
 	fault    kernelFault
-	drift    func(reason string) // set by the running process, or nil if no process runs
+	drift    func(reason string) // the running process sets drift, which is nil if no process runs
 	applies  int
-	good     time.Time // start of the last successful Apply, or zero if the rules of that Apply were lost
+	good     time.Time // the start of the last successful Apply, or zero if the rules from that Apply were lost
 	// Apply calls gone for each ServicePort that it removes, and empty for each ServicePort that loses all of its
 	// endpoints.
 	gone, empty func(*kernel, portKey)
@@ -40,13 +40,14 @@ func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.famil
 // kernelFault describes how the kernel misbehaves. The zero value means a healthy kernel.
 type kernelFault struct {
 	fails  bool
-	half   bool                   // if fails is set, Apply makes half of the change
-	stalls bool                   // Apply blocks until the context is done
-	slow   time.Duration          // additional duration of each Apply
-	refuse map[string]bool        // refused Services, by namespace/name
-	names  bool                   // the error contains the name of a refused Service
-	loses  bool                   // Apply loses a rule before Apply returns
-	panics func(name string) bool // whether Apply panics for the Service, or for no Service if name is ""
+	half   bool            // if fails is set, Apply makes half of the change
+	stalls bool            // Apply blocks until the context is done
+	slow   time.Duration   // the additional duration of each Apply
+	refuse map[string]bool // the refused Services, by namespace/name
+	names  bool            // errors contain the name of a refused Service
+	loses  bool            // Apply loses a rule before it returns
+	// panics reports whether Apply panics for the named Service, or for the plan as a whole if name is "".
+	panics func(name string) bool
 }
 
 var errKernel = errors.New("simulated failure of the kernel")
@@ -89,7 +90,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 		return errKernel
 	}
 	removed := c.Removed
-	if c.Prev == nil { // a full sync reads back the existing rules
+	if c.Prev == nil { // a full sync reads the existing rules first
 		for key, s := range k.services {
 			if c.Next.Find(key.name, key.family) == nil {
 				removed = append(removed[:len(removed):len(removed)], s)
@@ -153,7 +154,8 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// lose removes every part-th ServicePort, as another program might do. If the process listens, lose reports the loss.
+// lose removes every part-th ServicePort, as another program might do. If a process is running, lose reports the loss
+// to it.
 func (k *kernel) lose(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {
@@ -169,7 +171,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply, so the kernel's plan is no newer.
+// latest returns the start of the last successful Apply. The kernel's plan is not newer.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -189,8 +191,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if the kernel has the plan. ServicePorts for
-// which skip returns true may be missing or older.
+// differs describes how the kernel differs from a plan, or returns "" if it does not. ServicePorts for which skip
+// returns true may be missing or older.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// logs counts the daemon's log lines and keeps the latest lines.
+// logs counts the daemon's log lines and keeps the most recent ones.
 type logs struct {
 	mu    sync.Mutex
 	count map[string]int

@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// filesNamespace is the namespace of the Services in manifests. The API server has no Service in this namespace.
+// filesNamespace is the namespace of the Services in manifests. The API server has no Service in filesNamespace.
 const filesNamespace = "files"
 
 // manifests is a folder with two files. services holds the intended Services, even while a file is damaged or the
@@ -24,7 +24,8 @@ func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// text returns the contents of a file: a YAML document for each object, and the end marker. JSON is valid YAML.
+// text returns the contents of a file: a YAML document for each object, and the document end marker. The documents are
+// JSON, which is valid YAML.
 func (m *manifests) text(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {
@@ -41,7 +42,7 @@ func (m *manifests) text(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file or, as some editors do, overwrites the file in place.
+// write replaces a file, or overwrites the file in place, as some editors do.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {

@@ -22,7 +22,7 @@ type lie struct {
 	addrs  []netip.Addr // the addresses in responses
 	beside bool         // responses also contain the true address
 	hangs  bool
-	none   bool // the name does not exist
+	none   bool // the name server reports that the name does not exist
 }
 
 func (n *names) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -62,7 +62,7 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// lying makes the name server lie for a whole round, including the calm, because an address that TLS has verified
+// lying makes the name server lie for a whole round, including the calm phase, because an address that TLS has verified
 // remains in use. After a move, TLS has not verified the new address yet, so the name server does not lie.
 func (s *simulation) lying() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// network carries connections in memory, because the kernel's sockets block outside a synctest bubble. Like TCP, the
-// network delivers data that a peer wrote during a silence when the silence ends.
+// network carries connections in memory, because the kernel's sockets block outside a synctest bubble. If a peer writes
+// data while the network is silent, the network delivers the data when the silence ends, as TCP does.
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -67,7 +67,7 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-// dialTimeout is the timeout of the net.Dialer in the source kube.
+// dialTimeout is the timeout of the net.Dialer in the kube source.
 const dialTimeout = 10 * time.Second
 
 // dial blocks while the network is silent, because no host responds to a SYN.
@@ -109,7 +109,6 @@ func (n *network) pair(addr string) (near, far *conn) {
 	return near, far
 }
 
-// each calls f for both ends of all connections.
 func (n *network) each(f func(*conn)) {
 	n.mu.Lock()
 	var all []*conn

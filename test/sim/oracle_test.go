@@ -23,20 +23,20 @@ import (
 
 const (
 	// promised is the time within which the kernel must have the latest state after all faults have ended. The daemon
-	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The next list may wait
-	// for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after 61 s, and
-	// the next Apply follows within 30 s.
+	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list after a watch
+	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
+	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
 	// grace is the longest time for which the daemon may report a healthy host while the kernel lacks the plan:
-	// health.Grace, plus the time of one check.
+	// health.Grace plus the time of one check.
 	grace = health.Grace + 2*time.Second
 	// honest is the longest time for which the kernel may differ from the sources while the daemon reports no fault. In
 	// the worst case, both a watch and the next list go silent.
 	honest = 2 * promised
-	// maxLines and maxRequests limit an hour in which faults pause for at most a few minutes. The daemon lists each of
-	// four resources at most every 10 s while lists fail. A second after a watch breaks off, the daemon starts another
-	// watch. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and each full sync
-	// adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
+	// maxLines and maxRequests are limits per hour while faults occur with pauses of at most a few minutes. The daemon
+	// lists each of four resources at most every 10 s while lists fail. One second after a watch breaks off, the daemon
+	// starts another watch. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and
+	// each full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -128,7 +128,7 @@ func (s *simulation) look() {
 // notHeld describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be missing.
 func (s *simulation) notHeld(state *pipeline.State) string {
 	wanted := state.Plan
-	if wanted == nil { // the kernel must still hold the plan from before a reload
+	if wanted == nil { // the kernel must still hold the plan from before the reload
 		wanted = state.InForce
 	}
 	if wanted == nil {
@@ -141,19 +141,19 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused reports whether the kernel refused a ServicePort recently. Until the next full sync, the kernel may hold the
+// excused reports whether the kernel recently refused a ServicePort. Until the next full sync, the kernel may hold the
 // previous version of a refused ServicePort, or no version.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// excusedOrBlamed reports whether the kernel refused a ServicePort recently or a component panicked for its Service
-// recently. A stalled sync may delay the effect of the panic.
+// excusedOrBlamed reports whether the kernel recently refused a ServicePort, or a component recently panicked for its
+// Service. A stalled sync may delay the effect of the panic.
 func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until the kernel and the daemon are in the required state, and fails after the time promised.
+// calm waits until the kernel and the daemon are in the required state, and fails if that takes longer than promised.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string
@@ -203,8 +203,8 @@ func (s *simulation) checkBounds() {
 func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
-// lost records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for the
-// refused ServicePorts by bisection. Other ServicePorts may be missing only during the search.
+// lost records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for them by
+// bisection. Other ServicePorts may be missing only during the search.
 func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 }
 
 // searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s each.
-// After a restart of the daemon, the time counts from the restart.
+// If the daemon restarts during a search, the time starts again.
 const searchTime = promised
 
 // checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.

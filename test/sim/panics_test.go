@@ -17,7 +17,7 @@ import (
 // panics makes components of the daemon panic: the planner, and the sources when they convert an object.
 type panics struct {
 	mu            sync.Mutex
-	convert, plan map[string]bool // hold the names of Services
+	convert, plan map[string]bool // convert and plan hold the names of Services
 	seen          map[source.Key]time.Time
 }
 
@@ -72,7 +72,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame returns a fault in which a component panics for some objects until a new version of each object.
+// blame returns a fault in which a component panics for some objects until each object has a new version.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()
@@ -123,8 +123,8 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
-// checkEnd fails unless the daemon exits exactly after a component's third panic within ten minutes. After an exit,
-// checkEnd starts the daemon again, as systemd does.
+// checkEnd fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
+// an exit, checkEnd starts the daemon again, as systemd does.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {

@@ -20,17 +20,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// process is the running daemon: the core that daemon.Run creates, without sockets, doctor and real followers.
+// process is a running daemon: the core that daemon.Run creates, but without the sockets, the doctor, or the followers
+// that change a real kernel.
 type process struct {
 	core       *daemon.Core
 	parts      *contain.Parts
 	started    time.Time
-	generation string // the label of the core's goroutines
+	generation string // generation is the label of the core's goroutines
 	stop       context.CancelFunc
 	done       chan error
 }
 
-// start starts the daemon as systemd does. At a reload, inForce is the plan of the old core.
+// start starts the daemon as systemd does. During a reload, inForce is the plan of the old core.
 func (s *simulation) start(inForce *plan.Plan) {
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
@@ -87,8 +88,8 @@ func (s *simulation) reload() {
 	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
 }
 
-// kill kills the process and closes its connections. If crash is true, the process does not write its last-known state
-// when it exits.
+// kill kills the process and closes its connections. If crash is true, the process does not save its last-known state
+// before it exits.
 func (s *simulation) kill(crash bool) {
 	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
 	if crash {
@@ -105,8 +106,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless the daemon must stay down or the kubeconfig is unreadable, which only an operator
-// can repair.
+// revive starts the daemon, unless the daemon must stay down or the kubeconfig is unreadable. Only an operator can
+// repair an unreadable kubeconfig.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
@@ -130,7 +131,7 @@ type leftover struct {
 }
 
 // idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the timeout of a
-// dial that no request waits for.
+// dial for which no request waits.
 const idleTimeout = 115 * time.Second
 
 func (s *simulation) checkLeft() {

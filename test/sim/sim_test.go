@@ -1,19 +1,20 @@
 // Package sim runs the daemon for simulated hours. The daemon's real sources, tracker, planner, pipeline and health
-// checks run in a bubble of testing/synctest. The simulated API server, kernel, files and host misbehave.
+// checks run in a testing/synctest bubble. The simulated API server, kernel, files and host misbehave.
 //
-// A seed determines all events outside the daemon: objects, their changes, faults and their times. To repeat a seed:
+// A seed determines all events outside the daemon: objects, changes to objects, faults and the times of all these
+// events. To repeat a seed:
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
 // The daemon draws its delays from Go's random generator, which has no seed, and Go's scheduler orders simultaneous
-// events. Runs of the same seed therefore have the same events at slightly different times. Of four seeds that failed,
-// three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed that failed passes, repeat the
-// seed with -count=20.
+// events. Runs with the same seed therefore have the same events at slightly different times. Of four seeds that
+// failed, three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed that has failed passes,
+// repeat the seed with -count=20.
 //
 // The simulation does not cover jumps of the wall clock, because synctest has only one clock, which no test can set.
 // The clocks of the host and the API server do differ: objects have creation times up to 83 days in the past or in the
-// future. The simulation omits the doctor, the control socket, metrics and real followers, because they block in the
-// kernel.
+// future. The simulation omits the doctor, the control socket, the metrics and the real followers, because they block
+// in the kernel.
 //
 // SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
 package sim
@@ -43,8 +44,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers. The handlers delay all reflectors of the process by the clock of the
-// bubble that had the latest error. Tracebacks of panics include the seed as a goroutine label.
+// TestMain removes apimachinery's error handlers: they delay all reflectors of the process, and they remember a time
+// from the last synctest bubble that reported an error. Tracebacks of panics include the seed as a goroutine label.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
@@ -54,7 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds is the default number of seeds. Runs with the race detector take ten times as long, so they use shortSeeds.
+// seeds is the default number of seeds. Runs with the race detector take ten times as long, so the default is then
+// shortSeeds.
 const seeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
@@ -101,7 +103,7 @@ const apiNamespace = "default"
 type simulation struct {
 	t     *testing.T
 	seed  uint64
-	rand  *rand.Rand // source of all events outside the daemon
+	rand  *rand.Rand // the source of all events outside the daemon
 	dir   string
 	creds *credentials
 
@@ -109,7 +111,7 @@ type simulation struct {
 	logs   logs
 	net    *network
 	names  names
-	named  bool // the kubeconfig holds a host name instead of an address
+	named  bool // the kubeconfig contains a host name instead of an address
 	api    *apiServer
 	liar   *apiServer
 	kernel *kernel
@@ -120,9 +122,9 @@ type simulation struct {
 	panics   panics
 	config   *config.Config
 
-	services       []*service // the API server's Services, without those in manifests
-	next           int        // index of the next Service
-	addr, token    string     // address and token of the API server in the kubeconfig
+	services       []*service // the API server's Services, excluding the Services in manifests
+	next           int        // the index of the next Service
+	addr, token    string     // the address and token of the API server in the kubeconfig
 	plannerOptions planner.Options
 	wanted         *plan.Plan // the cached result of expected
 	generations    int
@@ -135,22 +137,22 @@ type simulation struct {
 	unusable     bool // the kubeconfig is unusable
 	down         bool // the daemon must stay down
 	impostor     *apiServer
-	refused      map[string]time.Time  // times until which the kernel may omit Services
-	blamed       map[string]time.Time  // times until which the kernel may omit Services after a panic
-	panicUntil   time.Time             // time until which the daemon may report a panic
-	third        time.Time             // time of the third panic of a component
-	searching    atomic.Int32          // number of faults in which a stage refuses some Services
-	searched     map[portKey]time.Time // ServicePorts that are missing because of a search, and the time of removal
+	refused      map[string]time.Time  // the times until which the kernel may omit Services
+	blamed       map[string]time.Time  // the times until which the kernel may omit Services after a panic
+	panicUntil   time.Time             // the time until which the daemon may report a panic
+	third        time.Time             // the time of a component's third panic
+	searching    atomic.Int32          // the number of current faults in which a stage refuses some Services
+	searched     map[portKey]time.Time // ServicePorts that are missing because of a search, with the time of removal
 	slowest      time.Duration
-	fullSync     time.Duration // mean time between periodic full syncs
+	fullSync     time.Duration // the mean time between periodic full syncs
 	failed       bool
 
 	mu         sync.Mutex
-	process    *process // nil if no daemon runs
+	process    *process // process is nil if no daemon runs
 	violations []string
 }
 
-// newSimulation returns a simulation in which the daemon runs and no event has happened.
+// newSimulation returns a simulation in which the daemon runs and no event has happened yet.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),

@@ -7,7 +7,7 @@ import (
 )
 
 type step struct {
-	at   time.Duration // time since the start of the chaos
+	at   time.Duration // the time since the start of the chaos
 	name string
 	do   func()
 }

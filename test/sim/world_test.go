@@ -16,13 +16,13 @@ import (
 // service is a simulated Service with its EndpointSlice, in the API server or in a manifest.
 type service struct {
 	name string
-	// permanent means that the Service is never deleted, keeps its port names, and always has a ready endpoint.
+	// permanent reports whether the Service is never deleted, keeps its port names, and always has a ready endpoint.
 	permanent bool
-	index     int // determines the Service's addresses and ports
+	index     int // index determines the Service's addresses and ports
 	port      int32
 	nodePort  int32
 	external  bool
-	local     bool // externalTrafficPolicy is Local
+	local     bool
 	affinity  bool
 	endpoints []endpoint
 	created   time.Time
@@ -43,7 +43,7 @@ func newService(r *rand.Rand, namespace string, index int, permanent bool) *serv
 	s := &service{
 		name: fmt.Sprintf("%s-%d", map[bool]string{true: "stays", false: "goes"}[permanent], index), permanent: permanent, index: index,
 		port: int32(80 + r.IntN(3)), external: r.IntN(4) == 0, affinity: r.IntN(5) == 0,
-		// The clock of the API server may be up to 83 days ahead or behind.
+		// The API server's clock may be up to 83 days fast or slow.
 		created: time.Now().Add(time.Duration(r.IntN(5)-2) * 1000 * time.Hour), uid: fmt.Sprintf("%s-%d-%d", namespace, index, r.Uint32()),
 	}
 	if r.IntN(3) == 0 {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// The file types in the mode of a cpio entry, as in inode(7).
+// The file types in the mode of a cpio entry are those of inode(7).
 const (
 	typeDir  = 0o040000
 	typeFile = 0o100000
@@ -31,8 +31,8 @@ type archive struct {
 	err     error
 }
 
-// entry is a file in an archive. The name of an entry has no leading slash. All modification times are 1970, because no
-// program reads them.
+// entry is a file in an archive. The name of an entry has no leading slash. All modification times are in 1970, because
+// no program reads them.
 type entry struct {
 	name               string
 	mode               uint32

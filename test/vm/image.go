@@ -35,7 +35,7 @@ type image struct {
 	kernel, root string
 }
 
-// The names of the files in an image. Prepare writes the sums last, so an image without sums is incomplete.
+// An image consists of the files below. Prepare writes the sums last, so an image without sums is incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"
@@ -58,14 +58,14 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 		return "", fmt.Errorf("cache folder: %w", err)
 	}
 	// The number at the start is the version of the code that builds images. Increase the number when the same packages
-	// result in a different image.
+	// produce a different image.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds the image of a suite, with more packages, unless the cache has an intact image. If several processes
-// call Prepare at the same time, one process builds the image and the others wait. To get current packages, remove the
-// old image.
+// Prepare builds the image of a suite, with the additional packages in more, unless the cache has an intact image. If
+// several processes call Prepare at the same time, one process builds the image and the others wait. To get current
+// packages, remove the old image.
 func Prepare(ctx context.Context, s Suite, more ...string) error {
 	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
 	return err
@@ -122,7 +122,6 @@ func seal(dir string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(text), 0o644)
 }
 
-// verify returns an error if an image has changed since its creation.
 func verify(dir string) error {
 	want, err := os.ReadFile(filepath.Join(dir, sumsFile))
 	if err != nil {

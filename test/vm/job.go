@@ -17,17 +17,18 @@ import (
 type Job struct {
 	// Suite selects the kernel and the user space. The default is Bookworm.
 	Suite Suite
-	// Packages are additional Debian packages. Each list of additional packages has its own image.
+	// Packages are additional Debian packages. Each distinct list of packages has its own image.
 	Packages []string
-	// Systemd makes systemd the init process. If Systemd is false, the init process is a script that starts only the
-	// job.
+	// If Systemd is true, systemd is the init process. If Systemd is false, the init process is a script that starts
+	// only the job.
 	Systemd bool
-	// Files maps paths in the machine to files or directories of the host, which are in place when the machine boots. A
-	// path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode 0755.
+	// Files maps paths in the machine to the files or directories on the host that the runner copies there before the
+	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
+	// 0755.
 	Files map[string]string
-	// Links maps paths in the machine to the targets of symbolic links, which are in place when the machine boots.
+	// Links maps the paths of symbolic links, which the machine has when it boots, to their targets.
 	Links map[string]string
-	// Command starts in /vm/job, with Env ("NAME=value") in its environment.
+	// Command is run in /vm/job with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
 	// Timeout limits the run time of the command. The default is DefaultTimeout. A busy host is slow, so use Timeout
@@ -35,34 +36,34 @@ type Job struct {
 	Timeout time.Duration
 	// MemoryMB is the memory of the machine. The default is 2048.
 	MemoryMB int
-	// CPU is QEMU's processor model with flags. The default is DefaultCPU.
+	// CPU is QEMU's CPU model with flags. The default is DefaultCPU.
 	CPU string
-	// SMP is the number of processors of the machine. The default is one, because the emulation of a second processor
-	// costs a quarter more, and other machines can use the host's processors.
+	// SMP is the number of CPUs of the machine. The default is one, because emulation is a quarter slower with a second
+	// CPU, and other machines can use the host's CPUs.
 	SMP int
-	// Counted makes the machine's clock count instructions: MIPS million instructions are one second. Other work on the
-	// host then has no effect on measured times. Counted supports only one processor, and does not suit programs that
-	// wait for another clock.
+	// Counted makes the machine's clock advance by one second for every MIPS million instructions. Other work on the
+	// host then has no effect on measured times. Counted supports only one CPU, and does not suit programs that wait
+	// for another clock.
 	Counted bool
-	// MIPS is 250 by default, and must be 1000 divided by a power of two. The value 1000 suits programs whose timeouts
-	// assume a faster processor.
+	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs whose timeouts assume a
+	// faster CPU.
 	MIPS int
 	// Output receives the standard output and the standard error of the command while it runs.
 	Output io.Writer
-	// Notes receives the messages of the runner about repeated boots and the processor time of each machine. The
-	// default is standard error.
+	// Notes receives the runner's messages about repeated boots and the CPU time of each machine. The default is
+	// standard error.
 	Notes io.Writer
-	// Out is a directory to which the runner copies the files in /vm/out, or "".
+	// Out is the directory to which the runner copies the files in /vm/out. If Out is "", the runner copies nothing.
 	Out string
 }
 
 // DefaultTimeout is the default timeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU is the default processor of a machine. QEMU 7.2 crashes in one of eight boots unless the first two flags
-// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. The other flags are slow to emulate: with erms, the
-// kernel copies byte by byte; with smap, each access to user space ends a translated block. QEMU 10 adds fsrm. With
-// fsrm but without erms, Linux 6.1 hangs when it starts.
+// DefaultCPU is the default CPU model of a machine. QEMU 7.2 crashes in one of eight boots unless the first two flags
+// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. All flags after la57 turn off features that are slow
+// to emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
+// QEMU 10 adds fsrm. With fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 //go:embed guest/init
@@ -84,7 +85,7 @@ var masked = []string{
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 
-// files writes an archive, which the kernel unpacks after the archive of the image.
+// files writes an archive, which the kernel unpacks after the image's archive.
 func (j *Job) files(w io.Writer, now time.Time) error {
 	a := newArchive(w)
 	if err := errors.Join(
@@ -115,7 +116,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// inside returns the archive's name for a path in the machine.
+// inside returns the name in the archive of a path in the machine.
 func inside(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)

@@ -14,7 +14,7 @@ func debianMirror(ctx context.Context) (string, error) {
 	if err != nil || uri != "" {
 		return uri, err
 	}
-	// Without package lists, apt does not know where its archives come from.
+	// Without package lists, apt does not know the URIs of its archives.
 	if out, err := exec.CommandContext(ctx, "apt-get", "update", "-qq").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("apt-get update: %w: %s", err, out)
 	}
@@ -33,8 +33,8 @@ func findMirror(ctx context.Context) (string, error) {
 	return mirrorOf(string(out)), nil
 }
 
-// mirrorOf returns the first Debian archive in a list of apt's targets. mirrorOf skips the archive of security updates,
-// which lacks other suites.
+// mirrorOf returns the first Debian archive in a list of apt's targets. mirrorOf skips the archive for security
+// updates, which lacks other suites.
 func mirrorOf(targets string) string {
 	for _, line := range strings.Split(targets, "\n") {
 		f := strings.Split(line, "|")
@@ -46,7 +46,7 @@ func mirrorOf(targets string) string {
 }
 
 // aptSettings returns the host's apt settings for downloads (proxies, certificates, acceptance of expired archives) as
-// options of mmdebstrap.
+// options for mmdebstrap.
 func aptSettings(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n", "Acquire").Output()
 	if err != nil {

@@ -23,14 +23,14 @@ const (
 	// host, and much longer on a busy host.
 	bootTime = 10 * time.Minute
 	// boots is the maximum number of attempts to boot a machine. Under QEMU 7.2, the kernel sometimes crashes before
-	// its init process starts, and Linux 7.2 sometimes crashes even with the flags of DefaultCPU. The runner never
-	// repeats a job that was started.
+	// its init process starts, and Linux 7.2 sometimes crashes even with the flags in DefaultCPU. The runner never
+	// repeats a job that has started.
 	boots = 3
 	// poll is the interval between two reads of the machine's files.
 	poll = 50 * time.Millisecond
 )
 
-// errBoot means that a machine powered off, or was killed, before its job started.
+// errBoot means that a machine powered off or was killed before its job started.
 var errBoot = errors.New("the machine did not boot")
 
 // Run runs a job and returns the exit code of its command. Run returns an error if the job exceeds its timeout, or if
@@ -69,7 +69,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. The directory dir has a file for each serial port of the machine.
+// machine is a running virtual machine. The directory dir contains a file for each of the machine's serial ports.
 type machine struct {
 	job   *Job
 	dir   string
@@ -77,7 +77,7 @@ type machine struct {
 	kill  func()
 }
 
-// The names of the files for the machine's serial ports.
+// The constants are the names of the files for the machine's serial ports.
 const (
 	consoleFile = "console"
 	outputFile  = "output"
@@ -134,8 +134,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // descriptor 3 is the first of the extra files below
 		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program gets the time, and each read interrupts the
-		// emulated code. With address randomization, QEMU translates a program again at each start, which takes four
-		// times as long (QEMU 7.2).
+		// emulated code. With address randomization, QEMU translates a program again at each start, which makes the
+		// start four times as slow (QEMU 7.2).
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
@@ -165,7 +165,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 
 var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)\n`)
 
-// watch copies the output until the machine powers off, then returns the command's exit code.
+// watch copies the output until the machine powers off, and then returns the command's exit code.
 func (m *machine) watch(ctx context.Context) (int, error) {
 	start, passed := time.Now(), int64(0)
 	for ended, started := false, false; ; {
@@ -196,7 +196,8 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// pass copies the output that the command has written since the previous call. passed is the number of copied bytes.
+// pass copies the output that the command has written since the previous call to pass. passed is the number of copied
+// bytes.
 func (m *machine) pass(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -214,7 +215,6 @@ func (m *machine) pass(passed *int64) error {
 	return err
 }
 
-// read returns the contents of one of the machine's files, or nil if QEMU has not created the file.
 func (m *machine) read(name string) []byte {
 	b, _ := os.ReadFile(filepath.Join(m.dir, name))
 	return b

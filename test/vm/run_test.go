@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeQEMU is a script that replaces QEMU and adds a line to the file $BOOTS at each start. A test appends commands
+// fakeQEMU is a script that replaces QEMU and adds a line to the file $BOOTS each time it starts. Tests append commands
 // that write to the machine's files $EVENTS and $OUTPUT.
 const fakeQEMU = `#!/bin/bash
 echo >>"$BOOTS"
@@ -22,7 +22,7 @@ for arg; do
 done
 `
 
-// withFakeQEMU puts the fake QEMU first in PATH. The file boots gets a line at each start of the fake QEMU.
+// withFakeQEMU makes the fake QEMU the first in PATH. The fake QEMU adds a line to the file boots each time it starts.
 func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()

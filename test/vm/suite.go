@@ -8,7 +8,7 @@ import (
 // Suite is the Debian suite from which a machine's kernel and user space come.
 type Suite string
 
-// The suites, with the versions at the time of writing.
+// The versions below are those at the time of writing.
 const (
 	// Bookworm has Linux 6.1, nft 1.0.6 and systemd 252.
 	Bookworm Suite = "bookworm"

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// tsc reads the processor's time stamp counter, which QEMU passes on to its machines unchanged.
+// tsc reads the CPU's time stamp counter, which QEMU passes to its machines unchanged.
 func tsc() uint64
 
-// clockParameter returns the kernel parameter with the frequency of the time stamp counter. The kernel's own
-// measurement at boot can be wrong by any factor if the host gives the machine no processor time during the
-// measurement. On one machine, the clock ran eight times too fast.
+// clockParameter returns the kernel parameter that sets the frequency of the time stamp counter. The kernel's own
+// measurement at boot can be wrong by any factor if the host does not run the machine during the measurement. On one
+// machine, the clock ran eight times too fast.
 var clockParameter = sync.OnceValue(func() string {
 	const span = 100 * time.Millisecond
 	ticks, began := stamp()
@@ -20,8 +20,8 @@ var clockParameter = sync.OnceValue(func() string {
 	return " tsc_early_khz=" + strconv.FormatInt(int64(after-ticks)*int64(time.Millisecond)/int64(ended.Sub(began)), 10)
 })
 
-// stamp reads the time stamp counter and the clock at almost the same time. stamp returns the fastest of several
-// readings.
+// stamp reads the time stamp counter and the clock at almost the same time. Of several readings, stamp returns the
+// fastest.
 func stamp() (ticks uint64, now time.Time) {
 	best := time.Hour
 	for range 10 {

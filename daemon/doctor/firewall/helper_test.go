@@ -96,8 +96,8 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// finds fails the test unless the check returns exactly one finding, with the given severity and with names in its
-// message. finds returns the fix of the finding.
+// finds fails the test unless the check returns exactly one finding, which must have the given severity and a message
+// that contains names. finds returns the suggested fix.
 func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()
@@ -112,7 +112,6 @@ func (h *rulesHost) well() {
 	h.finds(fault.OK, "")
 }
 
-// obey runs the suggested fixes.
 func (h *rulesHost) obey() {
 	h.Helper()
 	for _, f := range h.look() {

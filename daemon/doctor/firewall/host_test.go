@@ -17,10 +17,9 @@ func base(hook, policy string, rules ...string) string {
 		hook, policy, strings.Join(rules, "\n"))
 }
 
-// forward is the hook and priority in most test cases.
 const forward = "forward priority 0"
 
-// For rules in a real kernel, the check reports each outcome. The suggested fix removes a problem.
+// With rules in a real kernel, the check reports each outcome, and each suggested fix resolves its problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {
@@ -160,7 +159,6 @@ func TestOversizedTableIsReadOnce(t *testing.T) {
 	}
 }
 
-// The Checker reads the tables only if they changed since the previous run, and detects every change.
 func TestUnchangedTablesAreNotReadAgain(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "accept"))

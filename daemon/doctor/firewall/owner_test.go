@@ -76,7 +76,7 @@ func TestLibvirt(t *testing.T) {
 }
 
 // A program that configures the network can choose names of tables and interfaces that a shell or nft would read as
-// commands. A fix must not contain such names.
+// commands. A fix must not contain names that a shell or nft would read as commands.
 func TestFixOmitsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {

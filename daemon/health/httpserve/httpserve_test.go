@@ -60,8 +60,8 @@ func TestServerListensOncePortIsFree(t *testing.T) {
 	}
 }
 
-// The server responds to a client that never sends its body, and closes the connection. Package httpbound tests other
-// slow clients.
+// The server responds to a client that never sends its request body, and closes the connection. Package httpbound tests
+// other slow clients.
 func TestClientWithoutBodyIsDisconnected(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

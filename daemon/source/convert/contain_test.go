@@ -13,8 +13,6 @@ import (
 	"edgeway/daemon/source"
 )
 
-// If the conversion of an object panics, the result contains the object's name and a problem, and other objects are not
-// affected.
 func TestConversionPanicIsReported(t *testing.T) {
 	c := Converter{Before: func(key source.Key) {
 		if key.Name == "bad" {

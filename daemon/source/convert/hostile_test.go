@@ -116,8 +116,8 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// used returns the shortest processor time of several calls of f. The clock is that of the current thread, so that
-// other programs have no effect.
+// used calls f several times and returns the shortest CPU time of the current thread, which other programs do not
+// affect.
 func used(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -136,7 +136,7 @@ func TestConversionIsLinear(t *testing.T) {
 	small, large := crowdedService(3000), crowdedService(30000)
 	few := used(func() { new(Converter).Service(small) })
 	many := used(func() { new(Converter).Service(large) })
-	if many > 40*max(few, 5*time.Millisecond) { // the kernel may count in ticks of 4 ms
+	if many > 40*max(few, 5*time.Millisecond) { // the kernel may measure CPU time in ticks of 4 ms
 		t.Errorf("3,000 addresses take %v, 30,000 take %v", few, many)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost returns the number of MiB that f allocates, which is an upper bound of the memory that f uses.
+// cost returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
 func cost(f func()) (mib uint64, took time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -84,7 +84,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
 	_, took := cost(f.read)
-	// Compare with the same text without faults, because the machine may be busy.
+	// The test compares with the same text without faults, because the machine may be busy.
 	good := newFolder(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
 	_, usual := cost(good.read)

@@ -104,7 +104,6 @@ func TestCutFilesLoseNothing(t *testing.T) {
 
 var words = regexp.MustCompile(`(?m)(?:^|[ {,])([a-zA-Z]+):|kind: (\w+)|apiVersion: ([\w./]+)`)
 
-// A misspelt kind, key or apiVersion removes no Service and no endpoint.
 func TestMisspeltWordsLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var others []string

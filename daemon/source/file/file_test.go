@@ -341,7 +341,6 @@ func TestOnlyChangesArePassedToSink(t *testing.T) {
 	}
 }
 
-// The manifests that the project ships must not have faults.
 func TestExamplesHaveNoFaults(t *testing.T) {
 	m := newMemory()
 	src := New(Options{Paths: []string{"../../../etc/edgeway/examples"}, Logger: slog.New(slog.DiscardHandler)})

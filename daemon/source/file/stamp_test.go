@@ -15,7 +15,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.read()
 	f.expect("Service default/a")
 	a := f.src.manifests[f.path("a.yaml")]
-	a.sum[0]++ // a second reading would compute a different checksum
+	a.sum[0]++ // reading the file again would compute a different checksum
 	f.write("b.yaml", called("b"))
 	f.read()
 	f.expect("Service default/a, Service default/b")

@@ -65,7 +65,7 @@ func TestFileChangesAreDetected(t *testing.T) {
 		t.Fatal(err)
 	}
 	see("Service default/c, Service default/single")
-	for i := range 3 { // a program may replace a file that is itself one of the paths repeatedly
+	for i := range 3 { // a program may repeatedly replace a file that is itself one of the paths
 		tmp := filepath.Join(filepath.Dir(single), "tmp")
 		if err := os.WriteFile(tmp, []byte(called(fmt.Sprintf("single-%d", i))), 0o600); err != nil {
 			t.Fatal(err)

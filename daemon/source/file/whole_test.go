@@ -66,7 +66,7 @@ func (f *folder) asNobody() {
 	<-done
 }
 
-// An accident damages manifests and must not remove any Service.
+// accident damages manifests in a way that must not make Edgeway remove a Service.
 type accident struct {
 	do       func(f *folder)
 	asNobody bool   // whether to read as the user nobody, who cannot read all files
@@ -235,7 +235,7 @@ func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
-		paths  []string // in the folder, or nil for the folder itself
+		paths  []string // paths in the folder, or nil for the folder itself
 		synced bool
 	}{
 		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},
@@ -303,8 +303,8 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks every attempt to open the folder until the test calls release, like a network file system without its
-// server.
+// hang blocks every attempt to open the folder until the test calls release, as a network file system does while its
+// server is down.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -319,7 +319,7 @@ func (f *folder) hang() (release func()) {
 	return release
 }
 
-// While a reading hangs, the source reports a fault and serves the known objects, and the daemon can still stop.
+// While a read hangs, the source reports a fault and serves the known objects, and the daemon can still stop.
 func TestHungFileSystem(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -363,8 +363,8 @@ func TestHungFileSystem(t *testing.T) {
 	}
 }
 
-// A reading that takes minutes because of its many files is not a fault as long as the reading makes progress. During
-// the reading, Edgeway serves the known objects.
+// A read that takes minutes because there are many files is not a fault as long as it makes progress. During the read,
+// Edgeway serves the known objects.
 func TestSlowReadingIsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

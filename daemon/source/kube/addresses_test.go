@@ -21,8 +21,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	}
 }
 
-// A proven address to which the host name no longer resolves expires, unless handshakes still prove the address or no
-// other address has a later proof.
+// The source forgets an address that the host name no longer resolves to, unless TLS handshakes still succeed at the
+// address or no other address has had a later handshake.
 func TestProvenAddressesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -38,7 +38,7 @@ func TestProvenAddressesExpire(t *testing.T) {
 		}
 		wantAddrs(t, "after two months", a.all(), "192.0.2.1", "192.0.2.2")
 
-		for range 60 { // two months of false DNS responses, without a proof
+		for range 60 { // two months of false DNS responses without a successful handshake
 			time.Sleep(24 * time.Hour)
 			a.answered(addrs("203.0.113.66"))
 		}
@@ -68,7 +68,7 @@ func TestProvenAddressesExpire(t *testing.T) {
 	})
 }
 
-// Edgeway keeps a limited number of proven addresses, the latest proofs first.
+// Edgeway keeps a limited number of addresses, those with the latest handshakes.
 func TestProvenAddressesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -87,7 +87,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 	})
 }
 
-// A connection in use proves an address once a minute, but Edgeway updates the data on disk only once an hour.
+// An open connection confirms its address once a minute, but Edgeway saves the time only once an hour.
 func TestProofsAreRarelySaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -126,7 +126,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// An address that was proven while the clock was ahead still expires.
+// An address that was confirmed while the clock was ahead still expires.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -140,7 +140,7 @@ func TestProofsFromTheFuture(t *testing.T) {
 	})
 }
 
-// A literal address in the kubeconfig needs no proof. A proven address of an earlier kubeconfig expires.
+// A literal address in the kubeconfig needs no handshake. An address from an earlier kubeconfig expires.
 func TestConfiguredAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parse := func(s string) *url.URL {

@@ -63,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes all connections. A request over a new connection must then succeed in time. Afterwards, the source must
-// regain contact, which the feed's pace and the reflector's back-off may delay.
+// redial closes all connections. A request over a new connection must then succeed in time, and the source must regain
+// contact, which the feed's pace and the reflector's back-off may delay.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -107,8 +107,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// If name servers return several addresses, only the address that presents the API server's certificate is proven. The
-// sink receives the proven address before the source calls Synced.
+// If name servers return several addresses, the source trusts only the address whose server presents the API server's
+// certificate. The sink receives the trusted address before the source calls Synced.
 func TestAPIServerByName(t *testing.T) {
 	t.Parallel()
 	lies := []string{"127.66.0.1", "127.0.0.1", "10.96.0.10"}
@@ -167,8 +167,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the host name resolves to a new address, a running source connects to the new address. Afterwards, the old and the
-// new address are proven.
+// If the host name resolves to a new address, a running source connects to the new address. The source then trusts both
+// the old and the new address.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
@@ -225,8 +225,8 @@ func TestUnprovenAPIServerAddresses(t *testing.T) {
 	}
 }
 
-// The TLS handshake with the API server proves the address of the proxy. The source does not resolve the host name of
-// the API server, because perhaps only the proxy can resolve that name.
+// A TLS handshake with the API server through a proxy confirms the address of the proxy. The source does not resolve
+// the API server's host name, because perhaps only the proxy can resolve that name.
 func TestAPIServerBehindProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"
@@ -243,13 +243,12 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")
 
 	names.Set(proxyName, addrs("127.66.0.1")...)
-	liar(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // accepts connections and sends nothing
+	liar(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // the server accepts but sends nothing
 	proxy.CloseClientConnections()
 	r.redial(t, api, 10*time.Second)
 	wantAddrs(t, "by a proxy whose name is a lie", r.apiServer(url), "127.0.0.1")
 }
 
-// startProxy starts an HTTP proxy to one target.
 func startProxy(t *testing.T, target string) (server *httptest.Server, port string) {
 	t.Helper()
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -273,7 +272,7 @@ func startProxy(t *testing.T, target string) (server *httptest.Server, port stri
 	return server, port
 }
 
-// Connections by host name, by address and to a known address carry the mark.
+// Connections carry the mark whether the source connects by host name, by address or to a known address.
 func TestConnectionsAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000

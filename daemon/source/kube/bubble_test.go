@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes the error handlers of client-go, because the handlers delay all reflectors of the process and use
-// the clock of the bubble with the last error.
+// TestMain removes client-go's error handlers: they delay every reflector in the process, and they remember a time from
+// the last synctest bubble that reported an error.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()
@@ -49,8 +49,8 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// inBubble runs a source and a fake API server in a synctest bubble, in which hours of waiting take no real time.
-// inBubble calls test after the source has listed all resources.
+// inBubble runs a source and a fake API server in a synctest bubble, in which hours of waiting take no real time. After
+// the source has listed all resources, inBubble calls test.
 func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *running)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -50,8 +50,8 @@ func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 	}
 }
 
-// The fix depends on the cause of the failure. None of these causes is an error in the kubeconfig, because "edgeway
-// config check" reports such errors.
+// The fix depends on the cause of the failure. Errors in the kubeconfig are not among the causes, because "edgeway
+// config check" reports them.
 func TestTryAdvice(t *testing.T) {
 	t.Parallel()
 	tlsServer, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())

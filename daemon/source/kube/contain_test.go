@@ -51,7 +51,6 @@ func TestRunAfterPanic(t *testing.T) {
 	}
 }
 
-// If the conversion of a Service panics, the source reports a fault of that Service and reads the other Services.
 func TestServiceThatPanicsIsRefused(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()

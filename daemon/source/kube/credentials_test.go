@@ -26,7 +26,7 @@ func TestExpiryWarningTime(t *testing.T) {
 		{30 * day, 6 * day, "expires at"},
 		{10 * day, 2 * day, ""},
 		{10 * day, 23 * time.Hour, "expires at"},
-		{time.Hour, 12 * time.Minute, ""}, // the time when the kubelet replaces the credential
+		{time.Hour, 12 * time.Minute, ""}, // the kubelet replaces the credential at this time
 		{time.Hour, 5 * time.Minute, "expires at"},
 		{time.Hour, -time.Second, "expired at 2029-12-31T23:59:59Z"},
 		{0, 6 * day, "expires at"}, // the lifetime is unknown
@@ -82,7 +82,7 @@ func TestWarnings(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, cluster, user string
 		mode, tokenMode       os.FileMode
-		want                  string // text in exactly one warning, or "" for no warning
+		want                  string // a text that exactly one warning must contain, or "" for no warning
 	}{
 		"nothing wrong":         {server: ip, user: "token: a"},
 		"plain HTTP":            {server: "http://192.0.2.1", want: "has no TLS"},

@@ -28,7 +28,7 @@ type fakeAPI struct {
 	mu       sync.Mutex
 	objects  map[string]map[string]string // keyed by resource and name
 	rv       int
-	events   chan struct{} // closed and replaced at every change
+	events   chan struct{} // closed and replaced on every change
 	changes  []change
 	requests []request
 
@@ -39,8 +39,8 @@ type fakeAPI struct {
 	cut    chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.
 	noStream, noBookmarks bool
-	// noMinutes restricts bookmarks to the end of a watch. idleLimit is the time after which the server closes a silent
-	// connection, as a proxy does.
+	// noMinutes restricts bookmarks to the end of a watch. The server closes a connection that is silent for idleLimit,
+	// as a proxy does.
 	noMinutes bool
 	idleLimit time.Duration
 	// fakeAPI.hang closes hung to make the API server hang with open connections.

@@ -103,7 +103,6 @@ func TestHungOptionalResourceDoesNotDelaySynced(t *testing.T) {
 	start(t, api.URL, "", func(o *Options) { o.NodeName = "node-1" }).waitSynced(t, 2*time.Second)
 }
 
-// One watch with an expired resource version is not a fault, because the next list corrects the state.
 func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -112,7 +111,7 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, 2*time.Second)
 	time.Sleep(1200 * time.Millisecond)
-	var answered sync.Map // the resources whose watch received 410
+	var answered sync.Map // the resources whose watch has received 410
 	api.setHook(func(w http.ResponseWriter, r request) bool {
 		if r.verb != "watch" {
 			return false
@@ -126,12 +125,12 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	api.put("services", "b", clusterIP(2))
 	api.CloseClientConnections()
 	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
-	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 { // 410 without parentheses could be part of a port number
+	// Without its parentheses, 410 could be part of a port number.
+	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 {
 		t.Errorf("%d lines about it:\n%s", n, r.log)
 	}
 }
 
-// The API server responds to every watch with 410 Gone, but every list succeeds.
 func TestStormOfExpiredWatches(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -164,8 +163,6 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Fault.Message == "" })
 }
 
-// The API server responds to every streamed list with 410 Gone. client-go retries immediately, so only the feed's
-// pace limits the requests.
 func TestStormOfExpiredStreams(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -266,7 +263,6 @@ func TestUnreachableServerIsReported(t *testing.T) {
 	}
 }
 
-// While the API server is unreachable, LastContact does not advance.
 func TestLastContactAfterServerIsGone(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -92,7 +92,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
 	close(events)
 	<-done
-	// The reader for Protobuf streams may double its buffer up to 16 MB.
+	// The Protobuf stream reader may double its buffer up to 16 MB.
 	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
 		t.Errorf("%d bytes took %d of memory", len(body), n)
 	}
@@ -104,8 +104,8 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// checkObject fails the test unless the object passes convert.Check or has problems. The problems must be short and
-// contain no control characters.
+// checkObject fails the test unless the object passes convert.Check or has problems. The text of each problem must be
+// short and contain no control characters.
 func checkObject(t *testing.T, obj source.Object) {
 	t.Helper()
 	key := obj.Key()
@@ -124,7 +124,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
-// sent returns an object and a list in the form in which the API server sends data to a feed, with their group.
+// sent returns an object and a list in the encoding in which the API server sends data to a feed, with their API group.
 func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":
@@ -148,7 +148,6 @@ func objectOf(f *feed, text []byte) runtime.Object {
 	return obj
 }
 
-// encoderOf returns the API server's encoder for the objects of a feed.
 func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
@@ -238,7 +237,7 @@ func FuzzWatch(f *testing.F) {
 			w := (&watcher{call: c}).start(ctx, on(s, feed), inner)
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				// The reflector ignores all other objects.
+				// The reflector ignores objects of other types.
 				if reflect.TypeOf(e.Object) != reflect.TypeOf(feed.example) {
 					continue
 				}
@@ -274,8 +273,8 @@ func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	return out.Bytes()
 }
 
-// FuzzKubeconfig reads arbitrary kubeconfigs. For each kubeconfig, New must return an error that names the file, or a
-// Source with the URL of a server.
+// FuzzKubeconfig reads arbitrary kubeconfigs. New must return either a Source with the URL of a server, or an error
+// that names the file.
 func FuzzKubeconfig(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const whole = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`

@@ -46,7 +46,6 @@ type running struct {
 	log *lockedBuffer
 }
 
-// start runs a source until the test ends.
 func start(t *testing.T, url, cluster string, change func(*Options)) *running {
 	t.Helper()
 	r := prepare(t, url, cluster, change)

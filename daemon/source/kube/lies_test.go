@@ -37,8 +37,8 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	}()
 }
 
-// After a false DNS response, the host reconnects within 10 s through a previously proven address, even after a
-// restart. False addresses do not count as addresses of the API server. The host uses the name again once the name
+// After a false DNS response, the host reconnects within 10 s through an address that it has used before, even after a
+// restart. False addresses do not count as addresses of the API server. The host uses the host name again once the name
 // resolves correctly.
 func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,6 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
 }
 
-// If the name servers do not respond, the host connects to the known addresses.
 func TestSilentNameServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A trial finishes after a given time with success, failure or a panic.
+// trial is a connection attempt that finishes after a given time with success, failure or a panic.
 type trial struct {
 	connected, ends time.Duration // connected is 0 if the attempt never connects
 	outcome         string

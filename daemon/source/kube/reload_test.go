@@ -26,8 +26,8 @@ import (
 // gate rejects requests without one of the tokens.
 type gate struct {
 	next   http.Handler
-	tokens atomic.Value // []string
-	latest atomic.Value // string
+	tokens atomic.Value // holds a []string
+	latest atomic.Value // holds a string
 }
 
 func newGate(api *fakeAPI, tokens ...string) *gate {
@@ -76,8 +76,8 @@ func withUser(url, user string) string {
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
 }
 
-// The API server no longer accepts the token, and the operator replaces the token. The cases are the usual ways to
-// replace a file.
+// The API server no longer accepts the token, and the operator replaces it. The cases are the usual ways to replace a
+// file.
 func TestReplacedTokenIsPickedUp(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {
@@ -141,7 +141,7 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 	}
 }
 
-// After a change of the credentials, the source sends one list request, reports no fault and misses no change.
+// After the credentials change, the source sends one list request, reports no fault and misses no change.
 func TestNewCredentialsKeepState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -182,7 +182,7 @@ func TestTokenRotationNeedsNoList(t *testing.T) {
 	mustWrite(t, dir+"/token", "two")
 	eventually(t, "the new token is used", 2*time.Minute, func() bool {
 		time.Sleep(3 * time.Second)
-		api.CloseClientConnections() // force a new connection, so that each watch sends a request
+		api.CloseClientConnections() // make each watch send a request over a new connection
 		return g.latest.Load() == "two"
 	})
 	api.put("services", "b", clusterIP(2))
@@ -226,8 +226,8 @@ func TestUnusableKubeconfigKeepsPrevious(t *testing.T) {
 	})
 }
 
-// The new server may belong to another cluster, so the new server's objects replace all objects of the previous server,
-// regardless of resource versions.
+// The new server may belong to another cluster, so its objects replace all objects of the previous server, regardless
+// of resource versions.
 func TestAnotherServerReplacesObjects(t *testing.T) {
 	t.Parallel()
 	before, after := newFakeAPI(t), newFakeAPI(t)

@@ -23,7 +23,6 @@ func noticed(t *testing.T, r *running) time.Duration {
 	return 0
 }
 
-// In a quiet cluster, only bookmarks show that the API server works.
 func TestQuietClusterIsNoFault(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		for range 3600 {
@@ -52,7 +51,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 		if n := api.count("services", "list", "stream"); n < 10 || n > 16 {
 			t.Errorf("%d lists in an hour", n)
 		}
-		lengths := make(map[string]int) // the number of watches of each length in seconds
+		lengths := make(map[string]int) // the number of watches by length in seconds
 		for _, r := range api.seen() {
 			if r.verb == "watch" && r.resource == "services" {
 				lengths[r.get("timeoutSeconds")]++
@@ -64,7 +63,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// A restart of the API server invalidates the resource versions of all hosts. Each host delays the next list by a
+// A restart of the API server invalidates the resource versions of all hosts. Each host delays its next list by a
 // random time.
 func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
@@ -152,16 +151,16 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// If a response is neither a list nor an event, the source detects this within 90 s, reports one fault, and repeats the
-// request at a moderate rate. The response does not count as contact. The source recovers when the API server works
-// again.
+// If a response is neither a list nor an event, the source reports one fault within 90 s, and repeats the request at a
+// moderate rate. The response does not count as contact. The source recovers when the API server works again.
 func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				// Wait until no watch is new, because a watch that ends soon after its start counts as a fault.
+				// The test waits until no watch is new, because a watch that ends soon after its start counts as a
+				// fault.
 				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) {
 					n = len(api.seen())
 				}
@@ -239,7 +238,7 @@ func TestListOfOtherKindDeletesNothing(t *testing.T) {
 	}
 }
 
-// An overloaded API server requests a pause. All feeds wait before the next request, but for at most five minutes.
+// An overloaded API server requests a pause. All feeds wait before the next request, but for five minutes at most.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		code    int
@@ -271,7 +270,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The API server asks one feed for a pause. The other feeds wait too, and report the pause as their fault.
+// If the API server asks one feed to pause, the other feeds wait too, and report the pause as their fault.
 func TestPauseAppliesToAllFeeds(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		r.client.Load().transport.pause.heed(&http.Response{
@@ -290,8 +289,8 @@ func TestPauseAppliesToAllFeeds(t *testing.T) {
 	})
 }
 
-// Connections break, and then the API server asks other feeds for a pause. A feed that receives no response itself
-// still reports the pause as the reason.
+// Connections break, and then the API server asks other feeds to pause. A feed that receives no response itself still
+// reports the pause as the reason.
 func TestPauseReplacesLostConnection(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		var answers atomic.Int32
@@ -311,8 +310,8 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, a list may take hours as long as data arrives, and the other requests get no response until the
-// list is complete.
+// Over a slow link, the source waits for a list for hours as long as data arrives. Other requests get no response until
+// the list is complete.
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
@@ -325,7 +324,7 @@ func TestSlowListIsNotRestarted(t *testing.T) {
 					verb := verbOf(req)
 					switch {
 					case !strings.HasSuffix(req.URL.Path, "/services"):
-						<-req.Context().Done() // other requests get no response until the list is complete
+						<-req.Context().Done()
 					case verb == "watch" && !slow:
 						slow = true
 						status(w, 410, "Expired", "too old resource version")
@@ -374,7 +373,7 @@ func slowly(w http.ResponseWriter, verb string) {
 	}
 }
 
-// The source reports an error event as an error of the server, but does not report a lost connection as such an error.
+// The source reports an error event as an error of the server, but reports a lost connection as a lost connection.
 func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(time.Minute)

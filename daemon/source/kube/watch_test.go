@@ -18,8 +18,8 @@ func TestWatchDuration(t *testing.T) {
 	})
 }
 
-// The source reports no fault if the API server sends no bookmark each minute, as after a restart, or if a proxy closes
-// connections after a minute of silence. In both cases, some long watches end early.
+// The source reports no fault if the API server sends no bookmarks, as after a restart, or if a proxy closes
+// connections after a minute of silence. Without bookmarks, some long watches end early.
 func TestWatchWithoutBookmarks(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinutes = true },
@@ -53,7 +53,8 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 	}
 }
 
-// While a server hangs with open connections, the source detects the fault within 90 s, at any time of a watch.
+// If a server hangs with open connections, the source detects the fault within 90 s, regardless of the age of the
+// watch.
 func TestHungServerIsDetected(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {

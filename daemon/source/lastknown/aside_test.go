@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If the snapshot is not a regular file, reading does not block, and Edgeway renames the file before writing a
+// If the snapshot is not a regular file, reading does not block, and Edgeway renames the file before writing a new
 // snapshot.
 func TestStateIsNotRegularFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
@@ -75,8 +75,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade, Edgeway cannot read the newer version's state, but does not treat the state as damaged. The newer
-// version can use the state again, unless the older version has replaced the state.
+// After a downgrade, Edgeway cannot read the newer version's state, but does not treat the state as damaged. If the
+// older version does not replace the state, the newer version can use it after another upgrade.
 func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

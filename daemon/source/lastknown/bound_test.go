@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the number of MiB that f allocates, which is an upper bound of the memory that f uses.
+// allocated returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -27,7 +27,8 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// Edgeway detects and renames a huge file, which a faulty disk or a wrong restore may leave, with little memory.
+// A faulty disk or a wrong restore may leave a huge file. Edgeway detects and renames the file without using much
+// memory.
 func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -127,7 +128,7 @@ func TestHoldingsAreRestored(t *testing.T) {
 				t.Errorf("got %v, want %v", h.Held(), held)
 			}
 			h.serve(aService("web", 80))
-			h.Commit(held) // commits the snapshot
+			h.Commit(held)
 			time.Sleep(2 * time.Second)
 		}
 		h.stop()

@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs the row of test/bench/RESULTS.md for each number of Services. One endpoint changes every second.
-// The test simulates only a tenth of a day, because the write rate stays the same all day.
+// TestBytesOfADay logs a row of test/bench/RESULTS.md for each number of Services. One endpoint changes every second.
+// The test simulates only a tenth of a day, because the write rate is constant.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes 100 MB")

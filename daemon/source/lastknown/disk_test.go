@@ -97,7 +97,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 	})
 }
 
-// After a change of the API server's URL, Edgeway reports the fault until the objects of the new server are saved.
+// After the API server's URL changes, Edgeway reports the fault until it has saved the objects of the new server.
 func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -163,7 +163,7 @@ func stat(t *testing.T, dir string) os.FileInfo {
 	return info
 }
 
-// With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway writes a single change of a
+// With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway saves a single change to a
 // small state within seconds, and the last change after SIGTERM.
 func TestWriteRateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

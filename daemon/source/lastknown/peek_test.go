@@ -37,7 +37,7 @@ func TestPeekChangesNothing(t *testing.T) {
 		h.serve(everyKind()...)
 		time.Sleep(2 * time.Second)
 		h.stop()
-		writing := filepath.Join(dir, ".lastknown.jsonl4711") // the temporary file of a running daemon
+		writing := filepath.Join(dir, ".lastknown.jsonl4711") // simulates the temporary file of a running daemon
 		if err := os.WriteFile(writing, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Like the daemon at startup, a dry run reads the holdings and the API server's addresses, but a dry run changes no
-// file, not even a damaged file.
+// A dry run reads the saved state and the API server's addresses as the daemon does at startup, but changes no file,
+// not even a damaged file.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pipes is an in-memory listener, for tests with fake time.
+// pipes is an in-memory listener for tests with fake time.
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -33,7 +33,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// peer is the server's side of a connection, with a fake client address.
+// peer is the server's side of a connection with a fake client address.
 type peer struct {
 	net.Conn
 	from net.Addr
@@ -52,7 +52,6 @@ func (p *pipes) dial(from string) net.Conn {
 	return near
 }
 
-// serve runs a server during a test with fake time.
 func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -112,7 +111,6 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// The server closes the connection of a client that does not read the response.
 func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
@@ -191,7 +189,8 @@ func TestBusiestClientLosesConnections(t *testing.T) {
 	})
 }
 
-// Connections from several IPv6 addresses in the same network count as one client's. Closed connections do not count.
+// Connections from several IPv6 addresses in the same network count as connections of one client. Closed connections do
+// not count.
 func TestClientsAreCountedByPrefix(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipes) {
 		few := p.hold("[2001:db8:0:1::1]", 2)

@@ -64,8 +64,8 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// The kernel applies a batch atomically, and the watcher does not report the batch as drift, whatever the number of
-// messages and the generation.
+// The kernel applies a batch atomically, and the watcher does not report it as drift, regardless of the generation and
+// of the number of messages in the batch.
 func TestCommit(t *testing.T) {
 	m, r := newWriter(t)
 	var b Batch
@@ -87,7 +87,7 @@ func TestCommit(t *testing.T) {
 		if n := listed(t, m); n != c.want {
 			t.Errorf("after batch %d there are %d elements, want %d", i, n, c.want)
 		}
-		nft(t, fmt.Sprintf("add table ip other%d", i)) // the first attempt to commit the next batch is stale
+		nft(t, fmt.Sprintf("add table ip other%d", i)) // this change makes the next batch stale
 	}
 	time.Sleep(settle)
 	if got := r.take(); len(got) != 0 {

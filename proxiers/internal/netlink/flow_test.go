@@ -18,7 +18,7 @@ func FuzzFlow(f *testing.F) {
 		f.Add(raw)
 		f.Add(raw[:len(raw)-3])
 	}
-	// These attributes are shorter than their types require.
+	// The attributes are shorter than their types require.
 	for _, kind := range []byte{ctaStatus, ctaID, ctaZone} {
 		f.Add([]byte{4, 0, kind, 0})
 		f.Add([]byte{5, 0, kind, 0, 1})

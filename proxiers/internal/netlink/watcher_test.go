@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// settle is the time that a test waits for notices that must not arrive.
+	// settle is the time that a test waits for notifications that must not arrive.
 	settle   = 50 * time.Millisecond
 	patience = 30 * time.Second
 )
@@ -195,7 +195,7 @@ func TestLostNoticesAreReported(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&script, "add element ip other s { 10.0.%d.%d }\n", i/250, i%250)
 	}
-	m.mu.Lock() // keeps the watcher from reading notices
+	m.mu.Lock() // keeps the watcher from reading notifications
 	nft(t, script.String())
 	m.mu.Unlock()
 	if got := r.await(1); len(got) != 1 {
@@ -218,8 +218,8 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// If the watcher cannot rejoin the group, the watcher keeps running and reports drift, also after the next full sync.
-// The watcher detects changes again after it has rejoined the group.
+// If the watcher cannot rejoin the group, the watcher keeps running, reports drift, and reports drift again after the
+// next full sync. The watcher detects changes again after it has rejoined the group.
 func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")
@@ -240,7 +240,7 @@ func TestMulticastGroupIsRejoined(t *testing.T) {
 	if got := r.take(); len(got) != 1 || !strings.Contains(got[0], "no notifications") {
 		t.Fatalf("without notices reported %q", got)
 	}
-	m.Forget() // like a full sync
+	m.Forget() // simulates a full sync
 	if got := r.await(1); len(got) != 1 || !strings.Contains(got[0], "dropped") {
 		t.Fatalf("with notices again reported %q", got)
 	}
@@ -262,8 +262,8 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 	return data
 }
 
-// The kernel rejects a request while the response to an earlier request is incompletely read, so the Conn must open a
-// new socket.
+// The kernel rejects a request while part of the response to an earlier request is unread, so the Conn must open a new
+// socket.
 func TestRequestAfterUnreadAnswer(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")

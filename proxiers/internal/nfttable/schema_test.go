@@ -15,7 +15,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The SetIDs of the test's schema, whose sets use each field and each kind of data.
+// The constants are the SetIDs of the test's schema, whose sets use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -119,8 +119,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Edgeway writes all ports of a Service in one chunk, because between chunks, the rules reject packets to missing ports
-// of a ClusterIP.
+// Edgeway writes all ports of a Service in one chunk, because the rules reject packets to missing ports of a ClusterIP
+// between chunks.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -152,7 +152,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	id := ObjectID{plan.IPv4, ChainObject, "a"}
 	number := refs.number(id)
 	refs.forget(id)
-	refs.taken[familyNumber{plan.IPv4, number}] = true // the number belongs to another name
+	refs.taken[familyNumber{plan.IPv4, number}] = true // another name has this number
 	if got := refs.number(id); got != number+1 || refs.number(id) != got {
 		t.Errorf("number %d, want %d and then the same", got, number+1)
 	}
@@ -161,7 +161,7 @@ func TestNumbersAreDistinct(t *testing.T) {
 	}
 }
 
-// Edgeway deletes no object that another ServicePort still needs, and does not write an idle object again.
+// Edgeway does not delete an object that another ServicePort still needs, and does not rewrite an idle object.
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()

@@ -89,7 +89,7 @@ func TestOverlappingRangesAreReplaced(t *testing.T) {
 	mustHave(t, table, next)
 }
 
-// A change of the table by another program, even during a partial sync, causes a full sync.
+// A change to the table by another program, even during a partial sync, causes a full sync.
 func TestTouchedTableTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {

@@ -125,8 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A minute after the last use of a chain and of the map to which the chain refers, Maintain deletes both in one
-// transaction.
+// Maintain deletes a map and a chain that refer to each other in one transaction, a minute after their last use.
 func TestTendSweepsIdleObjects(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -152,7 +151,7 @@ func TestTendSweepsIdleObjects(t *testing.T) {
 	}
 }
 
-// A change of Node.PodInterfaces changes the rules, and therefore causes a full sync.
+// A change to Node.PodInterfaces changes the rules, and therefore causes a full sync.
 func TestRuleChangeTriggersFullSync(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	node := *next.Node
@@ -170,7 +169,6 @@ func TestRuleChangeTriggersFullSync(t *testing.T) {
 	}
 }
 
-// standIn replaces nft with a script for the rest of the test.
 func standIn(t *testing.T, script string) {
 	t.Helper()
 	path := t.TempDir()
@@ -180,9 +178,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// If the kernel kills nft, or nft runs out of memory, the error of the probe does not wrap ErrUnsupported. Otherwise,
-// Edgeway would use another backend until the next reload. If nft rejects a rule or fails an assertion, the error wraps
-// ErrUnsupported.
+// If the kernel kills nft, or nft runs out of memory, the error of the probe does not wrap ErrUnsupported, because
+// Edgeway would otherwise use another backend until the next reload. If nft rejects a rule or fails an assertion, the
+// error wraps ErrUnsupported.
 func TestProbeWithKilledNFT(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
@@ -204,7 +202,6 @@ func TestProbeWithKilledNFT(t *testing.T) {
 	}
 }
 
-// If nft exits successfully without a change in the kernel, Apply returns an error.
 func TestNFTWithoutEffect(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n")
 	table, next := newTable(t), testPlan()
@@ -226,7 +223,7 @@ func TestNFTWithHungChild(t *testing.T) {
 	}
 }
 
-// When the context is done, Edgeway kills an nft process that hangs, whatever the command.
+// For every command, Edgeway kills a hanging nft when the context is done.
 func TestHungNFT(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
@@ -237,7 +234,7 @@ func TestHungNFT(t *testing.T) {
 	}{
 		{"probe", func(ctx context.Context) error { return Probe(ctx, testSchema(), testPlan()) }},
 		{"clean-up", func(ctx context.Context) error { return Cleanup(ctx, table.Table) }},
-		{"sync", func(ctx context.Context) error { // must be last, because the command uses a new namespace
+		{"sync", func(ctx context.Context) error { // this case must be last, because it uses a new namespace
 			return newTable(t).Apply(ctx, proxiers.NewChange(nil, testPlan()))
 		}},
 	} {

@@ -144,7 +144,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire measures the encoding of a change of one endpoint, and of a chunk of a first sync.
+// BenchmarkWire measures the encoding of a change to one endpoint, and of a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

@@ -13,7 +13,6 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// The first restore on a host creates each table, with its built-in chains and Edgeway's chains, in one transaction.
 func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	for _, c := range []struct {
@@ -46,7 +45,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// heard returns the notices about the changes by do.
+// heard returns the notifications about the changes that do makes.
 func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -61,14 +60,14 @@ func heard(t *testing.T, do func()) (notices []netlink.Message) {
 		t.Fatal(err)
 	}
 	do()
-	m.Forget() // reads the pending notices
+	m.Forget() // Forget reads the pending notifications
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return notices
 }
 
-// The watcher needs the contents of a deleted rule from the kernel's notice.
+// The watcher needs the contents of a deleted rule from the kernel's notification.
 func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
@@ -91,8 +90,8 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	}
 }
 
-// FuzzConcerns passes variants of real notices to concerns. concerns must not attribute a notice to Edgeway if the
-// notice does not contain the name of a chain or table of Edgeway.
+// FuzzConcerns passes variants of real notifications to concerns. concerns must not attribute a notification to Edgeway
+// unless the notification contains the name of one of Edgeway's chains or tables.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

@@ -12,7 +12,8 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is Options.Intact.
+// quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is used as
+// Options.Intact.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -35,7 +36,7 @@ func (w *watched) inspections() int {
 	return w.inspected
 }
 
-// After a change by another program, poll reads the table once, not every second.
+// After a change by another program, poll reads the table once instead of every second.
 func TestPollReadsChangedTableOnce(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
@@ -86,7 +87,8 @@ func TestPollEvaluatesAfterFullSync(t *testing.T) {
 			return nil
 		})
 	}
-	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING") // after the full sync has read the table
+	// By now, the full sync has read the table.
+	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING")
 	for range 3 {
 		if got, err := ownRule(); got != "" || err != nil {
 			t.Errorf("before the state is settled: %q, %v", got, err)
@@ -144,7 +146,6 @@ func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll measures a poll of four unchanged tables, two of which have many rules.
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false

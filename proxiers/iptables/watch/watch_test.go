@@ -32,7 +32,7 @@ func testOptions() Options {
 	}
 }
 
-// watched is a host with Edgeway's rules in both families, and a Watcher.
+// watched is a host with a Watcher and with Edgeway's rules in both families.
 type watched struct {
 	variant xtables.Variant
 	watcher Watcher
@@ -121,7 +121,6 @@ func (w *watched) intact(t Table) (reason string) {
 	return ""
 }
 
-// entries implements Options.Entries.
 func (w *watched) entries(t Table) (n int, settled bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +151,6 @@ func (w *watched) settle(t *testing.T) {
 	}
 }
 
-// fullSync writes watchedRules in both families.
 func (w *watched) fullSync(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -317,8 +315,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// During a restore, the watcher recognizes another program's change by the number of changes. The other program may
-// have held the lock before the restore.
+// During a restore, the watcher detects another program's change by the number of changes, because another program may
+// have acquired the lock before the restore.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -350,7 +348,7 @@ func TestForeignChangeDuringRestore(t *testing.T) {
 	})
 }
 
-// ownAmidst runs a restore of both tables, while another program changes a table. The recorded state excludes the other
+// ownAmidst runs a restore of both tables while another program changes a table. The recorded state excludes the other
 // program's change.
 func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	t.Helper()

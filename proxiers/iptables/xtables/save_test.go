@@ -74,7 +74,7 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// FuzzSave splits random output into two parts. The result must not depend on the split, and must consist of text from
+// FuzzSave splits random output into two pieces. The result must not depend on the split, and must consist of text from
 // the output.
 func FuzzSave(f *testing.F) {
 	f.Add([]byte("# made by\n*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n-A DOCKER\nCOMMIT\n"), 30)

@@ -38,7 +38,8 @@ func TestRestoreWritesTables(t *testing.T) {
 func TestRefusedContentIsQuoted(t *testing.T) {
 	cases := []struct {
 		name, lines string
-		// The error must quote this text from the input. For Legacy, a non-empty legacyQuote replaces quote.
+		// quote is text from the input that the error must quote. If legacyQuote is not empty, it replaces quote for
+		// the Legacy variant.
 		quote, legacyQuote string
 	}{
 		{name: "bad number", lines: ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT", quote: "--dport 99999"},
@@ -133,7 +134,6 @@ func TestHungProgramsAreKilled(t *testing.T) {
 	wait.Wait()
 }
 
-// holdLock acquires the iptables-legacy lock, as another process would.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)

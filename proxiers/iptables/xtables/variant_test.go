@@ -13,7 +13,6 @@ import (
 
 const says = "#!/bin/sh\necho 'iptables v"
 
-// allPrograms returns the programs that Debian installs.
 func allPrograms() map[string]string {
 	m := map[string]string{}
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -36,7 +35,7 @@ func plainPrograms(v Variant) map[string]string {
 	return m
 }
 
-// If both variants are usable, Choose returns the variant of the iptables program, whatever rules exist.
+// If both variants are usable, Choose returns the variant of the iptables program, regardless of the existing rules.
 func TestVariantFollowsIptables(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
@@ -132,7 +131,7 @@ func TestUnusablePrograms(t *testing.T) {
 	}
 }
 
-// old returns programs that print only a version, like programs before 1.8.
+// old returns programs that print only a version, as programs before 1.8 do.
 func old(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {
@@ -172,8 +171,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported. Otherwise, Edgeway
-// would use another backend until the next reload.
+// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported, because Edgeway
+// would otherwise use another backend until the next reload.
 func TestKilledProgramIsNotUnsupported(t *testing.T) {
 	iptablestest.OnlyPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",

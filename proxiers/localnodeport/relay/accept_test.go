@@ -127,7 +127,7 @@ func TestLimit(t *testing.T) {
 	first, second := dialTCP(t, addr), dialTCP(t, addr)
 	exchange(t, first, "a")
 	exchange(t, second, "b")
-	third := dialTCP(t, addr) // waits in the accept queue
+	third := dialTCP(t, addr) // this connection waits in the accept queue
 	_, _ = io.WriteString(third, "c")
 	_ = third.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -173,7 +173,7 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 	}
 }
 
-// A shutdown(2) of a listening socket causes no busy loop and does not delay other sockets.
+// Calling shutdown(2) on a listening socket causes no busy loop and does not delay other sockets.
 func TestShutDownListener(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -285,7 +285,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		_, _ = io.WriteString(c, "x")
 		waiting = append(waiting, c)
 	}
-	time.Sleep(2 * time.Second) // a busy loop would use most of these two seconds of CPU time
+	time.Sleep(2 * time.Second) // a busy loop would use most of the two seconds of CPU time
 	for _, c := range waiting[1:] {
 		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -325,8 +325,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil opens connections and reads their responses until the relay reports a pause. serveUntil does not read a
-// response from the last connection, which the relay may have accepted.
+// serveUntil opens connections and reads their responses until the relay reports a pause. serveUntil does not read from
+// the last connection, which the relay may have accepted.
 func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {
@@ -353,7 +353,7 @@ func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (serve
 			}
 			served = append(served, c)
 		case report = <-reports:
-			_ = c.SetReadDeadline(time.Now()) // makes the read in the goroutine return
+			_ = c.SetReadDeadline(time.Now()) // the deadline makes the read in the goroutine return
 			<-answered
 			return served, c, report
 		}

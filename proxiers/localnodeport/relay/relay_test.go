@@ -172,7 +172,7 @@ func expectReset(t testing.TB, c *net.TCPConn) {
 func TestClientHalfClose(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
-		all, _ := io.ReadAll(c) // returns after the client's half-close
+		all, _ := io.ReadAll(c) // ReadAll returns after the client's half-close
 		_, _ = io.WriteString(c, "got "+string(all))
 	})}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -302,7 +302,7 @@ func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 			_, _ = io.WriteString(c, ".")
 			time.Sleep(100 * time.Millisecond)
 		}
-		for err == nil { // like an endpoint that waits and tests its connection
+		for err == nil { // simulates an endpoint that waits and tests its connection
 			time.Sleep(50 * time.Millisecond)
 			_, err = c.SyscallConn()
 			if e := pendingError(c); e != nil {

@@ -21,10 +21,10 @@ import (
 type script struct {
 	rng    *rand.Rand
 	seed   byte
-	size   int  // bytes to send
-	chunk  int  // maximum size of a write
-	after  bool // send only after the peer has ended its stream
-	resets bool // reset the connection instead of closing
+	size   int  // size is the number of bytes to send
+	chunk  int  // chunk is the maximum size of a write
+	after  bool // if after is true, the peer sends only after the other peer has half-closed the connection
+	resets bool // if resets is true, the peer resets the connection instead of closing it
 }
 
 const (
@@ -80,7 +80,7 @@ func (s script) send(c *net.TCPConn) error {
 		if _, err := c.Write(buf[:n]); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		if s.rng.IntN(64) == 0 { // rarely, so that data also queues up in the relay
+		if s.rng.IntN(64) == 0 { // pauses are rare, so that data also queues up in the relay
 			time.Sleep(time.Duration(s.rng.IntN(1000)) * time.Microsecond)
 		}
 	}
@@ -117,7 +117,7 @@ func (s script) expect(c *net.TCPConn) error {
 	}
 }
 
-// For random sizes, writes, closes and resets, each peer observes exactly the actions of the other peer.
+// For random sizes, writes, closes and resets, each peer observes exactly the other peer's actions.
 func TestRandomConnections(t *testing.T) {
 	var faults atomic.Int32
 	fault := func(who string, seed uint64, err error) {

@@ -1,4 +1,4 @@
-// Package cgroup measures and freezes a program and all processes that the program starts.
+// Package cgroup measures and freezes a program and all of its child processes.
 package cgroup
 
 import (
@@ -16,9 +16,9 @@ import (
 )
 
 // Group is a control group. A Group counts the CPU time of a program and its child processes in microseconds, and can
-// freeze these processes. In contrast, /proc counts a child process only after its exit, and in clock ticks.
+// freeze these processes. By comparison, /proc counts a child process only after its exit, and only in clock ticks.
 type Group struct {
-	path string // path in the file system
+	path string // path in the cgroup file system
 }
 
 // New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to version 1.
@@ -80,7 +80,7 @@ func (c *Group) Processes() ([]int, error) {
 }
 
 // Kill kills all processes in the group and waits until the processes have exited. Kill does not use cgroup.kill,
-// because on Linux 6.18 this file also kills processes that start in the group later.
+// because writing to cgroup.kill on Linux 6.18 also kills processes that start in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()
@@ -135,7 +135,7 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// Settle waits until the group has used less than 2 % of a CPU for the duration quiet.
+// Settle waits until the group has used less than 2 % of a CPU for the given duration.
 func (c *Group) Settle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()

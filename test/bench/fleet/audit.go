@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// auditPolicy makes the API server log the requests of the hosts and no other requests.
+// auditPolicy makes the API server log only the hosts' requests.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted]
@@ -27,7 +27,7 @@ rules:
 type request struct {
 	at   time.Time
 	host string
-	// list means that the request lists all objects, with or without a watch.
+	// list reports whether the request lists all objects, with or without a watch.
 	list bool
 	// refused is the HTTP status of a rejected request, or 0.
 	refused int
@@ -67,8 +67,8 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent parses a line that records the arrival or the rejection of a host's request. ok is false for all other
-// lines.
+// parseEvent parses a line that records the arrival or the rejection of a host's request. For any other line, ok is
+// false.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
@@ -96,10 +96,10 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 
 type counts struct {
 	all, lists, refused int
-	most, mostLists     int // numbers in the busiest second
+	most, mostLists     int // the numbers in the busiest second
 }
 
-// count counts the requests in the interval of the given length that starts at from.
+// count counts the requests in the interval that starts at from and has the given length.
 func count(all []request, from time.Time, length time.Duration) counts {
 	var c counts
 	bySecond, listsBySecond := map[time.Duration]int{}, map[time.Duration]int{}

@@ -6,13 +6,13 @@
 //
 // All hosts run in one process in a separate network namespace. Each host runs only the daemon's source for the
 // Kubernetes API, and has its own connections, user agent, node name and service account. In three runs, the hosts
-// watch all Services, a tenth of the Services (by a label selector), and all Services with a priority level for the
-// hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten times a
-// second. The column "nobody" contains the figures of a run without hosts. The API server is real and has its default
-// limits.
+// watch all Services, a tenth of the Services (with a label selector), and all Services with a separate priority level
+// for the hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten
+// times a second. The column "nobody" contains the results of a run without hosts. The API server is real and has its
+// default limits.
 //
 // The command counts requests in the API server's audit log, and bytes on the link between the two network namespaces.
 // A control group measures the hosts' CPU time.
 //
-// The command requires root, a mounted cgroup2, and the programs that scripts/controlplane builds.
+// The command requires root, a mounted cgroup2 file system, and the programs that scripts/controlplane builds.
 package main

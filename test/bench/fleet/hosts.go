@@ -19,21 +19,21 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand is the first argument of the process that runs the hosts. The next arguments are the number of hosts,
-// the directory of their kubeconfigs and a label selector.
+// hostsCommand is the first argument of the process that runs the hosts. The arguments after hostsCommand are the
+// number of hosts, the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"
 
-// ramp is the time over which the hosts start, one after the other.
+// ramp is the time during which the hosts start one after the other.
 const ramp = 10 * time.Second
 
 // hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows 128 inotify instances per
-// user. As root, the hosts would exhaust the instances of other programs. Hosts that get no inotify instance poll the
-// file.
+// user. If the hosts ran as root, they would leave no instances for other programs. Hosts that get no inotify instance
+// poll the file.
 const hostsUser = 65534
 
-// maybeHosts runs the hosts and exits if hostsCommand is the first argument of this process.
+// maybeHosts runs the hosts and exits if the first argument of this process is hostsCommand.
 func maybeHosts() {
 	if len(os.Args) != 5 || os.Args[1] != hostsCommand {
 		return
@@ -55,8 +55,8 @@ type state struct {
 	Synced int // number of hosts that have received all objects
 	Faulty int // number of hosts that report an error
 	Seen   int64
-	// Contact is the time of the earliest of the hosts' last contacts with the API server. Contact is zero if a host
-	// has never reached the API server.
+	// Contact is the time of the last contact of the host that has been out of contact for longest. Contact is zero if
+	// a host has never reached the API server.
 	Contact time.Time
 }
 
@@ -92,7 +92,7 @@ func runHosts(ctx context.Context, n int, kubeconfigs string, o kube.Options, ou
 			select {
 			case <-ctx.Done():
 			case <-time.After(ramp * time.Duration(i) / time.Duration(n)):
-				_ = s.Run(ctx, hosts[i]) // the source's status contains the error
+				_ = s.Run(ctx, hosts[i]) // the source's status also contains the error
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is the path of the manifest that fleet.md tells an administrator to apply. namespace is the namespace of the
+// access is the path of the manifest that fleet.md tells administrators to apply. namespace is the namespace of the
 // hosts' service accounts.
 const (
 	access    = "etc/edgeway/fleet-access.yaml"
@@ -28,7 +28,8 @@ func kubeconfigFile(dir string, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%04d", host))
 }
 
-// makeIdentities creates a service account with the necessary rights and a kubeconfig for each host.
+// makeIdentities creates a service account and a kubeconfig for each host, and grants the necessary rights to the
+// service accounts.
 func (l *lab) makeIdentities(ctx context.Context) error {
 	if err := os.Mkdir(l.hosts(), 0o711); err != nil {
 		return err
@@ -81,8 +82,8 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel assigns the hosts' requests to a separate priority level of the API server if own is true, and to the level
-// of all service accounts otherwise.
+// setLevel assigns the hosts' requests to a separate priority level of the API server if own is true, and otherwise to
+// the level of all service accounts.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
 		return l.kubectl(ctx, "apply", "-f", access)

@@ -18,7 +18,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is an API server in one network namespace, and another network namespace for the hosts.
+// lab consists of one network namespace with an API server and another network namespace for the hosts.
 type lab struct {
 	opts    options
 	dir     string
@@ -34,7 +34,8 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// hosts returns the directory that contains a kubeconfig for each host. The user of the hosts can read the directory.
+// hosts returns the directory that contains a kubeconfig for each host. The user as which the hosts run can read the
+// directory.
 func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -88,7 +89,7 @@ func (l *lab) close() {
 	if l.cluster != nil {
 		l.cluster.Stop()
 	}
-	// The run's own context may be done.
+	// The context of the run may already be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{l.edge(), l.core()} {
@@ -123,7 +124,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 		for in := json.NewDecoder(lines); ; {
 			var s state
 			if in.Decode(&s) != nil {
-				return // the process has exited
+				return // this error means that the process has exited
 			}
 			f.state.Store(&s)
 		}
@@ -168,7 +169,7 @@ func (l *lab) usage() (u usage, err error) {
 		return u, err
 	}
 	err = cluster.InNetns(l.edge(), func() error {
-		// /proc/net would contain the devices of the network namespace of the process's first thread.
+		// /proc/net would list the devices in the network namespace of the process's first thread.
 		dev, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err == nil {
 			u.bytes, err = parseReceived(string(dev), "eth0")
@@ -179,7 +180,7 @@ func (l *lab) usage() (u usage, err error) {
 }
 
 // parseStat returns the CPU time in seconds and the resident memory in bytes from the text of /proc/PID/stat (see
-// proc_pid_stat(5)). The unit of CPU times is a hundredth of a second, whatever the kernel's tick.
+// proc_pid_stat(5)). The unit of CPU times is a hundredth of a second, regardless of the kernel's tick.
 func parseStat(text string) (cpu, memory float64, err error) {
 	// The second field, in parentheses, is the name of the program.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

@@ -15,8 +15,7 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// down is the downtime of the API server. back is the duration for which the command counts requests after the
-	// restart.
+	// down is the downtime of the API server, and back is how long the command counts requests after the restart.
 	down, back time.Duration
 	json       string
 }

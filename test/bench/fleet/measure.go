@@ -12,7 +12,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// tenths is the number of values of the label that a selector for a tenth of the Services uses.
+// tenths is the number of values of the label by which a selector chooses a tenth of the Services.
 const tenths = 10
 
 func measureAll(ctx context.Context, opts options, r results) error {
@@ -41,7 +41,7 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 		if err := m.begin(ctx); err != nil {
 			return err
 		}
-		defer func() { _ = m.fleet.stop() }() // the measurement is over
+		defer func() { _ = m.fleet.stop() }() // the measurement is already over
 	}
 	if err := m.over(ctx, atRest, func() error { return kit.Sleep(ctx, l.opts.rest) }); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 type measuring struct {
 	*lab
 	program string
-	fleet   *fleet // nil if no hosts run
+	fleet   *fleet // fleet is nil if no hosts run
 	results results
 }
 
@@ -159,7 +159,7 @@ func (l *lab) change(ctx context.Context) error {
 	return nil
 }
 
-// restart measures how the hosts reconnect after a downtime of the API server.
+// restart measures how the hosts reconnect after the API server was down.
 func (m *measuring) restart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
@@ -204,7 +204,7 @@ func (m *measuring) restart(ctx context.Context) error {
 	return m.requestsSince(stopped)
 }
 
-// requestsSince records the requests that arrive within opts.back after the first request since stopped.
+// requestsSince records the requests within opts.back of the first request after stopped.
 func (m *measuring) requestsSince(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

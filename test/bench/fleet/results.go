@@ -11,12 +11,12 @@ import (
 
 type measure = kit.Measure
 
-// The name of a program in the figures is the set of objects that the hosts watch.
+// In the results, the name of a program is the set of objects that the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
-	// own is like whole, but the hosts have a separate priority level.
+	// own is like whole, but the hosts have their own priority level.
 	own = "all, own level"
 )
 
@@ -81,7 +81,7 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the figures as a Markdown table, without programs and measures that have no figures.
+// print writes the results as a Markdown table, without the programs and measures that have no results.
 func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })

@@ -1,7 +1,7 @@
 // Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
-// cluster.Load, and for each event writes a transaction to a netlink socket that stays open. The proxy does not
-// validate or merge events, does not save state on disk, and supports one kind of Service. The difference between the
-// figures of Edgeway and of floor in the same run is the cost of everything else that Edgeway does.
+// cluster.Load, and writes a transaction for each event to a netlink socket that stays open. The proxy does not
+// validate or merge events, does not save state on disk, and supports only one kind of Service. The difference between
+// the results of Edgeway and floor in the same run is the cost of everything else that Edgeway does.
 package floor
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 // ruleset forwards a connection to a random endpoint of its Service. Like Edgeway, ruleset rejects connections to a
-// Service without endpoints, because clients would wait for a response to dropped packets.
+// Service without endpoints, because clients would wait for a response if the kernel dropped their packets.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service
@@ -74,7 +74,7 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin programs all existing EndpointSlices, and returns the version from which to watch.
+// begin programs all existing EndpointSlices, and returns the resource version from which to watch.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -95,7 +95,8 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	return list.ResourceVersion, p.table.commit(nil, all)
 }
 
-// follow applies the changes since a version until the watch ends, and returns the version of the last change.
+// follow applies the changes since a resource version until the watch ends, and returns the resource version of the
+// last change.
 func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -139,7 +140,7 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences returns the elements that only before contains, and the elements that only now contains.
+// differences returns the elements that only before contains and the elements that only now contains.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

@@ -11,9 +11,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// element is an element of the nft map in the kernel's format. An element maps a Service and a random number to an
-// endpoint. The key is the Service's address, and the number in host byte order. The data is the endpoint's address and
-// port in network byte order, padded to 8 bytes.
+// element is an element of the nft map in the kernel's format. The key is the address of a Service and a random number
+// in host byte order. The data is the address and port of an endpoint in network byte order, padded to 8 bytes.
 type element struct{ key, data [8]byte }
 
 func newElement(service netip.Addr, number int, endpoint string) (e element) {
@@ -41,11 +40,12 @@ func openTable() (*table, error) {
 
 func (t *table) close() { _ = t.conn.CloseLasting() }
 
-// perBatch is the maximum number of elements in a transaction. The elements form one netlink attribute, which has at
-// most 64 KiB.
+// perBatch is the maximum number of elements in a transaction. All elements are in one netlink attribute, which can
+// hold at most 64 KiB.
 const perBatch = 1000
 
-// commit removes the elements gone and adds the elements come. Only the initial list needs more than one transaction.
+// commit removes the elements in gone and adds the elements in come. Only the initial list needs more than one
+// transaction.
 func (t *table) commit(gone, come []element) error {
 	if len(gone) > 0 {
 		if err := t.conn.SetDeleteElements(t.set, keys(gone)); err != nil {

@@ -11,23 +11,23 @@ import (
 // Measure is the name of a measured quantity.
 type Measure string
 
-// CPU returns the measure of the CPU time that belongs to m.
+// CPU returns the measure for the CPU time that belongs to m.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
-// Key identifies figures by measure, number of Services and program.
+// Key identifies results by measure, number of Services and program.
 type Key struct {
 	Measure  Measure
 	Services int `json:",omitempty"` // 0 for measures that do not depend on the number of Services
 	Program  string
 }
 
-// Figures holds the figures of a run. Times are in seconds, and sizes are in bytes.
+// Figures holds the results of a run. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
-// Add adds a figure to a key.
+// Add adds a result to a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
-// Median returns the median of a key's figures, or false if there are none.
+// Median returns the median of a key's results, or false if there are none.
 func (f Figures) Median(k Key) (float64, bool) {
 	values := slices.Sorted(slices.Values(f[k]))
 	if len(values) == 0 {
@@ -50,10 +50,10 @@ func (f Figures) Ratio(mine, other Key) (float64, bool) {
 type entry struct {
 	Key
 	Median float64
-	Values []float64 `json:",omitempty"` // missing if the file contains only the median
+	Values []float64 `json:",omitempty"` // omitted if the file contains only the median
 }
 
-// Load reads figures that Save wrote.
+// Load reads a file that Save wrote.
 func Load(path string) (Figures, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func Load(path string) (Figures, error) {
 	return f, nil
 }
 
-// Save writes all figures as a JSON list, sorted by measure, number of Services and program.
+// Save writes all results as a JSON list, sorted by measure, number of Services and program.
 func (f Figures) Save(path string) error {
 	var all []entry
 	for k, values := range f {
@@ -92,7 +92,7 @@ func (f Figures) Save(path string) error {
 	return nil
 }
 
-// Short formats a figure with about three digits.
+// Short formats a number with about three digits.
 func Short(v float64) string {
 	switch {
 	case v >= 100:

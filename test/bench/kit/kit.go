@@ -1,4 +1,4 @@
-// Package kit contains code that the benchmarks share: figures, and functions that run commands.
+// Package kit contains code that the benchmarks share: results, and functions that run commands.
 package kit
 
 import (
@@ -30,7 +30,7 @@ func Exit(name string, err error) {
 	os.Exit(0)
 }
 
-// Run runs a command. An error contains the start of the command's output.
+// Run runs a command. An error contains the beginning of the command's output.
 func Run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// IP runs ip(8) with each command in order, until a command fails.
+// IP runs the given ip(8) commands in order until one of them fails.
 func IP(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		if err := Run(ctx, "ip", strings.Fields(c)...); err != nil {
@@ -49,13 +49,13 @@ func IP(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// Build builds Edgeway from this repository as a release does.
+// Build builds Edgeway from this repository with the same options as a release.
 func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop sends SIGTERM to a command and waits until the command exits, with any exit code. Stop kills the command after
-// patience.
+// Stop sends SIGTERM to a command and waits until the command exits, with any exit code. If the command is still
+// running after patience, Stop kills it.
 func Stop(cmd *exec.Cmd, patience time.Duration) error {
 	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()

@@ -27,11 +27,11 @@ type lab struct {
 // relay is a running program that relays connections to the endpoint, or the endpoint itself.
 type relay struct {
 	name string
-	addr netip.AddrPort // the address to which clients connect
+	addr netip.AddrPort
 	cmd  *exec.Cmd
 }
 
-// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not be in this range.
+// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not have a loopback address.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
 func newLab(ctx context.Context, o options) (*lab, error) {
@@ -48,13 +48,14 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	var limit unix.Rlimit // 1,000 streams exceed the usual limit on file descriptors; children inherit the limit
+	// 1,000 streams exceed the usual limit on file descriptors, and child processes inherit the limit.
+	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of file descriptors: %w", err)
 	}
 	limit.Cur = limit.Max
 	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
-		// With TIME-WAIT sockets, closed connections would occupy all ports within seconds.
+		// If the kernel kept TIME-WAIT sockets, closed connections would occupy all ports within seconds.
 		sysctl("tcp_max_tw_buckets", "0"),
 		// With the default settings, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
 		sysctl("tcp_rmem", "4096 131072 524288"), sysctl("tcp_wmem", "4096 131072 524288"),
@@ -100,7 +101,6 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// start starts a program and waits until the program relays connections.
 func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 	log, err := os.Create(filepath.Join(l.dir, name+".log"))
 	if err != nil {
@@ -157,7 +157,7 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 `
 
 // startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The tables contain no rule for the
-// bench's connections, because only the relay serves NodePorts on loopback.
+// benchmark's connections, because only the relay serves NodePorts on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
 	dir := filepath.Join(l.dir, name+".d")
@@ -181,8 +181,8 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
 // startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). systemd-socket-proxyd
-// must ignore SIGPIPE, as in a systemd service. Version 252 would otherwise exit when it writes to a connection that
-// was reset.
+// must ignore SIGPIPE, as in a systemd service, because version 252 would otherwise exit when it writes to a connection
+// that was reset.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig

@@ -20,7 +20,7 @@ const (
 	askDiscard byte = 'd' // discard all bytes
 )
 
-const patience = time.Minute // a relay that transfers no byte for this time is considered hung
+const patience = time.Minute // a relay that transfers no bytes for this time is considered hung
 
 var payload = make([]byte, 256<<10)
 
@@ -110,7 +110,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 			return 0, err
 		}
 		defer conn.Close()
-		_ = conn.SetLinger(0) // Close must discard unsent bytes
+		_ = conn.SetLinger(0) // make Close discard unsent bytes
 		if s.up {
 			go send(conn)
 		} else {

@@ -1,11 +1,11 @@
 // Command loopback compares Edgeway's relay for NodePorts on loopback with systemd-socket-proxyd and with an earlier
-// Edgeway. The command measures the throughput with 1, 50 and 1,000 streams, and the number of new connections per
-// second.
+// version of Edgeway. The command measures the throughput with 1, 50 and 1,000 streams, and the number of new
+// connections per second.
 //
 // scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
-// same endpoint and take turns, so that other load on the machine affects all programs. Edgeway runs as an unprivileged
-// user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct" contains the figures
-// without a relay. This process is both the client and the endpoint.
+// same endpoint and take turns, so that other load on the machine affects all programs equally. Edgeway runs as an
+// unprivileged user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct"
+// contains the results without a relay. The process that runs the command is both the client and the endpoint.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 	})
 }
 
-// step is one measure: a number of streams in one direction, or new connections if streams is 0.
+// step is one measurement: a number of streams in one direction, or new connections if streams is 0.
 type step struct {
 	name    kit.Measure
 	streams int
@@ -86,13 +86,13 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return figures.Save(o.json)
 }
 
-// print writes a column for each relay, and the ratios of Edgeway's medians to the medians of the other relays.
+// print writes a column for each relay, and the ratios of Edgeway's medians to the other relays' medians.
 func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
 	fmt.Fprint(w, "| |")
 	for _, r := range l.relays {
 		fmt.Fprintf(w, " %s |", r.name)
 	}
-	peers := l.relays[2:] // the relays except "direct" and "edgeway"
+	peers := l.relays[2:] // all relays except "direct" and "edgeway"
 	for _, r := range peers {
 		fmt.Fprintf(w, " edgeway : %s |", r.name)
 	}

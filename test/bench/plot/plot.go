@@ -1,4 +1,4 @@
-// Package plot draws the figures of a benchmark as an SVG picture with a panel for each measure.
+// Package plot draws the results of a benchmark as an SVG picture with a panel for each measure.
 package plot
 
 import (
@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// Panel shows one measure. Both axes are logarithmic, so a power law is a straight line, and a constant is a horizontal
-// line.
+// Panel shows one measure. Both axes of a Panel are logarithmic, so a power law is a straight line, and a constant is a
+// horizontal line.
 type Panel struct {
 	Title string
 	Lines []Line
 }
 
-// Line holds the figures of one program. The n-th lines of all panels have the same color.
+// Line holds the results of one program. The n-th lines of all panels have the same color.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Point is a figure with X and Y above 0, or a position in the picture in pixels.
+// Point is a result with X and Y above 0, or a position in the picture in pixels.
 type Point struct{ X, Y float64 }
 
-// These are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
+// The constants are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -34,7 +34,7 @@ const (
 	head                = 56
 )
 
-// Color-blind people can distinguish these colors.
+// People who are color-blind can distinguish all of the colors.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG draws the panels, three in each row.
@@ -105,7 +105,7 @@ type scale struct {
 	part func(float64) float64
 }
 
-// logarithmic returns an axis that contains all values. Both ends of the axis are powers of ten.
+// logarithmic returns an axis that contains all values and starts and ends at a power of ten.
 func logarithmic(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {
@@ -122,7 +122,7 @@ func logarithmic(values []float64) scale {
 	return s
 }
 
-// number formats v with at most four digits. From 10,000, the unit is thousands, as in 10k.
+// number formats v with at most four digits. From 10,000 upwards, number uses thousands as the unit, as in 10k.
 func number(v float64) string {
 	unit := ""
 	if v >= 10_000 {

@@ -17,9 +17,9 @@ import (
 )
 
 // Load writes the Services and EndpointSlices of l directly to etcd, in the format of the API server, with an IPAddress
-// object for each ClusterIP. The API server (v1.36) needs time in proportion to the number of Services to create a
-// Service, because the server counts all allocated addresses for a metric. The creation of 30,000 Services through the
-// API server would take half an hour instead of some seconds.
+// object for each ClusterIP. The time that the API server (v1.36) needs to create a Service grows with the number of
+// Services, because the server counts all allocated addresses for a metric. Creating 30,000 Services through the API
+// server would take half an hour instead of a few seconds.
 func (c *Cluster) Load(ctx context.Context, l Load) error {
 	const perTxn = 100
 	group, ctx := errgroup.WithContext(ctx)
@@ -56,7 +56,7 @@ func storedObjects(i, endpoints int) (map[string][]byte, error) {
 		"/registry/ipaddresses/" + address.Name:                          address,
 	} {
 		var buf bytes.Buffer
-		// The encoder needs no object creator and no typer.
+		// The encoder needs neither an object creator nor an object typer.
 		if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
 			return nil, fmt.Errorf("encoding of %s: %w", key, err)
 		}

@@ -27,7 +27,7 @@ type credentials struct {
 }
 
 // newCredentials creates a certificate authority, a serving certificate for addrs and a key for service accounts, and
-// writes these credentials to dir. The certificates are valid for a day.
+// writes these credentials to dir. The certificates are valid for one day.
 func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 	ca := template("edgeway-test-ca")
 	ca.IsCA, ca.BasicConstraintsValid = true, true

@@ -20,13 +20,14 @@ type Options struct {
 	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so the network
 	// namespace must have this address.
 	Addr netip.Addr
-	// Restore is a directory that Snapshot wrote. If Restore is "", etcd starts empty.
+	// Restore is a directory that Snapshot wrote. If Restore is "", etcd starts without data.
 	Restore string
-	// Programs is the directory that contains the programs. If Programs is "", Start calls the function Programs.
+	// Programs is the directory that contains etcd and kube-apiserver. If Programs is "", Start calls the function
+	// Programs.
 	Programs string
 	// Fairness enables the API server's default limits and queues for requests.
 	Fairness bool
-	// APIServer holds additional options of the API server, which override the default options.
+	// APIServer holds additional options for the API server, which override the default options.
 	APIServer []string
 }
 
@@ -49,7 +50,7 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until the API server serves requests and the users have their rights.
+// Start runs a control plane and waits until the API server serves requests and all users have their rights.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
 		opts.Addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -104,7 +105,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.grant(ctx)
 }
 
-// Stop stops the control plane and removes all its files. A second call does nothing.
+// Stop stops the control plane and removes all of its files. A second call does nothing.
 func (c *Cluster) Stop() {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -143,9 +144,11 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component here runs pods.
+		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component of this control
+		// plane runs pods.
 		"--disable-admission-plugins=ServiceAccount",
-		// Without this option, the API server would write an endpoint that a namespace cannot reach.
+		// Without --endpoint-reconciler-type=none, the API server would register an endpoint that simulated hosts
+		// cannot reach.
 		"--endpoint-reconciler-type=none",
 		"--shutdown-delay-duration=0s",
 	}, options...)...)

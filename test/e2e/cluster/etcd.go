@@ -31,7 +31,8 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		"--watch-progress-notify-interval=5s", // kubeadm's value; idle resources get no bookmarks without this option
+		// kubeadm sets the same value. Without a progress interval, idle resources get no bookmarks.
+		"--watch-progress-notify-interval=5s",
 		"--log-level=warn",
 	)
 	if err != nil {
@@ -62,7 +63,7 @@ func (c *Cluster) Compact(ctx context.Context) error {
 }
 
 // Snapshot stops the control plane, copies etcd's data to dir and starts the control plane again. The directory dir
-// must not exist before the call. Pass dir in Options.Restore to restore the data.
+// must not exist before the call. To restore the data, pass dir in Options.Restore.
 func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	c.StopAPIServer()
 	c.StopEtcd()
@@ -93,7 +94,7 @@ func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error 
 	return c.etcdCall(ctx, "/v3/kv/txn", map[string]any{"success": puts}, nil)
 }
 
-// etcdCall uses etcd's JSON gateway, so that this module needs neither etcd's client nor gRPC.
+// etcdCall uses etcd's JSON gateway, so this module needs neither etcd's client nor gRPC.
 func (c *Cluster) etcdCall(ctx context.Context, path string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -27,31 +27,30 @@ const EndpointPort = 8080
 // parallel is the maximum number of concurrent writes to the API server.
 const parallel = 32
 
-// Load is a set of Services in the namespace default, each with one EndpointSlice. Of twenty Services, 16 have the type
-// ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is left, all further Services
-// have the type ClusterIP. All objects use IPv4 and TCP. The number of a Service must be less than 500,000 and
-// determines the content of its objects, so a test need not read the objects back.
+// Load is a set of Services in the default namespace, each with one EndpointSlice. Out of twenty Services, 16 have the
+// type ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is left, all further
+// Services have the type ClusterIP. All objects use IPv4 and TCP. The number of a Service must be less than 500,000 and
+// determines the contents of its objects, so a test need not read the objects back.
 type Load struct {
-	First, Services int // the Services have the numbers First to First+Services-1
-	Endpoints       int // number of endpoints for each Service
+	First, Services int // the Services are numbered from First to First+Services-1
+	Endpoints       int // the number of endpoints of each Service
 }
 
 // ServiceName returns the name of Service i and of its EndpointSlice.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
 // LabelTenth is a label of each Service and of its EndpointSlice. The label's value is the last digit of the Service's
-// number, so a label selector matches a tenth of the Services.
+// number, so a label selector can match a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber returns the number of the Service with the name. ok is false if ServiceName does not return the name
-// for any number.
+// ServiceNumber is the inverse of ServiceName. ok is false if no number has the given name.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)
 	return i, ours && err == nil
 }
 
-// ClusterIP returns the ClusterIP of Service i, on which the Service has port 80.
+// ClusterIP returns the ClusterIP of Service i, at which the Service has port 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
 // EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If j is always less than 16, all
@@ -101,7 +100,7 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	return nil
 }
 
-// UpdateSlice replaces an EndpointSlice and ignores the stored version.
+// UpdateSlice replaces an EndpointSlice regardless of the stored version.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)

@@ -42,7 +42,7 @@ func InNetns(name string, f func() error) error {
 		return fmt.Errorf("entry into network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// If the thread cannot return to its namespace, the thread stays locked and exits with its goroutine.
+		// If the thread cannot return to its namespace, it stays locked and exits with its goroutine.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

@@ -17,7 +17,7 @@ type process struct {
 	log  string
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // valid after done is closed
+	err  error // err is valid after done is closed
 }
 
 // startProcess runs argv in the network namespace netns, or in the current namespace if netns is "". The kernel kills
@@ -64,7 +64,7 @@ func (p *process) kill() {
 }
 
 // waitFor calls ready every 50 ms until ready returns nil. If the program exits first, waitFor returns an error. If ctx
-// is done first, waitFor returns the last error of ready.
+// is done first, waitFor returns the last error from ready.
 func (p *process) waitFor(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

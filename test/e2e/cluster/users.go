@@ -22,8 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The users of a cluster. Admin has all rights. Edgeway may only list and watch the objects that a service proxy reads.
-// Stranger has no rights.
+// Admin has all rights. Edgeway may only list and watch the objects that a service proxy reads. Stranger has no rights.
 const (
 	Admin    = "admin"
 	Edgeway  = "edgeway"
@@ -73,7 +72,7 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config returns the client configuration of a user. Clients with this configuration dial from inside the cluster's
+// Config returns a user's client configuration. Clients with a configuration from Config dial from inside the cluster's
 // network namespace, use protobuf and have no rate limit.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{

@@ -1,5 +1,5 @@
-// Command peer is one end of a connection in a lab that a shell script creates. The command runs a server that sends
-// its name, or connects and prints the server's response. scripts/quickstart runs the command inside network
+// Command peer is one end of a connection in a lab that a shell script creates. The command either runs a server that
+// sends its name, or connects to a server and prints the response. scripts/quickstart runs the command inside network
 // namespaces.
 //
 //	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   sends "NAME PEER-ADDRESS" to each connection or datagram

@@ -22,7 +22,7 @@ func TestHost(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
 }
 
-// TestNightlyHost runs the tests of TestHost, and exchanges the versions of systemd.
+// TestNightlyHost runs the tests of TestHost with the versions of systemd exchanged.
 func TestNightlyHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
@@ -30,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines holds three jobs: the life of a package, a boot, and an upgrade from an earlier version.
+// machines holds three jobs: the life cycle of a package, a boot, and an upgrade from an earlier version.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {
@@ -46,9 +46,9 @@ func newMachines(t *testing.T) machines {
 }
 
 // upgradedHost returns a job with the files of a host on which an earlier version (commit 6e0ca90) ran: its last-known
-// state, its rules, and a configuration that sets every key that was removed since. The files are in testdata, because
-// building a package from that commit would need the commit's history and toolchain. If EDGEWAY_UPGRADE_FROM names a
-// package from that commit, of version 0.9.0, the test starts the earlier version itself.
+// state, its rules, and a configuration that sets every key that has been removed since. The files are in testdata,
+// because building a package from that commit would need the commit's history and toolchain. If EDGEWAY_UPGRADE_FROM
+// names a package with version 0.9.0 that was built from that commit, the test starts the earlier version itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"

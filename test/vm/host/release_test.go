@@ -10,8 +10,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// publish is a shell script that creates two releases of this tree in the directory $1. The first release announces the
-// key that signs the second release.
+// publish is a shell script that creates two releases from this tree in the directory $1. The first release announces
+// the key that signs the second release.
 const publish = `
 mkdir -p "$1/tree" && cd ../../..
 git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"

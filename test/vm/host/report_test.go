@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// result is the result of a case: a subtest in the output of a test program that ran with -test.v.
+// result is the result of a test case, which is a subtest in the output of a test program that ran with -test.v.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string
@@ -14,7 +14,7 @@ type result struct {
 
 func (r *result) report(t *testing.T) {
 	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
-	// A skipped case is a failure, because the machine has all necessary programs.
+	// A skipped test case counts as a failure, because the machine has all necessary programs.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)
 	}
@@ -25,8 +25,8 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse returns the cases in order. The verdict of a case that did not finish (for example after a panic) is neither
-// PASS nor FAIL.
+// parse returns the test cases in order. The verdict of a test case that did not finish (for example after a panic) is
+// neither PASS nor FAIL.
 func parse(output string) []*result {
 	var all []*result
 	byName := map[string]*result{}

@@ -22,14 +22,14 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the address of the API server. The virtual machine has a link to apiAddr, on which no host responds.
+// apiAddr is the address of the API server. The virtual machine has a link on which apiAddr would be reachable, but no
+// host responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
 // state is the daemon's state on a host, and the kubeconfig.
 type state struct{ dir, kubeconfig string }
 
-// lastKnown runs the daemon on another host until the daemon has saved its state. A real API server provides one
-// Service.
+// lastKnown runs the daemon on another host until it has saved its state. A real API server provides one Service.
 func lastKnown(t *testing.T) state {
 	t.Helper()
 	lab := netlab.New(t, netlab.Options{})

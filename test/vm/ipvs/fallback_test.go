@@ -43,8 +43,8 @@ func (s *site) hold() (all []held) {
 }
 
 // TestSwitch starts on a host whose kernel has not loaded IPVS, so the daemon falls back to another backend and the
-// status reports the fallback. The test then switches from backend to backend. New connections must succeed during the
-// switches, and open connections must survive.
+// status reports the fallback. The test then switches from backend to backend. During the switches, new connections
+// must succeed and open connections must survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -71,7 +71,7 @@ func TestSwitch(t *testing.T) {
 	defer clients.end()
 	check := func(to string, took time.Duration, most int) {
 		t.Helper()
-		time.Sleep(time.Second) // connections without a response must time out
+		time.Sleep(time.Second) // give connections without a response time to fail
 		count, failures := clients.soFar()
 		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {
@@ -85,9 +85,9 @@ func TestSwitch(t *testing.T) {
 		open = append(open, s.hold()...) // connections through each backend must survive all later switches
 	}
 	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
-	// milliseconds later. In the other order, connections to other ports of the addresses would reach programs of the
-	// host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but this
-	// test's UDP client does not.
+	// milliseconds later. In the opposite order, connections to other ports at the addresses would reach programs on
+	// the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but
+	// this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.within(patience, s.reload)

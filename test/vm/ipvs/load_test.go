@@ -28,7 +28,7 @@ func (l *load) repeat(client func() error) {
 		select {
 		case <-l.stop:
 			return
-		case <-time.After(50 * time.Millisecond): // the daemon needs processor time
+		case <-time.After(50 * time.Millisecond): // leave CPU time to the daemon
 		}
 		err := client()
 		l.mu.Lock()
@@ -40,7 +40,7 @@ func (l *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the previous call, and the errors of failed requests.
+// soFar returns the number of requests since the previous call to soFar, and the errors of failed requests.
 func (l *load) soFar() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is the time limit for changes in tests that do not measure speed. The machine is emulated and the host may
-// be busy, so the limit is long.
+// patience is the time limit for changes in tests that do not measure speed. The limit is long, because the machine is
+// emulated and the host may be busy.
 const patience = 5 * time.Minute
 
-// site is a node with the daemon, a client outside of the node, and pods that respond with their names.
+// site is a node with the daemon, a client outside the node, and pods that respond with their names.
 type site struct {
 	*testing.T
 	lab          *netlab.Lab
@@ -106,7 +106,7 @@ type service struct {
 	name, clusterIP string
 	nodePort        int
 	annotations     map[string]string
-	more            string // fields of the spec, each after a comma
+	more            string // more fields of the spec, each preceded by a comma
 	pods            []int
 }
 
@@ -224,7 +224,7 @@ func (s *site) serves(backend string, faults ...string) func() error {
 	}
 }
 
-// within repeats check until check returns nil, and returns the elapsed time.
+// within calls check repeatedly until check returns nil, and returns the elapsed time.
 func (s *site) within(limit time.Duration, check func() error) time.Duration {
 	s.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {

@@ -46,7 +46,7 @@ func (s *site) servers() []string {
 }
 
 // Edgeway does not change virtual servers of other programs. While another program has a virtual server at an address
-// that Edgeway needs, the status must name the server.
+// that Edgeway needs, the status must name that server.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -96,7 +96,7 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// A Service must not take the address of a host that the node depends on, such as the node's gateway.
+// A Service must not take over the address of a host that the node depends on, such as the node's gateway.
 func TestDangerousAddress(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -146,8 +146,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.open())
 }
 
-// Connections must not fail when an interface that has the addresses of all Services, such as kube-proxy leaves behind,
-// is added or removed.
+// Connections must not fail when an interface that has the addresses of all Services, such as the interface that
+// kube-proxy leaves behind, is added or removed.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),
@@ -176,7 +176,7 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 	clients.end()
 }
 
-// The daemon must restore the virtual servers that another program removed, although the kernel sends no event.
+// The daemon must restore virtual servers that another program removed, although the kernel sends no event.
 func TestServersCleared(t *testing.T) {
 	s := running(t)
 	want := s.servers()

@@ -9,7 +9,6 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// writeBig writes a Service with the given ports, 150 external IPs and one endpoint.
 func (s *site) writeBig(ports []string) {
 	s.Helper()
 	var external []string

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// scheduling counts the connections to a Service by the number of the pod.
+// scheduling counts the connections to a Service, by pod number.
 type scheduling struct {
 	// got counts all connections, and open counts the connections that are open at the end of a run.
 	got, open [3]int
@@ -26,7 +26,7 @@ type scheduled struct {
 	promises func(scheduling) string // returns "" if the distribution is as documented
 }
 
-// even requires that the counts are proportional to the weights, with a tolerance of few connections.
+// even requires the counts to be proportional to the weights, within a tolerance of few connections.
 func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
 	return func(s scheduling) string {
 		have := parts(s)
@@ -43,8 +43,8 @@ func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) f
 func got(s scheduling) [3]int  { return s.got }
 func open(s scheduling) [3]int { return s.open }
 
-// hashed requires that all connections from a source address reach the same endpoint, but not all addresses share one
-// endpoint.
+// hashed requires all connections from a source address to reach the same endpoint, but not all source addresses to
+// share one endpoint.
 func hashed(s scheduling) string {
 	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
 		return "all go to one endpoint"
@@ -66,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly requires that one endpoint gets at least the given percentage of the connections.
+// mostly requires one endpoint to get at least the given percentage of the connections.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -76,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each requires that every endpoint gets at least the given percentage of the connections.
+// each requires every endpoint to get at least the given percentage of the connections.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -86,8 +86,8 @@ func each(percent int) func(scheduling) string {
 	}
 }
 
-// connections is the number of connections for each scheduler. Two of three connections stay open. After half of the
-// connections, the test closes the connections to pod-0.
+// connections is the number of connections for each scheduler. Two out of three connections stay open. After half of
+// the connections, the test closes all connections to pod-0.
 const connections = 600
 
 func schedulers() []scheduled {
@@ -105,15 +105,15 @@ func schedulers() []scheduled {
 		{"sh", equal, hashed},
 		{"mh", equal, hashed},
 		{"fo", falling, exactly("connections", got, [3]int{connections, 0, 0})},
-		// ovf chooses the endpoint with the highest weight until its open connections exceed the weight, and then the
-		// next endpoint.
+		// ovf chooses the endpoint with the highest weight until its open connections exceed the weight, and then
+		// chooses the next endpoint.
 		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
 		{"twos", equal, each(10)},
 	}
 }
 
-// TestSchedulers tests that each scheduler of the kernel distributes connections as documented, by the weights in an
-// annotation.
+// TestSchedulers tests that each of the kernel's schedulers distributes connections as documented, according to the
+// weights in an annotation.
 func TestSchedulers(t *testing.T) {
 	s := running(t)
 	var table strings.Builder
@@ -160,8 +160,8 @@ func (s *site) server(svc service, command string) func() error {
 	}
 }
 
-// schedule opens the connections one after another, from each of the client's addresses in turn. The connections are
-// still open when schedule calls end.
+// schedule opens connections one after another, from each of the client's addresses in turn. The connections are still
+// open when schedule calls end.
 func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
 	r.of = map[netip.Addr][3]int{}
 	var held [3][]net.Conn
@@ -222,7 +222,6 @@ func (s *site) connect(from netip.Addr, to netip.AddrPort) (conn net.Conn, pod i
 	return conn, pod, err
 }
 
-// finish closes a connection and waits until the peer has also closed it.
 func finish(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {

@@ -28,7 +28,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 	out := t.ArtifactDir()
 	vmtest.Run(t, vm.Job{
 		Files: files, MemoryMB: 5120, Out: out, Timeout: 6 * time.Hour,
-		Counted: true, MIPS: 1000, // the API server may exit if the start takes more than a minute
+		Counted: true, MIPS: 1000, // the API server may exit if its start takes more than a minute
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
 			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-rounds=1", "-changes=9", "-patience=20ms",
@@ -55,7 +55,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 // controlplane returns the directory with the API server, etcd and kube-proxy, and builds missing programs.
 func controlplane(t *testing.T) string {
 	t.Helper()
-	// The directory for other tests may lack kube-proxy.
+	// The directory that other tests use may lack kube-proxy.
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "kube-proxy")); err == nil {
 			return dir

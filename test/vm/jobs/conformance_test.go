@@ -23,7 +23,7 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved lists the tests that every run executes on the oldest kernel: the tests of the default backend and of the
+// proved lists the tests that every run executes on the oldest kernel: the tests of the default backend, and of the
 // backend that the host's kernel may not support. In the machine, the other backends would use the same programs of the
 // distribution as on the host. The longest test starts first, so that it does not finish last.
 var proved = []proof{
@@ -31,9 +31,9 @@ var proved = []proof{
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
 }
 
-// leftOut matches tests that need no special kernel feature. Tests on the host check the rules for a plan with the
-// matrix of all pairs of routes, faults and random walks, and check that the suite finds planted bugs. leftOut also
-// matches damage that the kernel reports with the same kind of message as other, tested damage.
+// leftOut matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
+// planted bugs, and a plan with all pairs of routes. leftOut also matches damage that the kernel reports with the same
+// kind of message as another kind of damage that is tested.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
@@ -68,9 +68,9 @@ type proof struct {
 	backend, test string
 	sequences     int
 	leftOut       string
-	// module is a kernel module that the backend needs, or "".
+	// module is a kernel module that the backend needs, or "" if it needs none.
 	module string
-	// cpu is QEMU's processor model for the machine, or "" for the default.
+	// cpu is QEMU's CPU model for the machine, or "" for the default.
 	cpu string
 }
 

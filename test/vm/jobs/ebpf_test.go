@@ -23,8 +23,8 @@ func TestNightlyEbpf(t *testing.T) {
 	bpfPrograms(t, ".", "20000", vm.Suites()...)
 }
 
-// TestNightlyEbpfWithoutStorage tests a machine whose kernel has no socket storage for BPF (Linux 7.2 without
-// cmpxchg16b). On such a machine, Edgeway falls back to nftables.
+// TestNightlyEbpfWithoutStorage tests that Edgeway falls back to nftables if the kernel has no socket storage for BPF
+// (Linux 7.2 without cmpxchg16b).
 func TestNightlyEbpfWithoutStorage(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Suite: vm.Newest, Files: map[string]string{"ebpf": vmtest.BuildTest(t, "edgeway/proxiers/ebpf")}, Env: []string{"CI=true", "EBPF_NO_STORAGE=1"},

@@ -7,14 +7,15 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestFastPath tests the fast path in a machine, because the host's kernel may have no flowtable.
+// TestFastPath tests the fast path in a machine, because the host's kernel may not support flowtables.
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
 func TestNightlyFastPath(t *testing.T) {
 	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
 }
 
-// TestNightlyFastPathSpeed measures the gain of the fast path in instructions, so other work on the host has no effect.
+// TestNightlyFastPathSpeed measures the benefit of the fast path in instructions, so other work on the host has no
+// effect.
 func TestNightlyFastPathSpeed(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, Counted: true,

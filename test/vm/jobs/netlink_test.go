@@ -18,7 +18,7 @@ var netlinkTests = []struct{ pkg, run string }{
 }
 
 // TestNightlyNetlink tests netlink transactions on every kernel, in random sequences and in parallel with transactions
-// of other programs. The tests of the nftables backend use the same transactions in every run.
+// of other programs. The nftables backend's tests use the same transactions in every run.
 func TestNightlyNetlink(t *testing.T) {
 	files, command := map[string]string{}, "set -e"
 	for _, p := range netlinkTests {

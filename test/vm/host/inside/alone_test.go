@@ -14,7 +14,7 @@ func TestIPTablesAlone(t *testing.T) {
 	})
 }
 
-// withoutNFTables adds an apt archive that offers nftables. Unless --no-install-recommends is set, apt installs
+// withoutNFTables adds an apt repository that offers nftables. Unless --no-install-recommends is set, apt installs
 // nftables as a recommended package.
 func withoutNFTables(h *host) {
 	offer(h, "nftables")
@@ -38,8 +38,8 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer adds an apt archive that offers an installed package. The archive contains only the description of the package,
-// which is enough for a simulated installation.
+// offer adds an apt repository that offers an installed package. The repository contains only the description of the
+// package, which is enough for a simulated installation.
 func offer(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""

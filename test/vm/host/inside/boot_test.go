@@ -13,7 +13,7 @@ func servicesFromLastKnown(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
-	// The unit, which is ordered after edgeway-ready.target, found the rules.
+	// The unit, which is ordered after edgeway-ready.target, has found the rules.
 	h.becomes("needs-services", "active")
 	h.tellsAge()
 }
@@ -30,7 +30,7 @@ func (h *host) tellsAge() {
 		return nil
 	})
 	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))
-	h.eventually("healthy", "edgeway", "status") // the network came up only a moment ago
+	h.eventually("healthy", "edgeway", "status") // the network has only just come up
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
@@ -55,7 +55,7 @@ func kubeconfigAsCredential(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.answers(clusterIP, loopback)
-	h.tellsAge() // the daemon uses only a state that came from the server in the kubeconfig
+	h.tellsAge() // the daemon uses a state only if it came from the server in the kubeconfig
 	h.run("systemctl", "reload", "edgeway")
 	h.tellsAge()
 }

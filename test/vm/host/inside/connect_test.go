@@ -15,7 +15,6 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The addresses of the Service default/web, and the time limit for a response.
 const (
 	clusterIP   = "10.96.0.10:80"
 	clusterIP6  = "[fd00:96::10]:80"
@@ -38,7 +37,7 @@ func ask(addr string) (string, error) {
 // ownAddr6 is an address of the machine that the kernel uses as a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6: Linux 6.1 (but not 6.12) passes a
+// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. Linux 6.1 (but not 6.12) passes a
 // response to the wrong socket if the machine has used the same source port for a connection to the endpoint itself, as
 // the loopback relay does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
@@ -62,7 +61,7 @@ func askOn(conn net.Conn, wait time.Duration) (string, error) {
 	return name, nil
 }
 
-// answers fails the test unless the machine itself reaches each address at the first attempt.
+// answers fails the test unless the machine itself reaches each address on the first attempt.
 func (h *host) answers(addrs ...string) {
 	h.Helper()
 	for _, addr := range addrs {
@@ -81,11 +80,11 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that repeatedly connects to one address. The client leaves most of the processor time to other
-// programs, because the machine has only one slow processor.
+// traffic is a client that repeatedly connects to one address. The client leaves most of the CPU time to other
+// programs, because the machine has only one slow CPU.
 type traffic struct {
 	addr  string
-	wait  time.Duration // timeout of a connection attempt and of a response
+	wait  time.Duration // the timeout of a connection attempt and of a response
 	stop  chan struct{}
 	done  sync.WaitGroup
 	first chan struct{}
@@ -102,8 +101,9 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 	return h.impatientTraffic(addr, pause, askPatience)
 }
 
-// impatientTraffic starts a client that abandons a connection after wait. If the rules disappear, an open connection
-// loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP retransmits.
+// impatientTraffic starts a client that abandons a connection after the time wait. If the rules disappear, an open
+// connection loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP
+// retransmits.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {
@@ -112,7 +112,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // the address has not responded since
+				if !down.IsZero() { // down is the time since which the address has not responded
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return
@@ -120,7 +120,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 			}
 			start := time.Now()
 			err := c.once(start)
-			took = 0 // after a failure, the next attempt follows after pause
+			took = 0 // after a failure, the next attempt follows after a pause
 			if err == nil {
 				took = time.Since(start)
 				if !down.IsZero() {
@@ -184,7 +184,7 @@ func (h *host) end(c *traffic) {
 	}
 }
 
-// undisturbed stops a client and fails the test if any connection of the client failed.
+// undisturbed stops a client and fails the test if any of the client's connections failed.
 func (h *host) undisturbed(c *traffic) {
 	h.Helper()
 	h.end(c)

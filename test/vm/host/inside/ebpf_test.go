@@ -37,7 +37,7 @@ func ebpf(h *host) {
 	h.tcProgram()
 	h.repaired("ebpf", func() { h.run("nft", "flush", "ruleset") })
 	h.switches("nftables", func() { h.run("systemctl", "reload", "edgeway") })
-	h.run("systemctl", "start", "edgeway-bpf") // the switch unloaded the programs, and a reload starts no unit
+	h.run("systemctl", "start", "edgeway-bpf") // the switch unloaded the programs, and a reload does not start units
 	h.switches("ebpf", func() { h.run("systemctl", "reload", "edgeway") })
 	h.taken()
 	h.cleansUp()
@@ -47,7 +47,7 @@ func ebpf(h *host) {
 }
 
 // tcProgram turns the tc program on and off. While the loader lacks the necessary capability, edgeway status names the
-// drop-in that adds the capability.
+// drop-in that adds it.
 func (h *host) tcProgram() {
 	h.Helper()
 	h.Cleanup(func() {
@@ -79,7 +79,7 @@ func (h *host) tcProgram() {
 	h.taken()
 }
 
-// taken fails the test unless the BPF programs redirect connections of this host.
+// taken fails the test unless the BPF programs redirect connections from this host.
 func (h *host) taken() {
 	h.Helper()
 	if _, err := os.Stat(pins); err != nil {

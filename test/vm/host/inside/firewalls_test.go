@@ -18,14 +18,14 @@ var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain changes a route, so that the daemon checks the host immediately instead of once a minute.
+	// lookAgain changes a route to make the daemon check the host immediately instead of up to a minute later.
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
 type found struct{ ID, Severity, Message, Fix string }
 
-// dropped fails the test unless connections from outside fail and both the doctor and the status name the owner of the
-// rules that drop packets. The result is the list of the doctor's fixes.
+// dropped fails the test unless connections from outside fail, and both the doctor and the status name the owner of the
+// rules that drop packets. dropped returns the doctor's fixes.
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -89,13 +89,13 @@ func (h *host) served() {
 	})
 }
 
-// outside connects to addr from the network that the host's own address is in.
+// outside connects to addr from the host's own network.
 func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables tests the iptables backend, whose rules precede the rules of other programs, so no recipe is necessary.
+// withIPTables tests the iptables backend, which needs no recipe because its rules precede the rules of other programs.
 func (h *host) withIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
@@ -183,8 +183,8 @@ func besideDocker(h *host) {
 	h.works()
 }
 
-// besideFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts,
-// which exists since firewalld 2.3.0, is set.
+// besideFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts is
+// set, which exists since firewalld 2.3.0.
 func besideFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })

@@ -15,10 +15,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// network is the network around the machine: a client, and two endpoints that respond on port 8080 over IPv4 and IPv6.
+// network is the network around the machine, with a client and two endpoints that respond on port 8080 over IPv4 and
+// IPv6.
 type network struct {
 	client, ep1, ep2 *netlab.Host
-	gateway          *netlab.Host // on the network to which the machine's address belongs
+	gateway          *netlab.Host // on the same network as the machine's address
 }
 
 func newNetwork(t *testing.T) *network {
@@ -49,7 +50,7 @@ type host struct {
 	*network
 }
 
-// patience is the time limit for events without a documented limit, because the machine is slow.
+// patience is the time limit for events without a documented limit. The limit is long, because the machine is slow.
 const patience = 10 * time.Minute
 
 // run runs a program that must succeed, and returns the program's output.
@@ -109,8 +110,8 @@ func (h *host) remove(path string) {
 	}
 }
 
-// within repeats check until check returns nil, and returns the elapsed time. within sleeps for half of the time, so
-// that other programs can use the processor.
+// within calls check repeatedly until check returns nil, and returns the elapsed time. within sleeps for half of the
+// time, so that other programs can use the CPU.
 func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	h.Helper()
 	start := time.Now()

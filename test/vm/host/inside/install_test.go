@@ -44,8 +44,9 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot tests a kubeconfig that only root can read. As root, edgeway config check reports that the service's
-// user cannot read the file, and prints a fix. systemd does not restart the service, because a restart would not help.
+// kubeconfigOfRoot tests a kubeconfig that only root can read. If root runs edgeway config check, it reports that the
+// service's user cannot read the file, and prints a fix. systemd does not restart the service, because a restart would
+// not help.
 func kubeconfigOfRoot(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
@@ -144,7 +145,7 @@ func quiet(h *host) {
 	}
 }
 
-// groupMayAsk tests that a member of the group edgeway-status can query the daemon without sudo, but cannot change
+// groupMayAsk tests that a member of the edgeway-status group can query the daemon without sudo, but cannot change
 // anything.
 func groupMayAsk(h *host) {
 	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
@@ -159,7 +160,7 @@ func groupMayAsk(h *host) {
 	}
 }
 
-// stopLeavesServices tests that Services work while the daemon is stopped. The rules remain in the kernel.
+// stopLeavesServices tests that Services work while the daemon is stopped, because the rules remain in the kernel.
 func stopLeavesServices(h *host) {
 	open := h.hold(clusterIP)
 	h.run("systemctl", "stop", "edgeway")
@@ -184,8 +185,8 @@ func startReturnsWhenServicesWork(h *host) {
 	}
 }
 
-// exposure tests the score of the sandbox in "systemd-analyze security". Comparable programs have a score of 9.0 to
-// 9.6.
+// exposure tests the exposure score of the sandbox in "systemd-analyze security". Comparable programs have a score of
+// 9.0 to 9.6.
 func exposure(h *host) { h.exposed(1.5) }
 
 func (h *host) exposed(most float64) {

@@ -16,7 +16,6 @@ const (
 	legacyLock  = "/run/xtables.lock" // iptables-legacy does not remove its lock file
 )
 
-// The capabilities in the format of /proc/PID/status.
 const (
 	netAdmin       = "0000000000001000"
 	netAdminAndRaw = "0000000000003000"
@@ -58,7 +57,7 @@ func iptablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// iptablesWithoutRights tests that the daemon logs no warning if the daemon may not read the rules of iptables-legacy.
+// iptablesWithoutRights tests that the daemon logs no warning if it may not read the rules of iptables-legacy.
 func iptablesWithoutRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 type scenario struct {
 	name string
 	run  func(*host)
-	// vital means that the test skips the later scenarios if this scenario fails.
+	// If a vital scenario fails, the test skips all later scenarios.
 	vital bool
 }
 
@@ -65,8 +65,8 @@ func TestPackage(t *testing.T) {
 	})
 }
 
-// TestBoot tests a host that boots while its API server is unreachable. The host has the package, a kubeconfig, and
-// the state of an earlier daemon.
+// TestBoot tests a host that boots while its API server is unreachable. The host has the package, a kubeconfig, and the
+// state of an earlier daemon.
 func TestBoot(t *testing.T) {
 	play(t, []scenario{
 		{name: "Services from the last-known state", run: servicesFromLastKnown},

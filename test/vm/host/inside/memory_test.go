@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// littleMemory configures Services with 400,000 pairs of an endpoint and a port. A memory limit applies to the whole
-// unit, including its rules in the kernel. The daemon must survive even if it cannot serve all Services, and must serve
-// a small Service that is added later.
+// littleMemory configures Services with 400,000 endpoint-port pairs. A memory limit applies to the whole unit,
+// including its rules in the kernel. The daemon must survive even if it cannot serve all Services, and must serve a
+// small Service that is added later.
 func littleMemory(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/memory.conf", "[Service]\nMemoryMax=256M\nOOMPolicy=continue\n")
@@ -37,7 +37,8 @@ func littleMemory(h *host) {
 	})
 	h.Logf("a Service beside them works after %.1f s", took.Seconds())
 	h.within(10*time.Minute, func() error { // each Service is in force, or the status names it
-		if out, _ := h.try("edgeway", "status"); strings.Contains(out, "not in the kernel") { // status exits with 4
+		// edgeway status exits with 4, which try ignores.
+		if out, _ := h.try("edgeway", "status"); strings.Contains(out, "not in the kernel") {
 			return errors.New(out)
 		}
 		return nil

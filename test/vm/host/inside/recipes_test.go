@@ -17,7 +17,6 @@ func TestRecipes(t *testing.T) {
 	})
 }
 
-// The addresses of the Service web, and of the cluster's DNS server.
 const (
 	webIP  = "10.96.0.20:80"
 	webIP6 = "[fd00:96::20]:80"
@@ -82,8 +81,8 @@ func (h *host) follow(guide, program string) {
 	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
-// besideResolved tests that systemd-resolved resolves both cluster names and other names, which belong to different DNS
-// servers.
+// besideResolved tests that systemd-resolved resolves both cluster names and other names, for which different DNS
+// servers are responsible.
 func besideResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"
 	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))

@@ -123,9 +123,8 @@ func firewallRestart(h *host) {
 	outage, restart := h.flushed()
 	limit := max(time.Second, 2*restart)
 	if outage > limit {
-		// The machine is emulated and may have waited for a processor, so the test makes a second attempt. Before that,
-		// the test waits for a minute, because the daemon repairs slowly while another program keeps changing the
-		// rules.
+		// The machine is emulated and may have waited for a CPU, so the test makes a second attempt. The test first
+		// waits for a minute, because the daemon slows down its repairs while another program keeps changing the rules.
 		time.Sleep(61 * time.Second)
 		outage, restart = h.flushed()
 		limit = max(time.Second, 2*restart)

@@ -50,8 +50,8 @@ const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/moun
 	rm "$dir/own"
 done`
 
-// programOutOfMemory tests that the memory limit kills only the child process that exceeds the limit, such as nft, and
-// not the daemon.
+// programOutOfMemory tests that only a child process that exceeds the memory limit, such as nft, is killed, and not the
+// daemon.
 func programOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
@@ -104,7 +104,7 @@ func restartSteps(h *host) {
 	}
 }
 
-// fences tests the settings that install.md leaves to the operator. The journal must name a port that is not allowed.
+// fences tests the settings that install.md leaves to the operator. If a port is not allowed, the journal must name it.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+

@@ -45,8 +45,8 @@ func socketOfNoNodePort(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// portTaken tests a NodePort on loopback whose port another program uses. The daemon must serve the NodePort after that
-// program closes the port.
+// portTaken tests a NodePort on loopback whose port is in use by another program. The daemon must serve the NodePort
+// once that program closes the port.
 func portTaken(h *host) {
 	const addr = "127.0.0.1:30085"
 	other, err := net.Listen("tcp", addr)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// before is the directory with the state of the earlier version. beforePackage is the package of the earlier version,
-// which may be missing.
+// before is the directory with the earlier version's state. beforePackage is the earlier version's package, which may
+// be missing.
 const (
 	before        = jobDir + "/before"
 	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
@@ -82,8 +82,8 @@ func externalIPsNeedConsent(h *host) {
 	h.answers("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host on which the earlier version ran. If the package of the earlier
-// version is missing, the host has only that version's rules.
+// upgradeFromBefore starts this version on a host on which the earlier version ran. If the earlier version's package is
+// missing, the host has only that version's rules.
 func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
