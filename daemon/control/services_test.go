@@ -114,13 +114,8 @@ func broken() ServiceInput {
 		func(svc *tracker.Service) bool { return svc.Spec.Name == "gone" },
 	)
 	s.Quarantined = []pipeline.Quarantined{quarantined("previous", true), quarantined("refused", false)}
-	half := source.Key{
-		Kind: source.KindDocument,
-		Name: "/etc/edgeway/manifests/half.yaml:3",
-	}.Fault(
-		"",
-		"cannot be parsed",
-	)
+	document := source.Key{Kind: source.KindDocument, Name: "/etc/edgeway/manifests/half.yaml:3"}
+	half := source.FaultOf(document, "", "cannot be parsed")
 	half.At, half.Fix = "/etc/edgeway/manifests/half.yaml:3", "edgeway config check"
 	s.Snapshot.Problems = append(s.Snapshot.Problems, half)
 	in.Dead = &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{

@@ -311,7 +311,7 @@ func (b *serviceBuilder) unknownAnnotations() {
 		if !strings.HasPrefix(key, api.AnnotationPrefix) || slices.Contains(known, key) || !b.Room() {
 			continue
 		}
-		f := b.Object.Fault(fmt.Sprintf("metadata.annotations[%.64s]", key), "unknown annotation")
+		f := source.FaultOf(b.Object, fmt.Sprintf("metadata.annotations[%.64s]", key), "unknown annotation")
 		if near, ok := text.Nearest(key, known); ok {
 			f.Fix = "write " + near
 		}
