@@ -109,7 +109,7 @@ func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 func (c *Checker) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, src := range c.sources {
-		out[sourcePrefix+src.Name()] = false
+		out["source-"+src.Name()] = false
 	}
 	for _, f := range c.pipeline.State().Followers {
 		out["follower-"+f.Name] = false
