@@ -130,15 +130,12 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// sourcePrefix is the start of the IDs of the sources' faults.
-const sourcePrefix = "source-"
-
 // SourceFault returns the fault of a source with the given status.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if !st.Faulty() {
 		return f, false
 	}
-	f = fault.New(sourcePrefix+name, fault.Warning, st.Fault.Fix, "Source %s is %s", name, st.State())
+	f = fault.New("source-"+name, fault.Warning, st.Fault.Fix, "Source %s is %s", name, st.State())
 	if f.Since = st.LastContact; f.Since.IsZero() {
 		f.Message += ", no contact yet"
 	} else {

@@ -81,9 +81,11 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 	return strings.HasPrefix(id, "follower-") || slices.Contains(l.except, id)
 }
 
+func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") }
+
 // isListing reports whether a source has not listed all objects yet, which is normal after a start. SourceFault adds a
 // fix to all other faults of a source.
-func isListing(f fault.Fault) bool { return strings.HasPrefix(f.ID, sourcePrefix) && f.Fix == "" }
+func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key identifies a fault. The message is not part of the key, because the numbers in the message may change. The fix
 // of a Service's fault is not part of the key either, because the fix may name another endpoint later. The cause of a
@@ -92,7 +94,7 @@ func key(f fault.Fault) string {
 	switch {
 	case f.Scope.ServicePort != "":
 		return f.ID + " " + f.Scope.ServicePort
-	case strings.HasPrefix(f.ID, sourcePrefix):
+	case isOfSource(f):
 		return f.ID
 	}
 	return fmt.Sprint(f.ID, " ", f.Object, " ", f.Fix)

@@ -24,7 +24,7 @@ func TestScalarsParseAsInKubectl(t *testing.T) {
 		"a: 2026-01-02\nb: 2026-01-02T03:04:05Z":    `{"a":"2026-01-02","b":"2026-01-02T03:04:05Z"}`,
 		"1: a\n1.5: b\ntrue: c\nno: d":              `{"1":"a","1.5":"b","false":"d","true":"c"}`,
 		"a: 010\nb: 0x10\nc: ~\nd: 1e3\ne: !!str 1": `{"a":8,"b":16,"c":null,"d":1000,"e":"1"}`,
-		"x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}":     `{"x":{"a":1,"b":2},"y":{"a":1,"b":3}}`,
+		"x: &x {a: 1, b: 2}\nz: {<<: *x, b: 3}":     `{"x":{"a":1,"b":2},"z":{"a":1,"b":3}}`,
 		"a: !!binary aGk=":                          `{"a":"hi"}`,
 	} {
 		if got, err := toJSON([]byte(text)); err != nil || string(got) != want {
