@@ -115,7 +115,7 @@ func sum(hosts []*host) (all state) {
 		if st.Synced {
 			all.Synced++
 		}
-		if st.Err != "" {
+		if st.Fault.Message != "" {
 			all.Faulty++
 		}
 		if i == 0 || st.LastContact.Before(all.Contact) {
