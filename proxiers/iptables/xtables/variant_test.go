@@ -153,7 +153,7 @@ func FuzzVersion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		v, number, err := parseVersion(line)
 		if err != nil {
-			if len(err.Error()) > 5*maxQuote || strings.Contains(err.Error(), "\n") {
+			if len(err.Error()) > 5*maxMessage || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: error %q", line, err)
 			}
 			return
