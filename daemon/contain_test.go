@@ -19,16 +19,13 @@ import (
 	"time"
 
 	"edgeway/daemon/config"
-	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/files"
-	"edgeway/daemon/journal"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
-	"edgeway/proxiers/plan"
 )
 
 type quietHost struct{ ready chan struct{} }
@@ -68,12 +65,9 @@ func (p *panicky) serves() []string {
 func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	ready := make(chan struct{})
-	close(ready)
-	core, err := NewCore(cfg, CoreOptions{
-		Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready},
-		Checker: endpointcheck.New(journal.NewDamper(logger)), Outside: outside,
-	})
+	opts := coreOptions(logger)
+	opts.Outside = outside
+	core, err := NewCore(cfg, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,15 +154,12 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		logger, ready, starts := slog.New(slog.DiscardHandler), make(chan struct{}), 0
-		close(ready)
-		core, err := NewCore(cfg, CoreOptions{
-			Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready}, Checker: endpointcheck.New(journal.NewDamper(logger)),
-			Outside: Outside{NewWatcher: func() (*files.Watcher, error) {
-				starts++
-				panic("on purpose")
-			}},
-		})
+		opts, starts := coreOptions(slog.New(slog.DiscardHandler)), 0
+		opts.Outside.NewWatcher = func() (*files.Watcher, error) {
+			starts++
+			panic("on purpose")
+		}
+		core, err := NewCore(cfg, opts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ type Core struct {
 	faultLog *health.FaultLog
 }
 
-// CoreOptions configures a Core, in addition to the configuration file. Applied and Synced may be nil.
+// CoreOptions configures a Core, in addition to the configuration file.
 type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family
@@ -53,11 +53,10 @@ type CoreOptions struct {
 	Checker *endpointcheck.Checker
 	// Budget is the memory budget of the planner. See planner.Options.
 	Budget planner.Budget
-	// Parts restarts components that panic. If Parts is nil, the Core creates its own Parts.
+	// Parts restarts components that panic.
 	Parts *contain.Parts
-	// Lines limits the log lines about changes. If Lines is nil, the Core creates its own Damper.
-	Lines *journal.Damper
-	// FaultLog logs the faults. If FaultLog is nil, the Core creates its own FaultLog.
+	// Lines limits the log lines about changes.
+	Lines    *journal.Damper
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
 	InForce *plan.Plan
@@ -90,15 +89,9 @@ type HostWatcher interface {
 
 // NewCore returns a Core. NewCore reads the kubeconfig, but starts nothing before Run.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
-	c := &Core{cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines, faultLog: o.FaultLog}
-	if c.parts == nil {
-		c.parts = contain.New(o.Logger)
-	}
-	if c.lines == nil {
-		c.lines = journal.NewDamper(o.Logger)
-	}
-	if c.faultLog == nil {
-		c.faultLog = newFaultLog(o.Logger)
+	c := &Core{
+		cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines,
+		faultLog: o.FaultLog,
 	}
 	c.services = newServiceLog(o.Logger, c.lines, o.InForce)
 	var err error
@@ -147,9 +140,7 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 		OnApplied: o.Applied,
 		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 			c.services.synced(snap, p, s)
-			if o.Synced != nil {
-				o.Synced(snap, p, s)
-			}
+			o.Synced(snap, p, s)
 			c.sources.commit(c.planner.Contested()) // the kernel has accepted the objects
 		},
 	})

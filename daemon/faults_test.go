@@ -14,10 +14,25 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/journal"
+	"edgeway/daemon/pipeline"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
+	"edgeway/proxiers/plan"
 )
+
+func coreOptions(logger *slog.Logger) CoreOptions {
+	lines, ready := journal.NewDamper(logger), make(chan struct{})
+	close(ready)
+	return CoreOptions{
+		Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready}, Checker: endpointcheck.New(lines),
+		Parts: contain.New(logger), Lines: lines, FaultLog: NewFaultLog(logger),
+		Applied: func(pipeline.Applied) {},
+		Synced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
+	}
+}
 
 // The IDs of these faults contain the names of sources and followers, so a search of the source code for constants
 // does not find the IDs.
@@ -38,7 +53,7 @@ func TestIgnoredNoticesAreNotReported(t *testing.T) {
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	cfg.Doctor.Ignore = []string{"no-endpoint"}
 	logger := slog.New(slog.DiscardHandler)
-	core, err := NewCore(cfg, CoreOptions{Logger: logger, Checker: endpointcheck.New(journal.NewDamper(logger))})
+	core, err := NewCore(cfg, coreOptions(logger))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +78,7 @@ func TestFaultIsLoggedDuringManyServiceChanges(t *testing.T) {
 		logger := slog.New(slog.NewTextHandler(&out, nil))
 		cfg := config.Default()
 		cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
-		core, err := NewCore(cfg, CoreOptions{Logger: logger, Checker: endpointcheck.New(journal.NewDamper(logger))})
+		core, err := NewCore(cfg, coreOptions(logger))
 		if err != nil {
 			t.Fatal(err)
 		}

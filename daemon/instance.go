@@ -245,7 +245,7 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	lines := journal.NewDamper(logger)
 	s := shared{
 		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
-		parts: contain.New(logger), lines: lines, faultLog: newFaultLog(logger),
+		parts: contain.New(logger), lines: lines, faultLog: NewFaultLog(logger),
 	}
 	s.loopback = localnodeport.New(localnodeport.Options{
 		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,

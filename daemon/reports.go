@@ -165,9 +165,9 @@ func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
-// newFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress lines about
+// NewFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress lines about
 // faults.
-func newFaultLog(logger *slog.Logger) *health.FaultLog {
+func NewFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }
 

@@ -100,6 +100,7 @@ func testMetrics() *Metrics {
 		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
 		Expiries: func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
 		Faults:   func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
+		Panicked: func(error) {},
 		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
 }
@@ -235,6 +236,7 @@ func TestScrapeBeforeFirstSync(t *testing.T) {
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
 		Expiries: func() map[string]time.Time { return nil }, Faults: func() map[string]bool { return nil },
+		Panicked: func(error) {},
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

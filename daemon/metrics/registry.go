@@ -23,7 +23,7 @@ import (
 )
 
 // Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
-// goroutine, and must not be nil.
+// goroutine. None may be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
@@ -40,8 +40,7 @@ type Options struct {
 	Faults func() map[string]bool
 	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
-	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics. Panicked
-	// may be nil.
+	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics.
 	Panicked func(error)
 }
 
@@ -58,7 +57,7 @@ func (c contained) Collect(out chan<- prometheus.Metric) {
 		c.Collector.Collect(out)
 		return nil
 	})
-	if err != nil && c.told != nil {
+	if err != nil {
 		c.told(err)
 	}
 }

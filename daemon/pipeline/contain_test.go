@@ -101,7 +101,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: plan,
-		FullSync: time.Hour, Parts: parts,
+		Checks: nodeChanges{}, FullSync: time.Hour, Parts: parts, OnApplied: func(Applied) {},
+		OnSynced: func(*tracker.Snapshot, *plan.Plan, Synced) {},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)

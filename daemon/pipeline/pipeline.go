@@ -39,12 +39,11 @@ type Stage struct {
 	Applier proxiers.Applier
 }
 
-// Options configure a Pipeline. The hooks may be nil. The hooks run on the pipeline's goroutine and must not block.
+// Options configure a Pipeline. The hooks run on the pipeline's goroutine and must not block.
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals changes of the host that affect the plan. Checks signals that endpoints died or recovered. Checks is
-	// nil if Edgeway checks no endpoints.
+	// Node signals changes of the host that affect the plan. Checks signals that endpoints died or recovered.
 	Node, Checks Changer
 	// Plan creates the next plan, which shares unchanged data with prev. Plan also returns the problems that involve
 	// several objects, such as two Services with the same address.
@@ -56,7 +55,7 @@ type Options struct {
 	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
 	// syncs InForce.
 	InForce *plan.Plan
-	// Parts counts the panics of stages that no ServicePort causes. Parts may be nil.
+	// Parts counts the panics of stages that no ServicePort causes.
 	Parts *contain.Parts
 	// OnApplied runs after every Apply, even after a failed Apply.
 	OnApplied func(Applied)
@@ -144,10 +143,6 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 	p.pace.planFull(p.started, p.opts.FullSync)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var checks <-chan struct{} // a nil channel never receives
-	if p.opts.Checks != nil {
-		checks = p.opts.Checks.Changed()
-	}
 	for ctx.Err() == nil && p.fatal == nil {
 		p.beat.idle()
 		select {
@@ -157,7 +152,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 			p.noteChange()
 		case <-p.opts.Node.Changed():
 			p.noteChange()
-		case <-checks:
+		case <-p.opts.Checks.Changed():
 			p.noteChange()
 		case <-p.wake:
 		case <-timer.C:

@@ -155,9 +155,7 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	}
 	if ctx.Err() == nil {
 		p.logApplied(event)
-		if p.opts.OnApplied != nil {
-			p.opts.OnApplied(event)
-		}
+		p.opts.OnApplied(event)
 	}
 	return true, event.Err
 }
@@ -272,7 +270,7 @@ func (p *Pipeline) syncBackend(ctx context.Context) {
 	if p.drift.pending(b.Name) && !since.IsZero() { // more drift is pending, so the kernel is still out of sync
 		p.record.behind(since)
 	}
-	if p.opts.OnSynced != nil && p.record.snapshot != nil {
+	if p.record.snapshot != nil {
 		p.opts.OnSynced(p.record.snapshot, b.applied, Synced{
 			Unchanged: !worked, Full: full, Change: p.sinceReported(b.applied), Start: start, Duration: time.Since(start),
 			Triggers: triggers,

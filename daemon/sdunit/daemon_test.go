@@ -8,6 +8,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
+	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -41,7 +42,9 @@ func (l *late) Snapshot() (*tracker.Snapshot, bool) { return &tracker.Snapshot{}
 
 func newPipeline(logger *slog.Logger, l *late) *pipeline.Pipeline {
 	return pipeline.New(pipeline.Options{
-		Logger: logger, Tracker: l, Node: never{},
+		Logger: logger, Tracker: l, Node: never{}, Checks: never{}, Parts: contain.New(logger),
+		OnApplied: func(pipeline.Applied) {},
+		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
 		Plan: func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault) {
 			return &plan.Plan{Node: &plan.Node{}}, nil
 		},

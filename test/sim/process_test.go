@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/journal"
 	"edgeway/daemon/pipeline"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
@@ -38,7 +39,9 @@ func (s *simulation) start(inForce *plan.Plan) {
 	var err error
 	p.core, err = daemon.NewCore(s.config, daemon.CoreOptions{
 		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(journal.NewDamper(logger)), InForce: inForce, FullSync: s.fullSync,
-		Parts: p.parts,
+		Parts: p.parts, Lines: journal.NewDamper(logger), FaultLog: daemon.NewFaultLog(logger),
+		Applied: func(pipeline.Applied) {},
+		Synced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
 		Outside: daemon.Outside{
 			Dial: s.net.dial, Lookup: s.names.lookup, NewWatcher: s.host.newWatcher,
 			Convert: s.panics.hook(&s.panics.convert), Plan: s.panics.hook(&s.panics.plan),
