@@ -101,7 +101,6 @@ func TestConfigurationMistakes(t *testing.T) {
 		{"no source", main, `paths = ["m"]`, "paths = []", "DIR/edgeway.toml", "source.kube.kubeconfig", false},
 		{"range with the address of a host", main, "10.96.0.0/16", "10.96.0.1/16", "DIR/edgeway.toml:7: proxy.service_cidrs", "10.96.0.0/16", false},
 		{"ports the wrong way round", main, "30000-32767", "32767-30000", "DIR/edgeway.toml:8: proxy.nodeport_range", "", false},
-		{"two servers on one port", main, "10249", "10256", "DIR/edgeway.toml:11: metrics.address", "health.address", false},
 		{"name for an address", main, "127.0.0.1:10249", "localhost:10249", "DIR/edgeway.toml:11: metrics.address", "", false},
 		{"number for a duration", main, "[metrics]", "[checks.tcp]\ninterval = 3600\n[metrics]", "DIR/edgeway.toml:11: checks.tcp.interval", "", false},
 		{"removed key", main, "[metrics]", "min_sync_period = \"1s\"\n[metrics]", "DIR/edgeway.toml:10: proxy.min_sync_period", "removed", false},

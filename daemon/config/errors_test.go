@@ -56,9 +56,6 @@ func TestErrorsNameFileLineKeyAndAllowedValues(t *testing.T) {
 		"kube key alone":    {withSource + "[source.kube]\nnamespaces = ['a']", "/e.toml:4: source.kube.namespaces: ", "source.kube.kubeconfig"},
 		"mode needs key":    {withSource + "[proxy]\nlocal_detection = 'bridge_interface'", "/e.toml: proxy.bridge_interface: ", "proxy.local_detection"},
 		"key needs mode":    {withSource + "[proxy]\nbridge_interface = 'cni0'", "/e.toml:4: proxy.bridge_interface: ", "proxy.local_detection"},
-		"one port twice":    {withSource + "[metrics]\naddress = '127.0.0.1:10256'", "/e.toml:4: metrics.address: ", "health.address"},
-		"one port, IPv6":    {withSource + "[health]\naddress = '192.0.2.1:10249'\n[metrics]\naddress = '[::]:10249'", "/e.toml:6: metrics.address: ", "health.address"},
-		"one address twice": {withSource + "[metrics]\naddress = ':10256'", "/e.toml:4: metrics.address: ", "health.address"},
 		"key for nothing":   {withSource + "[metrics]\naddress = ''\npprof = true", "/e.toml:5: metrics.pprof: ", "metrics.address"},
 		"checked source":    {withSource + "[checks]\ntcp = { sources = ['api'] }", "/e.toml:4: checks.tcp.sources: ", `"file" or "kube"`},
 		"checks of no file": {"[source.kube]\nkubeconfig = '/k'\n[checks.tcp]\nsources = ['kube', 'file']", "/e.toml:5: checks.tcp.sources: ", "source.file.paths"},
@@ -80,13 +77,6 @@ func TestErrorsNameFileLineKeyAndAllowedValues(t *testing.T) {
 				t.Errorf("more than one fault:\n%v", err)
 			}
 		})
-	}
-}
-
-func TestSamePortAtDifferentAddresses(t *testing.T) {
-	const text = "version = 1\nsource.file.paths=['m']\nhealth.address='192.0.2.1:10249'"
-	if _, err := load([]file{{"/e.toml", []byte(text)}}, "host", choices); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 
 	"edgeway/proxiers/plan"
@@ -23,7 +21,6 @@ func (l *loader) validate(mainFile string, c *Config) {
 		seen[f] = true
 	}
 	l.validateDetection(mainFile, &c.Proxy)
-	l.validateListeners(mainFile, c)
 	l.validateNeeds(mainFile, c)
 	l.validateChecks(mainFile, c)
 }
@@ -42,29 +39,6 @@ func (l *loader) validateChecks(mainFile string, c *Config) {
 			l.fail(mainFile, "checks.tcp.sources", fmt.Errorf("has %q, but %s is not set", need.source, need.key))
 		}
 	}
-}
-
-// validateListeners reports two servers that use the same address.
-func (l *loader) validateListeners(mainFile string, c *Config) {
-	host, port, err := net.SplitHostPort(c.Metrics.Address)
-	other, otherPort, otherErr := net.SplitHostPort(c.Health.Address)
-	if err != nil || otherErr != nil || port != otherPort { // an error means that an address is empty
-		return
-	}
-	switch {
-	case host == other:
-		l.fail(mainFile, "metrics.address",
-			fmt.Errorf("%q is health.address too; write another port", c.Metrics.Address))
-	case everywhere(host) || everywhere(other):
-		l.fail(mainFile, "metrics.address", fmt.Errorf("%q and health.address, %q, have the same port, and one of them is all addresses; write another port",
-			c.Metrics.Address, c.Health.Address))
-	}
-}
-
-// everywhere reports whether host means all addresses. Go's servers listen on both address families, even at 0.0.0.0.
-func everywhere(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "" || err == nil && addr.IsUnspecified()
 }
 
 // validateNeeds reports keys that have no effect because a key that they require is not set.
