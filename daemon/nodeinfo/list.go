@@ -9,20 +9,16 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // attempts is the maximum number of listings if the kernel's tables keep changing.
 const attempts = 3
 
-// links holds the interfaces that are up and not foreign, by index.
-type links map[int]link
-
 // list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
 // If the kernel's tables changed during every attempt, steady is false and the result may be incomplete.
-func list(foreign *foreign, wanted wantedRoutes) (host *Host, steady bool, err error) {
-	up, linksSteady, err := listLinks(foreign)
+func list(ignored []string, wanted wantedRoutes) (host *Host, steady bool, err error) {
+	up, linksSteady, err := listLinks(ignored)
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,30 +76,6 @@ func (h *Host) sort() {
 func sorted(addrs []netip.Addr) []netip.Addr {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs)
-}
-
-// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h, available since Linux 4.4.
-const skipStats = 1 << 3
-
-// listLinks reads fewer attributes than netlink.LinkList, because a host with many pods has thousands of interfaces.
-func listLinks(foreign *foreign) (up links, steady bool, err error) {
-	found, steady, err := retry(func() ([][]byte, error) {
-		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
-		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-		request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
-		return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("list of interfaces: %w", err)
-	}
-	up = links{}
-	for _, message := range found {
-		one, ok := parseLink(message)
-		if ok && !foreign.note(one) && one.up {
-			up[one.index] = one
-		}
-	}
-	return up, steady, nil
 }
 
 // address is a usable address, with the properties that determine the choice of a source address.

@@ -32,8 +32,8 @@ const (
 // Watcher keeps a Host up to date. All methods except Run may be called from any goroutine.
 type Watcher struct {
 	log     *slog.Logger
-	foreign *foreign
-	tables  []int // see Options.IgnoreTables
+	devices []string // see Options.IgnoreDevices
+	tables  []int    // see Options.IgnoreTables
 	kernel  rtnl.Kernel
 	resolv  []string // see Options.ResolvConf
 	routes  wantedRoutes
@@ -48,8 +48,7 @@ type Watcher struct {
 // ignores.
 type Options struct {
 	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces to which a
-	// proxy adds Service addresses. Host omits the addresses of these interfaces, and changes of these addresses are
-	// not events.
+	// proxy adds Service addresses. Host omits the addresses of these interfaces.
 	IgnoreDevices []string
 	// IgnoreTables are the numbers, below 256, of routing tables whose routes are not events.
 	IgnoreTables []int
@@ -66,7 +65,7 @@ type Options struct {
 // New returns a Watcher whose Host is empty until Run has read the state for the first time.
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
-		log: logger, foreign: newForeign(opts.IgnoreDevices), tables: opts.IgnoreTables, kernel: opts.Kernel,
+		log: logger, devices: opts.IgnoreDevices, tables: opts.IgnoreTables, kernel: opts.Kernel,
 		resolv: opts.ResolvConf, routes: wantedRoutes{opts.Ranges, opts.IgnoreProtocol},
 		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
@@ -176,6 +175,18 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
+// relevant reports whether a message may change Host. relevant returns false for messages about rules, settings, and
+// routes that Host omits. On a router, the kernel may send thousands of such messages per second.
+func (w *Watcher) relevant(messageType uint16, data []byte) bool {
+	switch messageType {
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return w.routes.relevant(data)
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
+		return false
+	}
+	return true
+}
+
 // tell sends an announcement, unless the receiver has not read the previous announcement yet.
 func tell(to chan<- struct{}) {
 	select {
@@ -193,7 +204,7 @@ func Read(opts Options) (*Host, error) {
 
 // read lists the host's state, and publishes the state if it has changed.
 func (w *Watcher) read() (steady bool, err error) {
-	next, steady, err := list(w.foreign, w.routes)
+	next, steady, err := list(w.devices, w.routes)
 	if err != nil {
 		return false, err
 	}
