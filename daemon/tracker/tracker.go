@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
-	"edgeway/proxiers/contain"
 )
 
 // Layer describes the layer of one source.
@@ -91,15 +90,8 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	if !t.open {
 		return nil, false
 	}
-	err := contain.Call(func() error {
-		s = t.view.snapshot()
-		s.Complete = t.complete()
-		return nil
-	})
-	if err != nil {
-		t.view.renew()
-		contain.Rethrow(err)
-	}
+	s = t.view.snapshot()
+	s.Complete = t.complete()
 	return s, true
 }
 
@@ -204,28 +196,11 @@ type sink struct {
 	l *layer
 }
 
-// Upsert implements source.Sink. If the merge of the object panics, Upsert refuses the object.
+// Upsert implements source.Sink.
 func (s sink) Upsert(obj source.Object) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	key := obj.Key()
-	err := contain.Call(func() error {
-		s.t.put(s.l, key, obj)
-		return nil
-	})
-	if err == nil {
-		return
-	}
-	refused := source.Refuse(key, "it cannot be merged: "+err.Error())
-	if refused == nil {
-		contain.Rethrow(err)
-	}
-	s.l.put(key, refused)
-	if s.t.served(key) == refused {
-		s.t.view.setFaults(key.Object(), nil)
-		s.t.view.add(refused)
-		s.t.notify()
-	}
+	s.t.put(s.l, obj.Key(), obj)
 }
 
 // Delete implements source.Sink.

@@ -198,33 +198,16 @@ func (v *view) snapshot() *Snapshot {
 		slices.Sort(next.APIPorts)
 		next.APIPorts = slices.Compact(next.APIPorts)
 	}
+	// The changes stay until the end, so that the snapshot after a panic includes them. The maps are new, because the old
+	// maps are large after the first list.
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
+	v.dirtyServices, v.dirtyFaults = map[Name]struct{}{}, map[fault.Object]struct{}{}
 	v.services.Pending, v.endpoints.Pending = 0, 0
 	return next
 }
 
-// renew marks all Services as changed, so that the next snapshot after a panic rebuilds all Services.
-func (v *view) renew() {
-	for name := range v.merged {
-		v.dirtyServices[name] = struct{}{}
-	}
-	if v.last != nil {
-		for _, s := range v.last.Services {
-			v.dirtyServices[s.Name()] = struct{}{}
-		}
-		for _, p := range v.last.Problems {
-			v.dirtyFaults[p.Object] = struct{}{}
-		}
-	}
-	for object := range v.faults {
-		v.dirtyFaults[object] = struct{}{}
-	}
-	v.dirtyCIDRs, v.dirtyAPIs = true, true
-}
-
 func (v *view) snapshotServices(prev []*Service) (services []*Service, changed []Name) {
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
-	v.dirtyServices = map[Name]struct{}{} // a new map, because the old map is large after the first list
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
 		s, ok := v.merged[dirty[i]]
 		if !ok || s.Spec == nil {
@@ -244,7 +227,6 @@ func (v *view) snapshotServices(prev []*Service) (services []*Service, changed [
 
 func (v *view) snapshotProblems(prev []fault.Fault) []fault.Fault {
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyFaults), fault.Object.Compare)
-	v.dirtyFaults = map[fault.Object]struct{}{}
 	return sorted.Splice(prev, dirty,
 		func(p fault.Fault, o fault.Object) int { return p.Object.Compare(o) },
 		func(i int, _ []fault.Fault) []fault.Fault {
