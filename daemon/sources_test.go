@@ -87,7 +87,7 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 		if saved, serving := s.lastKnown(); !serving || time.Since(saved) > time.Minute {
 			t.Errorf("last-known state: serving %v, of %s", serving, saved)
 		}
-		if st := s.file.Status(); st.Synced || !strings.Contains(st.Err, manifests+": no such file or directory") {
+		if st := s.file.Status(); st.Synced || !strings.Contains(st.Fault.Message, manifests+": no such file or directory") {
 			t.Errorf("status %+v", st)
 		}
 		if !slices.Equal(s.held(), held) {

@@ -97,10 +97,10 @@ func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 }
 
 // run starts a pipeline as the daemon does, and returns a channel for the pipeline's error.
-func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
+func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
-		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: plan,
+		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: planner,
 		Checks: nodeChanges{}, FullSync: time.Hour, Parts: parts, OnApplied: func(Applied) {},
 		OnSynced: func(*tracker.Snapshot, *plan.Plan, Synced) {},
 	})

@@ -19,6 +19,7 @@ import (
 
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/convert"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/messageid"
 )
 
