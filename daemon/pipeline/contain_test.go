@@ -66,6 +66,8 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
+// If a change panics only in a partial sync, the pipeline applies the change in a full sync and leaves out no
+// ServicePort.
 func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
@@ -95,10 +97,10 @@ func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 }
 
 // run starts a pipeline as the daemon does, and returns a channel for the pipeline's error.
-func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
+func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
-		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: plan,
+		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: planner,
 		Checks: nodeChanges{}, FullSync: time.Hour, Parts: parts, OnApplied: func(Applied) {},
 		OnSynced: func(*tracker.Snapshot, *plan.Plan, Synced) {},
 	})
@@ -112,8 +114,8 @@ func run(t *testing.T, w *world, plan func(*tracker.Snapshot, *plan.Plan) (*plan
 	return p, failed
 }
 
-// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of a stage, the
-// daemon exits. All other stages run until the daemon exits.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of the stage, the
+// daemon exits. The other stages run until then.
 func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -189,6 +191,7 @@ func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 	})
 }
 
+// After a panic of the loop itself, the pipeline syncs all stages again.
 func TestLoopRestartsAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)

@@ -21,7 +21,7 @@ func TestNodePortAddrs(t *testing.T) {
 	}
 	second := func(h *nodeinfo.Host) { h.Addrs = append(h.Addrs, nodeinfo.Addr{Addr: ip("192.0.2.50")}) }
 	for name, c := range map[string]struct {
-		entries NodePortAddresses
+		entries config.NodePortAddresses
 		host    func(*nodeinfo.Host)
 		node    []string // addresses of the Node object
 		options []string // addresses in the options
