@@ -189,7 +189,7 @@ func mayName(file, text string) bool {
 	switch file {
 	case "edgeway/daemon/backends.go":
 		return proxier(text) != ""
-	case "edgeway/daemon/config/config.go":
+	case "edgeway/daemon/config/defaults.go":
 		return text == "nftables" || text == "iptables"
 	case "edgeway/cmd/edgeway/bugreport.go":
 		return text == "iptables" // iptables is also the name of a program
