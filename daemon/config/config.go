@@ -155,9 +155,6 @@ func (p PortRange) Has(port uint16) bool { return p.Last == 0 || p.First <= port
 // String returns the range in the form "30000-32767".
 func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
-// nftables is the name of the default backend and of its section.
-const nftables = "nftables"
-
 // FallbackNone means that no other backend replaces a backend that cannot run.
 const FallbackNone = "none"
 

@@ -8,6 +8,9 @@ import (
 	"edgeway/proxiers"
 )
 
+// nftables is the name of the default backend and of its section.
+const nftables = "nftables"
+
 // Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
 // the configuration contains no source and no node name.
 func Default() *Config {
