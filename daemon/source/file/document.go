@@ -243,7 +243,8 @@ func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMet
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
-		s.options.Logger.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion, "kind", meta.Kind)
+		s.options.Logger.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion,
+			"kind", meta.Kind)
 	}
 }
 

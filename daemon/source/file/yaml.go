@@ -7,8 +7,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// toJSON converts a document as kubectl does, with sigs.k8s.io/yaml. That library implements YAML 1.1, in which "yes" is
-// true. Version 3 of go.yaml.in/yaml finds the mistakes, because its errors have line numbers.
+// toJSON converts a document as kubectl does, with sigs.k8s.io/yaml. That library implements YAML 1.1, in which "yes"
+// is true. Version 3 of go.yaml.in/yaml finds the mistakes, because its errors have line numbers.
 func toJSON(text []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
@@ -104,7 +105,7 @@ func remedyTLS(err error, kubeconfig string) string {
 		return fmt.Sprintf(fixClock, kubeconfig)
 	case errors.As(err, &name):
 		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
-	case errors.As(err, &plain):
+	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
 		return "write the address of the API server itself as the server into " + kubeconfig +
 			": the server at this address does not use TLS"
 	}
