@@ -35,19 +35,14 @@ func TestRestoreWritesTables(t *testing.T) {
 	})
 }
 
-func TestRefusedContentIsQuoted(t *testing.T) {
-	cases := []struct {
-		name, lines string
-		// quote is text from the input that the error must quote. If legacyQuote is not empty, it replaces quote for
-		// the Legacy variant.
-		quote, legacyQuote string
-	}{
-		{name: "bad number", lines: ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT", quote: "--dport 99999"},
-		{name: "no such chain", lines: "-A KUBE-NONE -j ACCEPT", quote: "-A KUBE-NONE"},
-		{name: "no such match", lines: ":KUBE-X - [0:0]\n-A KUBE-X -m nosuch -j ACCEPT", quote: "-m nosuch"},
-		{name: "no such rule", lines: "-D OUTPUT -j ACCEPT", quote: "-D OUTPUT"},
-		{name: "kernel refuses", lines: ":KUBE-X - [0:0]\n-A KUBE-X -j REJECT", quote: "-A KUBE-X -j REJECT", legacyQuote: "*nat"},
-		{name: "nonsense", lines: "nonsense", quote: "nonsense"},
+func TestRefusedContent(t *testing.T) {
+	cases := []struct{ name, lines string }{
+		{"bad number", ":KUBE-X - [0:0]\n-A KUBE-X -p tcp -m tcp --dport 99999 -j ACCEPT"},
+		{"no such chain", "-A KUBE-NONE -j ACCEPT"},
+		{"no such match", ":KUBE-X - [0:0]\n-A KUBE-X -m nosuch -j ACCEPT"},
+		{"no such rule", "-D OUTPUT -j ACCEPT"},
+		{"kernel refuses", ":KUBE-X - [0:0]\n-A KUBE-X -j REJECT"},
+		{"nonsense", "nonsense"},
 	}
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
@@ -57,12 +52,8 @@ func TestRefusedContentIsQuoted(t *testing.T) {
 				t.Errorf("%s: %v is no refusal", c.name, err)
 				continue
 			}
-			quote := c.quote
-			if v == Legacy && c.legacyQuote != "" {
-				quote = c.legacyQuote
-			}
-			if text := err.Error(); !strings.Contains(text, fmt.Sprintf("%q", quote)[1:len(quote)+1]) || strings.Contains(text, "\n") || len(text) > 400 {
-				t.Errorf("%s: want one line that quotes %q, got %q", c.name, quote, text)
+			if text := err.Error(); strings.Contains(text, "\n") || len(text) > 400 {
+				t.Errorf("%s: want one line, got %q", c.name, text)
 			}
 			t.Logf("%s: %v", c.name, err)
 		}
@@ -134,6 +125,7 @@ func TestHungProgramsAreKilled(t *testing.T) {
 	wait.Wait()
 }
 
+// holdLock acquires the iptables-legacy lock, as another process would.
 func holdLock(t *testing.T) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_RDONLY|os.O_CREATE, 0o600)
