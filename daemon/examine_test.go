@@ -87,7 +87,7 @@ func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 		t.Errorf("a daemon that refuses: %+v, found %+v", h.Unasked, found)
 	}
 	h, _ = Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
-	if !strings.Contains(h.Unasked.Message, "a running daemon may use another socket") {
+	if !strings.Contains(h.Unasked.Message, "which may name another socket") {
 		t.Errorf("an invalid configuration: %+v", h.Unasked)
 	}
 }

@@ -38,8 +38,8 @@ func TestFallback(t *testing.T) {
 		{"lacks", "alias", "works", true, ""},
 		{"unknown", "works", "works", true, ""},
 		{"lacks", "none", "", false, "or set proxy.backend"},
-		{"lacks", "fails", "", false, "nor can proxy.fallback: backend fails"},
-		{"lacks", "unknown", "", false, "nor can proxy.fallback: backend unknown"},
+		{"lacks", "fails", "", false, "cannot run proxy.fallback either: backend fails"},
+		{"lacks", "unknown", "", false, "cannot run proxy.fallback either: backend unknown"},
 		{"lacks", "dead", "", false, "a module is not loaded; or set"},
 		{"unknown", "unknown", "", false, "a module is not loaded; or set"},
 		{"fails", "works", "", false, "time-out"},
@@ -63,7 +63,7 @@ func TestFallbackIsWarning(t *testing.T) {
 		component: proxiers.Component{Name: "works"}, unsupported: proxiers.ErrUnsupported,
 	}
 	i.logFallback()
-	if c := i.fallback(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "works serves instead of wanted") {
+	if c := i.fallback(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "uses the backend works, because this host cannot run wanted") {
 		t.Errorf("faults %+v", c)
 	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "instead_of=wanted") {

@@ -55,7 +55,7 @@ func TestFastPathReasons(t *testing.T) {
 		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, after the first reply"},
 		{on, proxiers.Component{}, "", other, plan.FromOutside, eth0, "no: the Service has not opted in"},
 		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: the fast path is for forwarded connections"},
-		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: one end is on this host"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: the client or the endpoint is on this host"},
 		{on, proxiers.Component{}, "no flowtable", web, plan.FromOutside, eth0, "no: no flowtable"},
 		{on, alone, "", web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
 	} {

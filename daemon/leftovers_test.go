@@ -87,14 +87,14 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 		}()
 
 		synctest.Wait()
-		l.says(t, "the rules of variant-b stay until nftables serves")
+		l.says(t, "the rules of variant-b stay until nftables has programmed the kernel")
 		if len(f.cleaned) > 0 || !l.switching() {
 			t.Fatalf("cleaned up after %v before the first full sync", f.cleaned)
 		}
 
 		l.noteFull()
 		synctest.Wait()
-		l.says(t, "Rules of variant-b, which is not configured, could not be removed", "lock is held")
+		l.says(t, "could not remove the rules of variant-b, which is not configured", "lock is held")
 		since := l.faults()[0].Since
 		if !slices.Equal(f.cleaned, []string{"variant-a", "variant-b"}) || !l.switching() {
 			t.Errorf("cleaned up after %v, want both", f.cleaned)

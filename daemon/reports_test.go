@@ -39,8 +39,8 @@ func TestPortInUseFaults(t *testing.T) {
 	own.note("health.address", ":10256", inUse)
 	got := own.faults()
 	if len(got) != 2 || got[0].Severity != fault.Warning ||
-		got[0].String() != "health.address: [::]:10256 is not served: address already in use" ||
-		got[1].String() != "metrics.address: 127.0.0.1:10249 is not served: address already in use" {
+		got[0].String() != "health.address: Edgeway does not serve [::]:10256: address already in use" ||
+		got[1].String() != "metrics.address: Edgeway does not serve 127.0.0.1:10249: address already in use" {
 		t.Errorf("those of the daemon: %+v", got)
 	}
 	own.note("metrics.address", "127.0.0.1:10249", nil)
@@ -48,7 +48,7 @@ func TestPortInUseFaults(t *testing.T) {
 	all := append(slices.Repeat([]fault.Fault{port}, 13), own.faults()...)
 	got = fault.Bounded(all)
 	if len(got) != 10+1 || got[0].Severity != fault.Problem ||
-		got[0].String() != "a/web/TCP: 127.0.0.1:30080 is not served: address already in use" ||
+		got[0].String() != "a/web/TCP: Edgeway does not serve 127.0.0.1:30080: address already in use" ||
 		!strings.HasSuffix(got[10-1].Message, "; and 3 more such faults") ||
 		got[10].Severity != fault.Warning {
 		t.Errorf("with those of Services: %+v", got)

@@ -118,12 +118,12 @@ func TestServicesThatDropForSomeOrigins(t *testing.T) {
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
 	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
-	wants(t, h, "services", `warning: … default/local/TCP (IPv4) from other hosts and this host are dropped … | node.local_policy = "cluster"`)
+	wants(t, h, "services", `warning: … default/local/TCP (IPv4) from other hosts and this host … | node.local_policy = "cluster"`)
 	h.NodeObject = true // node.local_policy applies only to hosts without a Node object
-	wants(t, h, "services", "warning: … | have an endpoint on this host, or give the Service the traffic policy Cluster")
+	wants(t, h, "services", "warning: … | start an endpoint on this host, or set the Service's traffic policy to Cluster")
 	clusterIP.Routes = forward(plan.ClusterPool)
 	h.Plan.Services[0].Frontends = []plan.Frontend{clusterIP, nodePort}
-	wants(t, h, "services", "warning: … default/local/TCP (IPv4) from other hosts are dropped")
+	wants(t, h, "services", "warning: … default/local/TCP (IPv4) from other hosts")
 }
 
 func TestServicesCheck(t *testing.T) {

@@ -66,12 +66,12 @@ func TestRoutesToServices(t *testing.T) {
 		}, "192.0.2.50:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),
 	)
-	noIPv6 := `warning: … the Service range fd00:96::/108 (network is unreachable), as this host has no address of IPv6 … | proxy.ip_families = ["IPv4"]`
+	noIPv6 := `warning: … the Service range fd00:96::/108 (network is unreachable), because this host has no IPv6 address | proxy.ip_families = ["IPv4"]`
 	wants(t, h, "route-services", noIPv6)
 
 	delete(f.hops, "0.0.0.0/0")
 	h.Config.Routes.Services = config.RoutesNever
-	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or routes.services = "auto"`, "problem: ", "problem: ", noIPv6)
+	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or set routes.services = "auto"`, "problem: ", "problem: ", noIPv6)
 	h.Config.Routes.Services = config.RoutesAuto
 	wants(t, h, "route-services",
 		"problem: … 10.96.0.0/12 … 10.96.0.10 … default/web/TCP … | ip route replace 10.96.0.0/12 dev eth0 src 192.0.2.10",
@@ -104,7 +104,7 @@ func TestRoutesToEndpoints(t *testing.T) {
 	delete(f.hops, "0.0.0.0/0")
 	f.hops["10.244.2.0/24"] = nodeinfo.NextHop{Interface: "eth1", Source: addr("192.0.2.10"), NoCarrier: true}
 	wants(t, h, "route-endpoints",
-		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.0/24 via $ROUTER  # ROUTER: the address of the host that has them",
+		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.0/24 via $ROUTER  # ROUTER: the address of the host that runs the endpoints",
 		"problem: … 10.244.2.7 … default/web/TCP … eth1 … | ip -brief link show dev eth1",
 		"problem: … 10.244.3.5 … default/db/TCP … | ip route replace 10.244.3.5 via $ROUTER")
 	f.hops["10.244.1.0/24"] = on("eth0", "192.0.2.10")

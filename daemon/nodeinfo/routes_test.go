@@ -13,7 +13,7 @@ var serviceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.
 
 // Host lists, for each range, the widest route through a gateway or a tunnel.
 func TestRoutesToRanges(t *testing.T) {
-	l := newLab(t, append(veth, "link add t0 type veth peer name t1", "link set t1 up", "link set t0 arp off up",
+	l := newLab(t, append(veth, "link add t0 type veth peer name t1", "link set t1 addrgenmode none up", "link set t0 addrgenmode none arp off up",
 		"addr add 192.0.2.1/24 dev v0", "addr add 2001:db8::1/64 dev v0 nodad")...)
 	for _, step := range []struct {
 		ip   string

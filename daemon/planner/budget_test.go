@@ -77,8 +77,8 @@ func TestBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere), testSlice("small", ep("10.1.0.1")))...)
-			const fault = "MemoryMax=: Services are left out because they take too much memory: ns/big"
-			const why = "of memory, and the memory limit has 20.0 MB for all Services: it is left out"
+			const fault = "MemoryMax=: Edgeway does not serve Services that need too much memory: ns/big"
+			const why = "of memory, and the memory limit allows 20.0 MB for all Services: Edgeway does not serve the Service"
 			if len(w.problems) != 2 || w.problems[0].ID != BudgetID || w.problems[0].String() != fault ||
 				!strings.HasPrefix(w.problems[0].Fix, "systemctl edit") ||
 				!strings.HasSuffix(w.problems[1].String(), why) {
@@ -248,7 +248,7 @@ func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 			t.Errorf("%s: %d MB", name, allocated>>20)
 		}
 		_, problems := New(opts).Plan(snapshotOf(objects...), testHost(), nil)
-		if len(problems) != 2 || !strings.Contains(problems[1].Message, "the largest Service that is served") {
+		if len(problems) != 2 || !strings.Contains(problems[1].Message, "for one Service: Edgeway does not serve") {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}

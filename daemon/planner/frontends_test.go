@@ -51,7 +51,7 @@ func TestLongLived(t *testing.T) {
 	if sp := w.find("other", plan.IPv4); sp == nil || sp.LongLived {
 		t.Errorf("a Service that nobody names: %+v", sp)
 	}
-	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but SCTP has no fast path: TCP and UDP have one")
+	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but only TCP and UDP connections can use the fast path")
 
 	opts.FastPath.Enabled = false
 	w.Planner = New(opts)

@@ -107,8 +107,8 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	w.replan()
 	w.wantProblems()
 	w.put(testService("svc", everywhere))
-	const says = `proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4: "primary" stands for no address, as `
-	const todo = `; set node.addresses to the address that is to have them, or proxy.nodeport_addresses to ranges or "all"`
+	const says = `proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4, because "primary" stands for no address: `
+	const todo = `; set node.addresses to the address that clients use, or proxy.nodeport_addresses to ranges or "all"`
 	const proposed = `; fix: node.addresses = ["192.0.2.1", "2001:db8::1"]`
 	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo + proposed)
 	w.put(testService("other", everywhere)) // the problems of Services still come last

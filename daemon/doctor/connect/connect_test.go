@@ -46,7 +46,7 @@ func TestLookFindsFaultySide(t *testing.T) {
 		fix   string
 	}{
 		"all answer":         {service1(plan.TCP, up, up), fault.OK, []string{"default/web/TCP", "1 frontend", "1 endpoint"}, ""},
-		"a dead endpoint":    {service1(plan.TCP, down, closed(2)), fault.Problem, []string{"no endpoint of default/web/TCP", "127.0.97.2:9 refuses"}, "127.0.97.2:9"},
+		"a dead endpoint":    {service1(plan.TCP, down, closed(2)), fault.Problem, []string{"cannot connect to any endpoint of default/web/TCP", "127.0.97.2:9 refuses"}, "127.0.97.2:9"},
 		"one of two is dead": {service1(plan.TCP, up, up, closed(3)), fault.Problem, []string{"1 of 2 endpoints", "127.0.97.3:9 refuses"}, "a.key"},
 		"the frontend":       {service1(plan.TCP, down, up), fault.Problem, []string{"The cause is in this host", down.String() + " refuses"}, "edgeway doctor --connect default/web --trace"},
 		"UDP is not asked":   {service1(plan.UDP, down, down), fault.Problem, []string{"default/web"}, "edgeway services default/web"},
