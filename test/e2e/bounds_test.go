@@ -69,8 +69,8 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	n.service("medium", hugePorts(100))
 	n.hugeSlice("medium", 100, numberedAddrs("10.251.0.0", 300))
 	l.within(patience, d.hasCondition("services-too-big", fmt.Sprintf("%[1]s/endpoints, %[1]s/frontends, %[1]s/medium", n.name)))
-	l.must(d.statusHas("endpoints: the combinations of its endpoints, addresses and ports take 30", "more than the 51.0 MB of the largest Service",
-		"medium: the combinations of its endpoints, addresses and ports take 9.2 MB of memory, and the memory limit has 8.4 MB", "MemoryMax=")())
+	l.must(d.statusHas("endpoints: the combinations of its endpoints, addresses and ports need 30", "more than the limit of 51.0 MB for one Service",
+		"medium: the combinations of its endpoints, addresses and ports need 9.2 MB of memory, and the memory limit allows 8.4 MB", "MemoryMax=")())
 	l.must(unanswered(l.client, at(endpoints.Spec.ClusterIP, 1000))())
 	l.must(unanswered(l.client, "198.51.100.1:1")())
 	clusterIP, _ := n.web("benign")

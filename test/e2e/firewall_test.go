@@ -84,7 +84,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	if out, err := dead.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	d.only(d.connected("connect", service), "no endpoint of "+service, ep1Addr+":8080 refuses connections")
+	d.only(d.connected("connect", service), "cannot connect to any endpoint of "+service, ep1Addr+":8080 refuses connections")
 	l.must(l.ep1.Command(t.Context(), "nft", "delete table inet off").Run())
 
 	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)

@@ -143,7 +143,7 @@ func TestNodePortInUseOnLoopback(t *testing.T) {
 	l.within(patience, answers(l.client, at(nodeAddr, 31999), "ep1"))
 	l.must(l.loopback(taken, "squatter")())
 	l.must(d.metric(`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
-	l.must(d.shows([]string{"status"}, "DEGRADED", "problem   ports: "+n.name+"/unlucky:web/TCP: "+taken+" is not served", syscall.EADDRINUSE.Error())())
+	l.must(d.shows([]string{"status"}, "DEGRADED", "problem   ports: "+n.name+"/unlucky:web/TCP: Edgeway does not serve "+taken, syscall.EADDRINUSE.Error())())
 	l.must(free())
 	l.within(patience, l.loopback(taken, "ep1"))
 }

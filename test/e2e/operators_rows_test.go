@@ -103,7 +103,7 @@ func routeRows() []*operatorRow {
 			breaks: onHost("ip route del default"),
 		},
 		{
-			name: "strict rp_filter", id: "rp-filter", severity: "notice", words: []string{"rp_filter is strict"}, host: true,
+			name: "strict rp_filter", id: "rp-filter", severity: "notice", words: []string{"strict rp_filter"}, host: true,
 			prepare: (*operatorRow).answersElsewhere, breaks: onHost("sysctl -qw net.ipv4.conf.all.rp_filter=1"),
 		},
 	}

@@ -138,7 +138,7 @@ func TestHealthCheckPortInUse(t *testing.T) {
 	l.must(err)
 	d.startReady()
 	check := at(nodeAddr, int(port))
-	l.within(patience, d.statusHas("is not served", syscall.EADDRINUSE.Error()))
+	l.within(patience, d.statusHas("Edgeway does not serve ", syscall.EADDRINUSE.Error()))
 	l.must(answers(l.client, check, "program")())
 	if err := d.hasCondition("follower-healthcheck", "")(); err == nil {
 		t.Error("it counts as a fault of the health checks of all Services")

@@ -59,7 +59,7 @@ func TestTryAdvice(t *testing.T) {
 	t.Cleanup(plain.Close)
 	for server, want := range map[string]string{
 		tlsServer.URL: "kube-root-ca.crt",
-		strings.Replace(plain.URL, "http:", "https:", 1): "does not speak TLS",
+		strings.Replace(plain.URL, "http:", "https:", 1): "does not use TLS",
 		"https://no-such-name.invalid:6443":              "getent hosts no-such-name.invalid ",
 		"https://kubernetes.default.svc:6443":            "kubectl config view --minify ",
 	} {
