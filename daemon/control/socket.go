@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/healthcheck/httpbound"
 )
 
 // ErrRunning means that another daemon owns the socket.
@@ -68,7 +70,8 @@ func lockNamespace(flags int) (io.Closer, error) {
 	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
 	if errors.Is(err, ErrRunning) {
-		return nil, withHolder(fmt.Errorf("%w in this network namespace", ErrRunning), path)
+		return nil, fmt.Errorf("%w in this network namespace (lslocks | grep %s shows its process)", ErrRunning,
+			filepath.Base(path))
 	}
 	if lock == nil { // the file could not be created or opened
 		return io.NopCloser(nil), nil
@@ -96,7 +99,10 @@ func LockOut(path string) (release func(), err error) {
 	case errors.Is(err, os.ErrNotExist):
 		lock = nil // Close accepts a nil file
 	case errors.Is(err, ErrRunning):
-		return nil, withHolder(err, path+lockSuffix)
+		if pid := listenerOf(path); pid != 0 {
+			err = fmt.Errorf("%w (process %d)", err, pid)
+		}
+		return nil, err
 	case err != nil:
 		return nil, err
 	}
@@ -111,9 +117,19 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// withHolder adds the command that shows the process that holds a lock.
-func withHolder(err error, lock string) error {
-	return fmt.Errorf("%w (lslocks | grep %s shows its process)", err, filepath.Base(lock))
+// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
+// respond.
+func listenerOf(path string) int {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	peer, err := httpbound.Peer(conn)
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
 }
 
 func acquire(path string, flags int) (*os.File, error) {
