@@ -136,7 +136,7 @@ func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	d.startReady()
 	clusterIP, _ := l.namespace().web("shop")
 	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(d.says("fallback", "serves instead of nftables", "nftables v1.0.0", "edgeway reload")())
+	l.must(d.says("fallback", "because this host cannot run nftables", "nftables v1.0.0", "edgeway reload")())
 	l.must(d.says("removed-key", "removed keys are ignored: proxy.min_sync_period (line ")())
 	l.must(d.healthy())
 	if out, _, code := d.edgeway("config", "check"); code != 2 {
