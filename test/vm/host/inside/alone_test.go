@@ -60,7 +60,7 @@ func fallsBack(h *host) {
 	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 	h.run("systemctl", "start", "edgeway")
 	h.answers(clusterIP, clusterIP6)
-	h.eventually("the backend iptables-nft, because this host cannot run nftables", "edgeway", "status")
+	h.eventually("the backend iptables-nft, because this host", "edgeway", "status")
 	h.contains(h.run("edgeway", "status"), missing)
 	h.run("systemctl", "stop", "edgeway")
 }
