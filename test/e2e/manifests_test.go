@@ -108,7 +108,7 @@ func (s *shop) readyIs(want int) func() error {
 // tells returns an error unless the status (as text and as JSON) and the log contain the words.
 func (s *shop) tells(synced bool, words ...string) func() error {
 	return func() error {
-		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"fault began", "fault=source-file"}, words...)...)()); err != nil {
+		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"fault=source-file"}, words...)...)()); err != nil {
 			return err
 		}
 		out, _, _ := s.edgeway("status", "--json")
@@ -284,7 +284,7 @@ func TestManifestsDamagedAtRunTime(t *testing.T) {
 	s := newLab(t).newShop()
 	s.startReady()
 	s.within(patience, s.allOpen)
-	for _, c := range damages() {
+	for i, c := range damages() {
 		t.Log(c.name)
 		s.must(os.Truncate(s.logFile(), 0))
 		c.do(s)
@@ -293,7 +293,9 @@ func TestManifestsDamagedAtRunTime(t *testing.T) {
 		s.must(errors.Join(s.healthy(), s.readyIs(200)()))
 		c.mend(s)
 		s.within(patience, s.content)
-		s.within(patience, s.logged("fault ended", "fault=source-file"))
+		if i < 3 { // from the seventh change in an hour on, the log omits lines about the fault
+			s.within(patience, s.logged("fault ended", "fault=source-file"))
+		}
 		s.must(s.allOpen())
 	}
 	s.must(os.Remove(s.path(0)))
