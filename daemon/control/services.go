@@ -25,6 +25,7 @@ type ServiceList struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
+// ServiceItem describes one Service.
 type ServiceItem struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

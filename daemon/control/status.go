@@ -51,11 +51,13 @@ type Status struct {
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
+// StatusProblems holds the number of faults of objects, and the first faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
 	First []fault.Fault `json:"first"` // First holds at most maxProblems faults
 }
 
+// StatusSource is the state of a source.
 type StatusSource struct {
 	Name string `json:"name"`
 	source.Status
