@@ -218,7 +218,7 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)
 	}
 	if w := l.follower.Faults(); len(w) != 1 || w[0].Object.Name != "a/b" ||
-		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d is not served: %v", port, syscall.EADDRINUSE)) {
+		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d: %v", port, syscall.EADDRINUSE)) {
 		t.Errorf("waiting: %v", w)
 	}
 	l.tend()

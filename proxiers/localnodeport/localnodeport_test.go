@@ -155,7 +155,7 @@ func TestAddressInUse(t *testing.T) {
 		t.Errorf("failures %v, want 2 of IPv4", got)
 	}
 	if got := w.Faults(); len(got) != 1 || got[0].Object.Name != "default/a/TCP" ||
-		got[0].String() != "default/a/TCP: 127.0.0.1:30000 is not served: "+syscall.EADDRINUSE.Error() {
+		got[0].String() != "default/a/TCP: Edgeway does not serve 127.0.0.1:30000: "+syscall.EADDRINUSE.Error() {
 		t.Errorf("waiting: %v", got)
 	}
 	serve(t, "127.0.1.2:8080")

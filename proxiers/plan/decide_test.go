@@ -86,8 +86,8 @@ func TestDecide(t *testing.T) {
 		"another source":                    {TCP, "203.0.114.9", "198.51.100.1:80", "eth0", Drop, "web", "does not allow connections from 203.0.114.9"},
 		"no source is allowed":              {TCP, outside, "198.51.100.2:80", "eth0", Drop, "web", "does not allow"},
 		"external address, unused port":     {TCP, outside, "198.51.100.1:81", "eth0", Pass, "", ""},
-		"NodePort where not accepted":       {TCP, outside, "192.0.2.2:30080", "eth0", Pass, "", "30080 is ns/web's NodePort, accepted at 192.0.2.1 only: proxy.nodeport_addresses"},
-		"NodePort on loopback":              {TCP, "127.0.0.1", "127.0.0.1:30080", "", Pass, "", "30080 is ns/web's NodePort, accepted at 192.0.2.1 only"},
+		"NodePort where not accepted":       {TCP, outside, "192.0.2.2:30080", "eth0", Pass, "", "30080 is ns/web's NodePort, but only 192.0.2.1 accepts NodePorts: proxy.nodeport_addresses"},
+		"NodePort on loopback":              {TCP, "127.0.0.1", "127.0.0.1:30080", "", Pass, "", "30080 is ns/web's NodePort, but only 192.0.2.1 accepts NodePorts"},
 		"NodePort of another host":          {TCP, outside, "192.0.2.99:30080", "eth0", Pass, "", "192.0.2.99 is no address of this host, where 30080 is ns/web's NodePort"},
 		"NodePort, over another protocol":   {UDP, outside, "192.0.2.2:30080", "eth0", Pass, "", "not an address of a Service"},
 		"loopback from outside":             {TCP, outside, "127.0.0.1:30080", "eth0", Drop, "", "martian"},
@@ -125,7 +125,7 @@ func TestDecideNodePort(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	p.Node.NodePortAddrs = nil
-	if d := p.Decide(Packet{TCP, addr("203.0.113.9"), addrPort("192.0.2.1:30080"), "eth0"}); d.Verdict != Pass || !strings.Contains(d.Reason, "at no IPv4 address") {
+	if d := p.Decide(Packet{TCP, addr("203.0.113.9"), addrPort("192.0.2.1:30080"), "eth0"}); d.Verdict != Pass || !strings.Contains(d.Reason, "has no IPv4 address") {
 		t.Errorf("NodePorts are accepted nowhere: %+v", d)
 	}
 	p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, addr("127.0.0.1"))
