@@ -44,8 +44,10 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	for _, svc := range change.Removed {
 		p.want(old, svc)
 	}
-	if err := p.raiseAll(ctx, old, next); err != nil {
-		return fmt.Errorf("partial sync: %w", err)
+	for k, w := range next {
+		if err := errors.Join(ctx.Err(), p.raise(k, w, old)); err != nil {
+			return fmt.Errorf("partial sync: %w", blame(w.svc, err))
+		}
 	}
 	if err := p.table(ctx, change); err != nil {
 		return err
@@ -54,25 +56,9 @@ func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	if err := p.route(change.Next.Node, fresh, gone); err != nil {
 		return err
 	}
-	if err := p.lowerAll(ctx, old, next); err != nil {
-		return fmt.Errorf("partial sync: %w", err)
-	}
-	return nil
-}
-
-func (p *proxier) raiseAll(ctx context.Context, old, next map[key]wanted) error {
-	for k, w := range next {
-		if err := errors.Join(ctx.Err(), p.raise(k, w, old)); err != nil {
-			return blame(w.svc, err)
-		}
-	}
-	return nil
-}
-
-func (p *proxier) lowerAll(ctx context.Context, old, next map[key]wanted) error {
 	for k, w := range old {
 		if err := errors.Join(ctx.Err(), p.lower(k, w, next)); err != nil {
-			return err
+			return fmt.Errorf("partial sync: %w", err)
 		}
 	}
 	return nil
@@ -165,18 +151,15 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.refuse(want, have, routed); err != nil {
 		return err
 	}
-	old, err := p.inKernel(ctx, have, want)
+	stale, err := p.raiseAll(ctx, want, have)
 	if err != nil {
-		return err
-	}
-	if err := p.raiseAll(ctx, old, want); err != nil {
 		return err
 	}
 	if err := p.lead(ctx, change, want, routed); err != nil {
 		return err
 	}
 	p.watcher.remember(want)
-	return p.lowerAll(ctx, old, want)
+	return p.removeAll(ctx, want, have, stale)
 }
 
 // refuse returns an error with the ServicePort if another program or another host uses the address of a virtual server.
@@ -196,36 +179,52 @@ func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[net
 	return nil
 }
 
-// inKernel returns the current state of Edgeway's servers in the form of wanted servers. What another program has
-// changed is missing, so that raise writes it again: the scheduler of a server without Edgeway's mark, and endpoints
-// with another weight or forwarding method. Surplus servers have no endpoints, because lower removes the whole server.
-func (p *proxier) inKernel(ctx context.Context, have map[key]found, want map[key]wanted) (map[key]wanted, error) {
-	old := make(map[key]wanted, len(have))
-	for k, s := range have {
-		w, stays := want[k]
-		if !stays {
-			if s.own {
-				old[k] = wanted{}
+func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
+	have map[key]found,
+) (stale map[key][]netip.AddrPort, err error) {
+	stale = map[key][]netip.AddrPort{}
+	for k, w := range want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s, there := have[k]
+		if !there {
+			if err := p.raise(k, w, nil); err != nil {
+				return nil, blame(w.svc, err)
 			}
 			continue
 		}
-		var server wanted
-		if s.own {
-			server.scheduler = s.raw.SchedName
+		if err := p.reset(k, w, s); err != nil {
+			return nil, blame(w.svc, err)
 		}
 		endpoints, err := p.kernel.endpoints(s.raw)
-		if err = errors.Join(ctx.Err(), err); err != nil {
+		if err != nil {
 			return nil, err
 		}
-		for a, n := range endpoints {
-			if e, stays := plan.FindEndpoint(w.endpoints, a); !stays || n == weight(e) {
-				server.endpoints = append(server.endpoints, plan.Endpoint{Addr: a, Weight: e.Weight})
+		for _, e := range w.endpoints {
+			if have, there := endpoints[e.Addr]; !there || have != weight(e) {
+				if err := p.kernel.addEndpoint(k, e); err != nil {
+					return nil, blame(w.svc, err)
+				}
 			}
+			delete(endpoints, e.Addr)
 		}
-		slices.SortFunc(server.endpoints, func(a, b plan.Endpoint) int { return a.Addr.Compare(b.Addr) })
-		old[k] = server
+		for a := range endpoints {
+			stale[k] = append(stale[k], a)
+		}
 	}
-	return old, nil
+	return stale, nil
+}
+
+// reset restores a server's scheduler and Edgeway's mark, which another program may have changed.
+func (p *proxier) reset(k key, w wanted, have found) error {
+	if have.raw.SchedName == w.scheduler && have.own {
+		return nil
+	}
+	if err := known(w.scheduler); err != nil {
+		return err
+	}
+	return p.kernel.updateServer(k, w.scheduler)
 }
 
 // lead writes the table before the routes, because a route without the table would deliver packets for other ports of a
@@ -271,4 +270,25 @@ func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool)
 		}
 	}
 	return fresh, gone
+}
+
+func (p *proxier) removeAll(ctx context.Context, want map[key]wanted, have map[key]found,
+	stale map[key][]netip.AddrPort,
+) error {
+	for k, list := range stale {
+		for _, a := range list {
+			if err := errors.Join(ctx.Err(), p.kernel.removeEndpoint(k, a)); err != nil {
+				return err
+			}
+		}
+	}
+	for k, s := range have {
+		if _, wanted := want[k]; wanted || !s.own {
+			continue
+		}
+		if err := errors.Join(ctx.Err(), p.kernel.removeServer(k)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
