@@ -152,7 +152,8 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
-			Fix: fmt.Sprintf("edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program at %s",
+			Fix: fmt.Sprintf(
+				"edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program at %s",
 				service, at),
 		})
 	}

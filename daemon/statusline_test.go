@@ -79,7 +79,7 @@ func TestServedWaitsForFollowers(t *testing.T) {
 	}
 	s.Followers[1].Err = "no descriptors"
 	if !served(&s) {
-		t.Error("not ready, although a follower that fails must hold up nobody")
+		t.Error("not ready, but a failed follower must not delay readiness")
 	}
 	if s.InForce = nil; served(&s) {
 		t.Error("ready before the first sync")

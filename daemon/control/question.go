@@ -205,7 +205,9 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	case 1:
 		return found, nil
 	}
-	return found, argumentError{fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", "))}
+	return found, argumentError{
+		fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", ")),
+	}
 }
 
 // locatePort returns the only port of the Services at an address. Without a protocol, locatePort prefers TCP.
