@@ -79,6 +79,9 @@ func (f Fault) String() string {
 	return strings.Join(parts, ": ")
 }
 
+// Error returns the message. A function can return a *Fault as its error, and the caller finds the fix with errors.As.
+func (f *Fault) Error() string { return f.Message }
+
 // New returns a fault that concerns the host, with a formatted message.
 func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}

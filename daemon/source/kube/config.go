@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -295,4 +296,17 @@ func Files(kubeconfig string, allowExec bool) (out []string) {
 		out = append(out, f.path)
 	}
 	return out
+}
+
+func fixable(fix string, err error) error { return &fault.Fault{Message: err.Error(), Fix: fix} }
+
+// Advice returns the fix for an error in a kubeconfig, or "" if the error message itself contains the fix.
+func Advice(err error) string {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return files.Advice(failed.Path, failed.Err)
+	}
+	if f, ok := errors.AsType[*fault.Fault](err); ok {
+		return f.Fix
+	}
+	return ""
 }
