@@ -232,10 +232,15 @@ func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 		return fmt.Errorf("exec: %q may not run; allow exec plugins with source.kube.allow_exec_plugins",
 			user.Exec.Command)
 	}
-	if _, err := exec.LookPath(user.Exec.Command); err != nil {
-		return fixable(fixCommand, fmt.Errorf("exec.command: %w", err))
+	_, err := exec.LookPath(user.Exec.Command)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("exec.command: %w", err)
+	if errors.Is(err, exec.ErrNotFound) {
+		return fixable(fixCommand, err)
+	}
+	return err // the cause matters: a file system that is not mounted yet is no permanent error
 }
 
 func (r *reader) readKeyPair(user *api.AuthInfo, expiries map[string]Expiry) error {

@@ -2,10 +2,12 @@ package kube
 
 import (
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -85,6 +87,18 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 	want := "kubeconfig " + path + `: users[u].user.exec.command: exec: "no-such-plugin": executable file not found in $PATH`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v\n want %s", err, want)
+	}
+}
+
+// A restart helps if the plugin is on a file system that is not mounted yet, so the error must tell its cause.
+func TestMissingExecPluginFileHasCause(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	mustWrite(t, path, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}],
+users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /mnt/missing/plugin, interactiveMode: Never}}}]}`)
+	_, err := New(Options{Kubeconfig: path, AllowExecPlugins: true, Logger: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, syscall.ENOENT) || Advice(err) == "" {
+		t.Errorf("error %v with the fix %q", err, Advice(err))
 	}
 }
 
