@@ -72,10 +72,8 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 	if s.kube != nil {
 		s.saved = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
 			Cluster: func() lastknown.Cluster {
-				return lastknown.Cluster{
-					Server: s.kube.APIServer(),
-					CAs:    s.kube.CAs(),
-				}
+				server, cas := s.kube.Cluster()
+				return lastknown.Cluster{Server: server, CAs: cas}
 			},
 			Changes:   func() (uint64, bool) { return s.tracker.Changes(kubeLayer) },
 			Objects:   func() []source.Object { return s.tracker.Objects(kubeLayer) },

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,8 +19,9 @@ import (
 // client sends the requests for one version of the kubeconfig. A client has a REST client for each API group that
 // Edgeway reads. The REST clients share their connections.
 type client struct {
-	host      string   // the server's URL as written in the kubeconfig
-	cas       []string // see Source.CAs
+	host      string            // the server's URL as written in the kubeconfig
+	cas       []string          // see Source.Cluster
+	digest    [sha256.Size]byte // of the kubeconfig; see access
 	server    *url.URL
 	transport *transport
 	params    runtime.ParameterCodec

@@ -28,9 +28,6 @@ const serviceCIDRs = "servicecidrs"
 // kubeconfigObject identifies a kubeconfig in a fault.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
-// FaultIDs returns the IDs of the faults that Faults may return.
-func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
-
 // credentials holds the kubeconfig in use, and the fault of the kubeconfig on disk.
 type credentials struct {
 	access *access
@@ -106,11 +103,10 @@ func (s *Source) poll(ctx context.Context) {
 // changed, or else nil. reload does not read the token file, because client-go reads that file every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
-	s.mu.Lock()
-	changed := access.digest != s.credentials.access.digest
-	s.mu.Unlock()
-	if err == nil && changed {
-		next, err = newClient(access.config, s.dialer)
+	if err == nil && access.digest != s.client.Load().digest {
+		if next, err = newClient(access.config, s.dialer); err == nil {
+			next.digest = access.digest
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

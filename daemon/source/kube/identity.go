@@ -1,15 +1,20 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/pem"
 )
 
-// CAs returns the SHA-256 of each certificate of the kubeconfig's certificate authority. The fingerprints identify the
-// cluster even after a change of the API server's URL. The result is empty if the host's own authorities verify the API
-// server.
-func (s *Source) CAs() []string { return s.client.Load().cas }
+// Cluster identifies the cluster whose API server listed the source's objects or, before the first list, the cluster of
+// the kubeconfig. Cluster returns the API server's URL and the SHA-256 of each certificate of its certificate authority.
+// These fingerprints identify the cluster even after a change of the URL. cas is empty if the host's own authorities
+// verify the API server.
+func (s *Source) Cluster() (server string, cas []string) {
+	c := cmp.Or(s.listed.Load(), s.client.Load())
+	return c.host, c.cas
+}
 
 func fingerprints(bundle []byte) (out []string) {
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

@@ -71,6 +71,7 @@ type Source struct {
 	options Options
 	dialer  *dialer
 	client  atomic.Pointer[client] // for the kubeconfig in use
+	listed  atomic.Pointer[client] // the client that last listed all objects, or nil
 	feeds   []*feed
 	panics  chan error       // from the source's goroutines
 	told    source.APIServer // the last value passed to the sink; only Run uses it
@@ -98,6 +99,7 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, err)
 	}
+	c.digest = s.credentials.access.digest
 	s.client.Store(c)
 	return s, nil
 }
@@ -242,6 +244,7 @@ func (s *Source) tellAddrs(sink source.Sink) {
 // sync passes on the addresses of the API server before calling Synced, because a plan needs these addresses.
 func (s *Source) sync(sink source.Sink) {
 	s.tellAddrs(sink)
+	s.listed.Store(s.client.Load())
 	s.mu.Lock()
 	s.synced = true
 	s.mu.Unlock()

@@ -240,8 +240,15 @@ func TestAnotherServerReplacesObjects(t *testing.T) {
 	mustWrite(t, path, withUser(before.URL, "token: one"))
 	r := start(t, before.URL, "", func(o *Options) { o.Kubeconfig = path })
 	r.waitSynced(t, 10*time.Second)
+	const silent = "http://127.0.0.1:1"
+	mustWrite(t, path, withUser(silent, "token: one"))
+	eventually(t, "the new kubeconfig is in force", 45*time.Second, func() bool { return r.APIServer() == silent })
+	if server, _ := r.Cluster(); server != before.URL {
+		t.Errorf("the objects are from %s, not %s", server, before.URL)
+	}
 	mustWrite(t, path, withUser(after.URL, "token: one"))
 	eventually(t, "the objects are the new server's", 45*time.Second, func() bool { return r.names() == "b" })
+	eventually(t, "the new server's cluster", 10*time.Second, func() bool { server, _ := r.Cluster(); return server == after.URL })
 	if r.APIServer() != after.URL || r.apiServer(after.URL) == nil || r.apiServer(before.URL) != nil {
 		t.Errorf("server %s; addresses %v, before %v", r.APIServer(), r.apiServer(after.URL), r.apiServer(before.URL))
 	}
