@@ -33,12 +33,21 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	return contained(c, key, func() *source.Service { return c.service(s) }), true
 }
 
+// utc returns the zero time for a year that JSON cannot encode, because such an object would miss in the last-known
+// state.
+func utc(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
 func (c *Converter) service(s *corev1.Service) *source.Service {
 	out := &source.Service{
 		Namespace: c.share(s.Namespace),
 		Name:      s.Name,
 		UID:       string(s.UID),
-		Created:   s.CreationTimestamp.UTC(),
+		Created:   utc(s.CreationTimestamp.Time),
 	}
 	b := serviceBuilder{Converter: c, in: s, out: out, faults: faults{source.Faults{Object: out.Key()}}}
 	if b.checkName() {

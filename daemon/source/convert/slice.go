@@ -34,7 +34,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 	}
 	// An invalid time only omits one latency sample.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
-		out.Triggered = t.UTC()
+		out.Triggered = utc(t)
 	}
 	out.Faults = b.List()
 	return out

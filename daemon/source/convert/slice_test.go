@@ -57,6 +57,15 @@ endpoints:
 	}
 }
 
+// JSON, and so the last-known state, has no years above 9999.
+func TestYearBeyondJSONIsIgnored(t *testing.T) {
+	in := slice(t, "addressType: IPv4")
+	in.Annotations = map[string]string{api.AnnotationLastChange: "9999-12-31T23:59:59-01:00"}
+	if got, ok := new(Converter).EndpointSlice(in); !ok || !got.Triggered.IsZero() {
+		t.Errorf("trigger time %s", got.Triggered)
+	}
+}
+
 func TestUnproxiedSlicesAreSkipped(t *testing.T) {
 	headless := slice(t, "addressType: IPv4")
 	headless.Labels[api.LabelHeadless] = ""

@@ -108,6 +108,47 @@ func TestOversizedObjectIsLeftOut(t *testing.T) {
 	})
 }
 
+// Holdings that exceed the maximum length of a line must not cost the objects.
+func TestTooManyHoldingsAreLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		h := boot(t, dir)
+		h.api.Upsert(aService("web", 80))
+		h.api.Synced()
+		h.Commit(slices.Repeat([]source.Holding{{Namespace: strings.Repeat("n", 60)}}, maxLine/60))
+		time.Sleep(2 * time.Second)
+		if st := h.Status(); st.Fault.Message != "" {
+			t.Errorf("status %+v", st)
+		}
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 1 || h.Held() != nil {
+			t.Errorf("%d objects, %d holdings", len(h.loaded.objects), len(h.Held()))
+		}
+	})
+}
+
+func TestObjectWithoutJSONIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		late := aService("late", 80)
+		late.Created = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+		h := boot(t, dir)
+		h.serve(aService("web", 80), late)
+		time.Sleep(2 * time.Second)
+		if st := h.Status(); st.Fault.Message != "" {
+			t.Errorf("status %+v", st)
+		}
+		h.stop()
+		h = boot(t, dir)
+		defer h.stop()
+		if len(h.loaded.objects) != 1 {
+			t.Errorf("%d objects", len(h.loaded.objects))
+		}
+	})
+}
+
 func TestHoldingsAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -200,17 +200,22 @@ func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int
 	encoder, out := json.NewEncoder(&line), bufio.NewWriter(io.MultiWriter(w, hash))
 	emit := func(v any) (ok bool, err error) {
 		line.Reset()
-		if err := encoder.Encode(v); err != nil {
-			return false, fmt.Errorf("encode %T: %w", v, err)
-		}
-		if line.Len() > maxLine {
+		if encoder.Encode(v) != nil || line.Len() > maxLine { // JSON has no years above 9999
 			return false, nil
 		}
 		size += int64(line.Len())
 		_, err = out.Write(line.Bytes())
 		return true, err
 	}
-	if _, err := emit(head); err != nil {
+	ok, err := emit(head)
+	if err == nil && !ok {
+		head.Held = nil // Held only settles which of several Services gets an address
+		ok, err = emit(head)
+	}
+	if err == nil && !ok {
+		err = errors.New("the header is too long")
+	}
+	if err != nil {
 		return size, err
 	}
 	n := 0
