@@ -64,7 +64,7 @@ func (l *FaultLog) look(faults []fault.Fault) {
 		}
 		before, lasts := l.known[k]
 		now[k] = &known{f, lasts && (before.logged || !isListing(f))}
-		if now[k].logged && !before.logged {
+		if now[k].logged && (!before.logged || isOfSource(f) && !isListing(f) && f.Fix != before.Fix) {
 			l.lines.Log(k, levelOf(f.Severity), messageid.FaultBegan, "fault began",
 				"fault", f.ID, "message", f.String(), "fix", f.Fix)
 		}
@@ -89,7 +89,8 @@ func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key identifies a fault. The message is not part of the key, because the numbers in the message may change. The fix
 // of a Service's fault is not part of the key either, because the fix may name another endpoint later. The cause of a
-// source's fault may change before the source works again, so only the ID identifies that fault.
+// source's fault may change before the source works again, so only the ID identifies that fault, and a new cause is
+// another line "fault began".
 func key(f fault.Fault) string {
 	switch {
 	case f.Scope.ServicePort != "":

@@ -61,7 +61,8 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 		"with own lines":    {nil, []fault.Fault{{ID: "other"}, {ID: "follower-conntrack"}}, ""},
 		"a source lists":    {nil, []fault.Fault{{ID: "source-kube"}}, ""},
 		"a source fails":    {[]fault.Fault{{ID: "source-kube"}}, []fault.Fault{{ID: "source-kube", Fix: "a"}}, "fault began"},
-		"another cause":     {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, []fault.Fault{{ID: "source-kube", Fix: "b"}}, ""},
+		"another cause":     {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, []fault.Fault{{ID: "source-kube", Fix: "b"}}, "fault began"},
+		"lists again":       {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, []fault.Fault{{ID: "source-kube"}}, ""},
 		"a source recovers": {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, nil, "fault ended"},
 		"twice in the list": {nil, []fault.Fault{web, web}, "fault began"},
 	} {
