@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -12,13 +13,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// network is an address range of endpoints. The range is as large as the usual pod range of a node. All endpoints of
-// a network usually share one route.
+// network is an address range of endpoints. The range is as large as the usual pod range of a node, whose endpoints
+// share one route. Some network plugins use smaller ranges, so a network has two samples.
 type network struct {
-	to   netip.Prefix // to is a single address if only one endpoint is known
+	to          netip.Prefix // to is a single address if only one endpoint is known
+	first, last sample
+}
+
+// sample is an endpoint, with the result of its route lookup. why is the reason for a missing route, or "".
+type sample struct {
 	addr netip.Addr
 	svc  plan.ServicePortName
+	hop  nodeinfo.NextHop
+	why  string
 }
+
+func (s *sample) lost() bool { return s.why != "" || s.hop.NoCarrier }
 
 // A network has the prefix length of the usual pod range of a node. maxNamed limits the networks that a notice names.
 const (
@@ -26,19 +36,31 @@ const (
 	maxNamed     = 3
 )
 
-// endpointRoutes looks up the route to one endpoint of each network.
+// endpointRoutes looks up the routes to the first and the last endpoint of each network. If there are too many networks,
+// endpointRoutes assumes that the last endpoint has the route of the first.
 func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	var byDefault []network
 	var router nodeinfo.NextHop
 	networks := h.networks()
+	more := h.Lookups - len(networks)
 	for _, n := range networks {
-		r, why := h.route(n.addr)
+		first, last := &n.first, &n.last
+		first.hop, first.why = h.route(first.addr)
+		last.hop, last.why = first.hop, first.why
+		if more > 0 && last.addr != first.addr {
+			more--
+			last.hop, last.why = h.route(last.addr)
+		}
 		switch {
-		case why != "" || r.NoCarrier:
-			out = append(out, h.lost(n, r, why))
-		case r.Default:
-			byDefault, router = append(byDefault, n), r
+		case first.lost() && last.lost():
+			out = append(out, h.lost(n.to, first))
+		case first.lost():
+			out = append(out, h.lost(single(first.addr), first))
+		case last.lost():
+			out = append(out, h.lost(single(last.addr), last))
+		case first.hop.Default:
+			byDefault, router = append(byDefault, n), first.hop
 		}
 	}
 	if len(byDefault) > 0 {
@@ -55,12 +77,12 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
-		names = append(names, networkOf(n.addr).String())
+		names = append(names, networkOf(n.first.addr).String())
 	}
 	if more := len(networks) - maxNamed; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	first := networks[0].svc
+	first := networks[0].first.svc
 	return fault.New("", fault.Notice, fmt.Sprintf("edgeway doctor --connect %s/%s --trace", first.Namespace, first.Name),
 		"only the default route (%s) leads to the endpoints in %s: connections fail unless that router has a route "+
 			"to them",
@@ -78,12 +100,13 @@ func (h *Host) networks() (out []network) {
 				i, known := at[to]
 				switch {
 				case known:
-					if out[i].addr != a {
-						out[i].to = to
+					if out[i].first.addr != a && !h.held(a) {
+						out[i].to, out[i].last = to, sample{addr: a, svc: svc.Name}
 					}
 				case len(out) < h.Lookups && !h.held(a):
 					at[to] = len(out)
-					out = append(out, network{netip.PrefixFrom(a, a.BitLen()), a, svc.Name})
+					of := sample{addr: a, svc: svc.Name}
+					out = append(out, network{single(a), of, of})
 				}
 			}
 		}
@@ -99,31 +122,30 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// lost returns the fault of a network that has no route or whose link is down. why is the reason for the missing
-// route, or "" if the link is down.
-func (h *Host) lost(n network, r nodeinfo.NextHop, why string) fault.Fault {
-	if why == "" {
-		why = "the link of " + r.Interface + " is down"
-	}
-	what := fmt.Sprintf("endpoint %s of %s", n.addr, n.svc)
-	if !n.to.IsSingleIP() {
-		what = fmt.Sprintf("endpoints in %s, such as %s of %s", n.to, n.addr, n.svc)
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// lost returns the fault of endpoints that have no route or whose link is down.
+func (h *Host) lost(to netip.Prefix, s *sample) fault.Fault {
+	why := cmp.Or(s.why, "the link of "+s.hop.Interface+" is down")
+	what := fmt.Sprintf("endpoint %s of %s", s.addr, s.svc)
+	if !to.IsSingleIP() {
+		what = fmt.Sprintf("endpoints in %s, such as %s of %s", to, s.addr, s.svc)
 	}
 	ip, instead := "ip", ""
 	switch {
-	case r.NoCarrier:
-		return problem("ip -brief link show dev "+quoted(r.Interface)+
+	case s.hop.NoCarrier:
+		return problem("ip -brief link show dev "+quoted(s.hop.Interface)+
 			"  # then bring the link up, or add another route to the network",
 			"cannot send packets to %s (%s)", what, why).
-			For(fault.Scope{To: n.to})
-	case n.addr.Is6() && !h.ownAddr(plan.IPv6).IsValid():
+			For(fault.Scope{To: to})
+	case s.addr.Is6() && !h.ownAddr(plan.IPv6).IsValid():
 		return warning(`proxy.ip_families = ["IPv4"]`,
 			"cannot send packets to %s (%s): this host has no IPv6 address", what, why)
-	case n.addr.Is6():
+	case s.addr.Is6():
 		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
 	}
 	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host "+
 		"that runs the endpoints, or of the router to that host, on a network of this host%s",
-		ip, short(n.to), instead),
-		"cannot send packets to %s (%s)", what, why).For(fault.Scope{To: n.to})
+		ip, short(to), instead),
+		"cannot send packets to %s (%s)", what, why).For(fault.Scope{To: to})
 }

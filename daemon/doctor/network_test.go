@@ -112,6 +112,17 @@ func TestRoutesToEndpoints(t *testing.T) {
 	wants(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
+// Some network plugins give each node a range smaller than /24.
+func TestRoutesToSmallRanges(t *testing.T) {
+	clusterIP := []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}
+	for _, c := range []struct{ route, missing string }{{"10.244.1.0/26", "10.244.1.71"}, {"10.244.1.64/26", "10.244.1.11"}} {
+		h, f := testHost(servicePort("web", clusterIP, "10.244.1.11:8080", "10.244.1.70:8080", "10.244.1.71:8080"))
+		delete(f.hops, "0.0.0.0/0")
+		f.hops[c.route] = on("eth0", "192.0.2.10")
+		wants(t, h, "route-endpoints", "problem: … "+c.missing+" … | ip route replace "+c.missing+" via $ROUTER")
+	}
+}
+
 // The cluster determines the number of endpoints, so each run of the check looks up at most Lookups routes in the
 // kernel and reports only a few findings.
 func TestRouteLookupsAreBounded(t *testing.T) {

@@ -20,7 +20,7 @@ func foreignRules(ctx context.Context, h *Host) []fault.Fault {
 func (h *Host) endpointLinks() []string {
 	links := []string{}
 	for _, n := range h.networks() {
-		if w, why := h.route(n.addr); why == "" && w.Interface != "" && !slices.Contains(links, w.Interface) {
+		if w, why := h.route(n.first.addr); why == "" && w.Interface != "" && !slices.Contains(links, w.Interface) {
 			links = append(links, w.Interface)
 		}
 	}

@@ -44,7 +44,7 @@ func (h *Host) unchecked() string {
 		return ""
 	}
 	return "; edgeway doctor --connect tests whether the endpoints answer; to make the daemon check " +
-		"them, set " + setting + " the daemon always does"
+		"them, set " + setting
 }
 
 // Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the setting is
