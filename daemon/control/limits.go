@@ -54,11 +54,14 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 }
 
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
-	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.answer))
+	raw, err := json.Marshal(value) // before the deadline, because a slow board needs seconds for a large plan
+	if err == nil {
+		err = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.answer))
+	}
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		err = json.NewEncoder(w).Encode(value)
+		_, err = w.Write(append(raw, '\n'))
 	}
 	if err != nil {
 		s.opts.Logger.Debug("control answer not delivered", "error", err)
