@@ -73,7 +73,7 @@ func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	runChecks(t, c, 1)
 	next := useChecks(checking(config.CheckedKube, config.CheckedFile), endpoints)
 	if !next.of.Manifests || !next.of.API || !next.of.Dead().Has(at) {
-		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead().List())
+		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead())
 	}
 	cond := next.faults(nil)
 	if len(cond) != 1 || cond[0].Severity != fault.Warning || cond[0].Since.IsZero() ||

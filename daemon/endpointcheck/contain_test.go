@@ -42,7 +42,7 @@ func TestChecksContinueAfterPanic(t *testing.T) {
 			t.Errorf("faults %+v, want one panic", faults)
 		}
 		if dead := c.Dead(); dead.Len() != 1 || !dead.Has(at(1)) || n.count(at(0)) == 0 {
-			t.Errorf("dead %v after %d checks of the other endpoint", dead.List(), n.count(at(0)))
+			t.Errorf("dead %v after %d checks of the other endpoint", dead.Faults, n.count(at(0)))
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -8,9 +8,7 @@
 package endpointcheck
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"edgeway/proxiers/fault"
@@ -68,14 +66,6 @@ func (d *Dead) Len() int {
 		return 0
 	}
 	return len(d.Faults)
-}
-
-// List returns the dead endpoints, sorted.
-func (d *Dead) List() []netip.AddrPort {
-	if d == nil {
-		return nil
-	}
-	return slices.SortedFunc(maps.Keys(d.Faults), netip.AddrPort.Compare)
 }
 
 // Difference returns the endpoints that are dead in exactly one of a and b, in no particular order.

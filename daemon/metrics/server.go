@@ -18,7 +18,7 @@ type HandlerOptions struct {
 	// Pprof adds /debug/pprof/ for clients on this host.
 	Pprof bool
 	// HasUsers reports whether the server authenticates clients by password. Clients on other hosts can read
-	// /debug/pprof/ only if HasUsers is set and returns true.
+	// /debug/pprof/ only if HasUsers returns true.
 	HasUsers func() bool
 }
 
@@ -46,7 +46,7 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 // profile adds the pprof pages. A profile reveals names and addresses, and uses processor time.
 func (o HandlerOptions) profile(mux *http.ServeMux) {
 	allowed := func(r *http.Request) bool {
-		return httpbound.FromHere(r) || o.HasUsers != nil && o.HasUsers()
+		return httpbound.FromHere(r) || o.HasUsers()
 	}
 	for path, page := range map[string]http.HandlerFunc{
 		"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
