@@ -30,6 +30,7 @@ func (f *follower) Maintain(ctx context.Context) error {
 		err = f.rewrite(ctx, f.have, why)
 	}
 	if err != nil {
+		f.devices = nil // so that the next attempt rewrites the table, whatever the reason was
 		f.schedule(retry)
 	}
 	return err
