@@ -38,10 +38,6 @@ func (r rule) stale(f *netlink.Flow) bool {
 // suspects holds the destinations whose flows the follower must check.
 type suspects map[netlink.Scope]map[netip.AddrPort]rule
 
-func (s suspects) own(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
-	s.set(sc, dst, rule{owned: true, endpoints: endpoints})
-}
-
 // disown does not replace an existing rule, because the destination may now belong to another ServicePort.
 func (s suspects) disown(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
@@ -102,13 +98,13 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	sc := netlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}
 	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
 	all := before != nil && after != nil && lost(before.Serving, after.Serving)
-	for _, dst := range is {
-		if all || !slices.Contains(was, dst) {
-			s.own(sc, dst, after.Serving)
+	for dst := range is {
+		if all || !was[dst] {
+			s.set(sc, dst, rule{owned: true, endpoints: after.Serving})
 		}
 	}
-	for _, dst := range was {
-		if !slices.Contains(is, dst) {
+	for dst := range was {
+		if !is[dst] {
 			s.disown(sc, dst, before.Serving)
 		}
 	}
@@ -128,12 +124,12 @@ func lost(before, after []plan.Endpoint) bool {
 	return false
 }
 
-func destinations(svc *plan.ServicePort, node *plan.Node) []netip.AddrPort {
-	var list []netip.AddrPort
+func destinations(svc *plan.ServicePort, node *plan.Node) map[netip.AddrPort]bool {
+	all := map[netip.AddrPort]bool{}
 	if svc != nil {
 		for dst := range svc.Destinations(node) {
-			list = append(list, dst)
+			all[dst] = true
 		}
 	}
-	return list
+	return all
 }

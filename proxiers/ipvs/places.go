@@ -90,6 +90,9 @@ func settle(p *plan.Plan) *places {
 		out.anchors[key{svc.Name.Protocol, anchor(svc)}] = true
 	}
 	taken := maps.Clone(out.anchors)
+	// next holds the port after the last search at an address, so that thousands of searches there do not take
+	// quadratic time.
+	next := map[key]uint16{}
 	for _, svc := range p.Services {
 		beside := anchor(svc)
 		for i, list := range svc.Pools {
@@ -98,9 +101,10 @@ func settle(p *plan.Plan) *places {
 				continue
 			}
 			usual := usualPort(beside.Port(), which)
-			port := usual
+			port, address := usual, key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), 0)}
 			for port == 0 || taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] {
-				port++
+				port = max(port, next[address]) + 1
+				next[address] = port
 			}
 			taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] = true
 			if port != usual {

@@ -62,41 +62,54 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// foreign is a route of another program.
-type foreign struct {
-	to     netip.Prefix
-	metric int
-	leads  bool
+// coverage holds the routes of other programs in the main routing table.
+type coverage struct {
+	// leads holds, for each destination, whether packets reach it through the route with the lowest metric.
+	leads map[netip.Prefix]bool
+	// lengths holds the prefix lengths of the destinations, the longest first. The kernel prefers longer prefixes.
+	lengths []int
 }
 
-// others returns the routes of other programs from the main routing table, if matters returns true for the destination.
-// The routes have the kernel's order: the longest prefix comes first, then the lowest metric.
-func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) ([]foreign, error) {
+// others returns the routes of other programs, if matters returns true for the destination.
+func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*coverage, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
 	if err != nil {
 		return nil, err
 	}
-	return ordered(found), nil
+	return coverageOf(found), nil
 }
 
-// ordered omits dead routes, which the kernel ignores.
-func ordered(routes []netlink.Route) (out []foreign) {
+// coverageOf omits dead routes, which the kernel ignores.
+func coverageOf(routes []netlink.Route) *coverage {
+	c := &coverage{leads: map[netip.Prefix]bool{}}
+	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
 	for i := range routes {
-		if r := &routes[i]; r.Flags&unix.RTNH_F_DEAD == 0 {
-			out = append(out, foreign{rtnl.Prefix(r.Dst), r.Priority, leads(r)})
+		r := &routes[i]
+		to := rtnl.Prefix(r.Dst)
+		if _, known := c.leads[to]; known || r.Flags&unix.RTNH_F_DEAD != 0 {
+			continue
+		}
+		c.leads[to] = leads(r)
+		if !slices.Contains(c.lengths, to.Bits()) {
+			c.lengths = append(c.lengths, to.Bits())
 		}
 	}
-	slices.SortStableFunc(out, func(a, b foreign) int {
-		return cmp.Or(cmp.Compare(b.to.Bits(), a.to.Bits()), cmp.Compare(a.metric, b.metric))
-	})
-	return out
+	slices.SortFunc(c.lengths, func(a, b int) int { return cmp.Compare(b, a) })
+	return c
 }
 
-// covered reports whether packets to the whole destination have a route.
-func covered(to netip.Prefix, others []foreign) bool {
-	i := slices.IndexFunc(others, func(r foreign) bool { return r.to.Bits() <= to.Bits() && r.to.Contains(to.Addr()) })
-	return i >= 0 && others[i].leads
+// covers reports whether packets to the whole destination have a route.
+func (c *coverage) covers(to netip.Prefix) bool {
+	for _, bits := range c.lengths {
+		if bits > to.Bits() {
+			continue
+		}
+		if leads, known := c.leads[netip.PrefixFrom(to.Addr(), bits).Masked()]; known {
+			return leads
+		}
+	}
+	return false
 }
 
 // leads reports whether packets reach a destination through the route. Other types of route reject packets

@@ -187,7 +187,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 			out = append(out, to)
 			continue
 		}
-		if covered(to, others) {
+		if others.covers(to) {
 			continue
 		}
 		found, err := f.kernel.finds(to)
