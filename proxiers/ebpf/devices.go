@@ -86,8 +86,9 @@ func filtersAt(index int) (ours []*netlink.BpfFilter, err error) {
 
 func removeFilters(index int) error {
 	ours, err := filtersAt(index)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
-		return nil // the device does not exist, or has no such queueing discipline
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) ||
+		errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // the device or its queueing discipline does not exist, or the kernel lacks CONFIG_NET_CLS
 	}
 	for _, f := range ours {
 		err = errors.Join(err, netlink.FilterDel(f))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"edgeway/proxiers"
 	"edgeway/proxiers/internal/nfttable"
 	"edgeway/proxiers/rtnl"
@@ -36,6 +38,9 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	defer r.Close()
 	for _, f := range env.Families {
 		rules, err := r.RuleList(rtnl.Family(f))
+		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+			continue // the kernel has no routing rules for the family
+		}
 		if err != nil {
 			return false, err
 		}

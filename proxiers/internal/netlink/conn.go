@@ -234,6 +234,22 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	return false, nil
 }
 
+// Tables calls visit for each nft table of a family, or of all families if family is NFPROTO_UNSPEC. Tables calls visit
+// for no table if the kernel lacks nf_tables.
+func (c *Conn) Tables(family uint8, visit func(family uint8, name string)) error {
+	err := c.Dump(unix.NFT_MSG_GETTABLE, family, nil, func(m Message) error {
+		visit(m.Family, string(Text(Attr(m.Attrs, AttrTable))))
+		return nil
+	})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read nft tables: %w", err)
+	}
+	return nil
+}
+
 // Family returns the number of a family in nftables: NFPROTO_IPV4 or NFPROTO_IPV6.
 func Family(f plan.Family) uint8 {
 	if f == plan.IPv4 {

@@ -25,16 +25,12 @@ func dial() (*reader, error) {
 
 // tables returns the families of the tables with the name.
 func (c *reader) tables(name string) (found []uint8, err error) {
-	err = c.Dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, nil, func(m netlink.Message) error {
-		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == name {
-			found = append(found, m.Family)
+	err = c.Tables(unix.NFPROTO_UNSPEC, func(family uint8, table string) {
+		if table == name {
+			found = append(found, family)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read tables: %w", err)
-	}
-	return found, nil
+	return found, err
 }
 
 // objects returns the chains, sets and maps of a table, except anonymous sets, which belong to rules.

@@ -2,7 +2,6 @@ package xtables
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -61,18 +60,10 @@ func nftTables(f plan.Family) ([]string, error) {
 	}
 	defer c.Close()
 	var names []string
-	err = c.Dump(unix.NFT_MSG_GETTABLE, netlink.Family(f), nil, func(m netlink.Message) error {
-		name := string(netlink.Text(netlink.Attr(m.Attrs, unix.NFTA_TABLE_NAME)))
-		if m.Family == netlink.Family(f) && slices.Contains(allTables, name) {
+	err = c.Tables(netlink.Family(f), func(family uint8, name string) {
+		if family == netlink.Family(f) && slices.Contains(allTables, name) {
 			names = append(names, name)
 		}
-		return nil
 	})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list of nftables' tables: %w", err)
-	}
-	return names, nil
+	return names, err
 }
