@@ -124,14 +124,14 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 		n, err := io.CopyN(to, from, report)
 		count.Add(uint64(n))
 		switch {
-		case err == nil:
+		case err == nil && !c.ended(from).Load():
 		case errors.Is(err, io.EOF) && !c.wasReset(from):
 			c.ended(to).Store(true)
 			_ = to.CloseWrite()
 			_ = to.SetReadDeadline(time.Now().Add(half))
 			passed = true
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // this direction still carries data
+		case err == nil, errors.Is(err, os.ErrDeadlineExceeded) && n > 0: // this direction still carries data
 			_ = from.SetReadDeadline(time.Now().Add(half))
 		default:
 			if !c.isOver() {

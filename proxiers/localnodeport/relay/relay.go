@@ -57,7 +57,7 @@ var (
 	ErrClosed = errors.New("relay is shut down")
 )
 
-// Options configures a Relay. The zero value is valid.
+// Options configures a Relay. Only Panicked is required.
 type Options struct {
 	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, the maximum
 	// follows from two limits of the process: connections may use a quarter of the memory limit (debug.SetMemoryLimit),
