@@ -13,10 +13,9 @@ import (
 // Line is a line of iptables-save's output: a chain or a rule.
 type Line struct {
 	Chain string
-	// IsRule reports whether the line is a rule. Rule is the text after "-A CHAIN ", and Policy is the text after
-	// ":CHAIN ".
-	IsRule       bool
-	Rule, Policy string
+	// IsRule reports whether the line is a rule. Rule is the text after "-A CHAIN ".
+	IsRule bool
+	Rule   string
 }
 
 // Save reads one table: all chains, then all rules. Save treats a missing table as empty, and does not run
@@ -75,8 +74,8 @@ func (r *saveReader) line(line string) {
 		chain, rule, _ := strings.Cut(text, " ")
 		r.visit(Line{Chain: chain, IsRule: true, Rule: rule})
 	} else if text, ok := strings.CutPrefix(line, ":"); ok {
-		chain, policy, _ := strings.Cut(text, " ")
-		r.visit(Line{Chain: chain, Policy: policy})
+		chain, _, _ := strings.Cut(text, " ")
+		r.visit(Line{Chain: chain})
 	}
 }
 
