@@ -38,30 +38,16 @@ func (w NextHop) String() string {
 	return "on " + w.Interface
 }
 
-// RouteLookup looks up many routes, and reads each interface only once. Only one goroutine may use a RouteLookup.
-// RouteLookup looks up routes in the network namespace of the thread that created the RouteLookup.
-type RouteLookup struct {
-	handle *netlink.Handle
-	links  map[int]*netlink.LinkAttrs
-}
-
-// NewRouteLookup returns a RouteLookup. The caller must close the RouteLookup.
-func NewRouteLookup() (*RouteLookup, error) {
+// LookupRoute looks up the route to an address in the kernel (RTM_GETROUTE), in the network namespace of the calling
+// thread. The lookup specifies neither a mark nor a source address, so routing rules that match a mark or a source
+// address may choose another route. LookupRoute returns the kernel's error if there is no route.
+func LookupRoute(to netip.Addr) (NextHop, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("rtnetlink socket: %w", err)
+		return NextHop{}, fmt.Errorf("rtnetlink socket: %w", err)
 	}
-	return &RouteLookup{handle, map[int]*netlink.LinkAttrs{}}, nil
-}
-
-// Close closes the rtnetlink socket.
-func (w *RouteLookup) Close() { w.handle.Close() }
-
-// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup specifies neither a mark nor a source
-// address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
-// error if there is no route.
-func (w *RouteLookup) To(to netip.Addr) (NextHop, error) {
-	found, err := w.handle.RouteGet(to.Unmap().AsSlice())
+	defer handle.Close()
+	found, err := handle.RouteGet(to.Unmap().AsSlice())
 	if err != nil {
 		return NextHop{}, fmt.Errorf("no route to %s: %w", to, err)
 	}
@@ -69,52 +55,30 @@ func (w *RouteLookup) To(to netip.Addr) (NextHop, error) {
 		return NextHop{}, fmt.Errorf("no route to %s: the kernel returned none", to)
 	}
 	r := found[0]
-	link, err := w.link(r.LinkIndex)
+	link, err := handle.LinkByIndex(r.LinkIndex)
 	if err != nil {
 		return NextHop{}, fmt.Errorf("interface of the route to %s: %w", to, err)
 	}
-	byDefault, err := w.byDefault(to)
+	byDefault, err := byDefault(handle, to)
 	if err != nil {
 		return NextHop{}, err
 	}
 	return NextHop{
-		Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}), Interface: link.Name,
-		Local: r.Type == unix.RTN_LOCAL, Default: byDefault,
+		Source: addrOf(r.Src), Gateway: gatewayOf(netlink.NexthopInfo{Gw: r.Gw, Via: r.Via}),
+		Interface: link.Attrs().Name, Local: r.Type == unix.RTN_LOCAL, Default: byDefault,
 		NoCarrier: slices.Contains([]netlink.LinkOperState{
 			netlink.OperDown, netlink.OperLowerLayerDown,
 			netlink.OperNotPresent,
-		}, link.OperState),
+		}, link.Attrs().OperState),
 	}, nil
 }
 
 // byDefault reports whether the kernel uses a default route, or one of the two /1 routes that replace a default
 // route. Kernels before 4.13 do not report the route that they use.
-func (w *RouteLookup) byDefault(to netip.Addr) (bool, error) {
-	found, err := w.handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+func byDefault(handle *netlink.Handle, to netip.Addr) (bool, error) {
+	found, err := handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
 		return false, fmt.Errorf("route to %s: %w", to, err)
 	}
 	return len(found) > 0 && rtnl.Prefix(found[0].Dst).Bits() <= 1, nil
-}
-
-func (w *RouteLookup) link(index int) (*netlink.LinkAttrs, error) {
-	if known := w.links[index]; known != nil {
-		return known, nil
-	}
-	link, err := w.handle.LinkByIndex(index)
-	if err != nil {
-		return nil, err
-	}
-	w.links[index] = link.Attrs()
-	return link.Attrs(), nil
-}
-
-// LookupRoute looks up one route in the network namespace of the calling thread. See RouteLookup.To.
-func LookupRoute(to netip.Addr) (NextHop, error) {
-	w, err := NewRouteLookup()
-	if err != nil {
-		return NextHop{}, err
-	}
-	defer w.Close()
-	return w.To(to)
 }
