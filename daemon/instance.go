@@ -213,13 +213,14 @@ func (i *instance) newStage(ctx context.Context, c proxiers.Component, env proxi
 
 func (i *instance) env(stage string) proxiers.Env {
 	return proxiers.Env{
-		Logger:        i.logger.With("stage", stage),
-		Families:      proxiers.KernelFamilies(),
-		MasqueradeBit: i.cfg.Proxy.MasqueradeBit,
-		Settings:      i.cfg.Settings(stage),
-		Drift:         func(reason string) { i.pipeline.RequestFull(stage, reason) },
-		Wake:          i.pipeline.Wake,
-		Progress:      i.pipeline.Progress,
+		Logger:           i.logger.With("stage", stage),
+		Families:         proxiers.KernelFamilies(),
+		CountConnections: i.cfg.Metrics.Services,
+		MasqueradeBit:    i.cfg.Proxy.MasqueradeBit,
+		Settings:         i.cfg.Settings(stage),
+		Drift:            func(reason string) { i.pipeline.RequestFull(stage, reason) },
+		Wake:             i.pipeline.Wake,
+		Progress:         i.pipeline.Progress,
 		Contain: func(part string, run func()) {
 			i.parts.Loop(stage+" "+part, run, func() { i.pipeline.RequestFull(stage, "panic of "+part) })
 		},

@@ -44,9 +44,10 @@ func (i *instance) controlOptions() control.Options {
 			Path:   i.path,
 			Faults: i.freshFaults,
 		},
-		Place:  i.sources.place,
-		Dead:   i.checks.dead,
-		Reload: i.opts.Reload,
+		Place:       i.sources.place,
+		Dead:        i.checks.dead,
+		Connections: i.connections,
+		Reload:      i.opts.Reload,
 	}
 }
 
@@ -124,6 +125,27 @@ func shown(s pipeline.State, ignored []string) pipeline.State {
 	return s
 }
 
+// connections returns the numbers of new connections, or nil if Edgeway does not count connections.
+func (i *instance) connections() map[proxiers.Frontends]uint64 {
+	p := i.pipeline.State().InForce
+	if _, ok := i.stages[0].Applier.(proxiers.Counter); !ok || !i.cfg.Metrics.Services || p == nil {
+		return nil
+	}
+	counts := map[proxiers.Frontends]uint64{}
+	for _, s := range i.stages {
+		if c, ok := s.Applier.(proxiers.Counter); ok {
+			err := c.Connections(p, func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64) {
+				counts[proxiers.Frontends{Name: svc.Name, Kind: kind}] += n
+			})
+			if err != nil {
+				i.logger.Warn("connections not counted", "stage", s.Name, "error", err)
+				return nil
+			}
+		}
+	}
+	return counts
+}
+
 func (i *instance) metricsOptions() metrics.Options {
 	o := metrics.Options{
 		Version: i.opts.Version, Revision: i.opts.Revision,
@@ -131,7 +153,7 @@ func (i *instance) metricsOptions() metrics.Options {
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats, Sources: i.sources.list(),
 		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
 		Expiries: i.sources.expiries, Faults: i.health.IDs,
-		Panicked: func(err error) { i.parts.Record("metrics", err) },
+		Panicked: func(err error) { i.parts.Record("metrics", err) }, Connections: i.connections,
 	}
 	for _, s := range i.stages {
 		if c, ok := s.Applier.(prometheus.Collector); ok {

@@ -73,6 +73,20 @@ type Maintainer interface {
 // Reporter is a Proxier that reports its own faults. Faults may be called from any goroutine.
 type Reporter interface{ Faults() []fault.Fault }
 
+// Counter is a Proxier that counts new connections if Env.CountConnections is set.
+type Counter interface {
+	// Connections calls add with the number of new connections to a kind of frontend of a ServicePort. Connections
+	// omits zeros, and may call add several times with the same arguments: the numbers add up. The numbers start at 0
+	// when the ServicePort is added, and survive a restart. Connections may be called from any goroutine.
+	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
+}
+
+// Frontends identifies all frontends of one kind that a ServicePort has, in both families.
+type Frontends struct {
+	Name plan.ServicePortName
+	Kind plan.FrontendKind
+}
+
 // Offloading describes the connections that currently bypass the nftables rules.
 type Offloading struct {
 	// Devices are the network devices, sorted, between which the Proxier offloads connections.
@@ -243,6 +257,8 @@ type Env struct {
 	// During a long Apply, the Component calls Progress with the number of ServicePorts written so far and the total
 	// number. Progress is never nil.
 	Progress func(done, total int)
+	// CountConnections enables a Counter.
+	CountConnections bool
 	// Contain runs the goroutines of the Component. After a panic the next Apply is a full sync.
 	Contain Contain
 }

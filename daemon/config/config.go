@@ -234,6 +234,7 @@ type Metrics struct {
 	Address   string
 	WebConfig string // WebConfig is an absolute path, or ""
 	Pprof     bool
+	Services  bool // Services enables the number of connections of each Service
 }
 
 // Log configures the log, which the daemon writes to standard error.

@@ -327,5 +327,7 @@ func metricsSection(m *Metrics) section {
 			"Empty: plain HTTP for all clients.", path(&m.WebConfig, optional)},
 		{"pprof", "Whether Edgeway serves /debug/pprof at the address of the metrics: to clients on this host, and " +
 			"to other hosts only if web_config has basic_auth_users.", boolean(&m.Pprof)},
+		{"services", "Whether Edgeway counts the new connections of each Service, for edgeway services -o wide and the " +
+			"metric edgeway_service_connections_total. The iptables backends do not count.", boolean(&m.Services)},
 	}}
 }

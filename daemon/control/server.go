@@ -25,6 +25,7 @@ import (
 	"edgeway/daemon/endpointcheck"
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
+	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/healthcheck/httpbound"
 	"edgeway/proxiers/plan"
@@ -42,6 +43,8 @@ type Options struct {
 	// Place and Dead are documented in ServiceInput.
 	Place func(source.Key) string
 	Dead  func() *endpointcheck.Dead
+	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
+	Connections func() map[proxiers.Frontends]uint64
 	// Reload returns nil if the new configuration is valid, or else the reason for rejecting the configuration.
 	Reload func(context.Context) error
 }
@@ -178,7 +181,9 @@ func (s *Server) plan(r *http.Request) (any, error) {
 }
 
 func (s *Server) services(r *http.Request) (any, error) {
-	list, err := NewServiceList(ServiceInput{State: s.opts.State(), Place: s.opts.Place, Dead: s.opts.Dead()})
+	list, err := NewServiceList(ServiceInput{
+		State: s.opts.State(), Place: s.opts.Place, Dead: s.opts.Dead(), Connections: s.opts.Connections(),
+	})
 	if only := r.URL.Query().Get("only"); err == nil && only != "" {
 		return list.Only(only)
 	}

@@ -12,6 +12,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -43,10 +44,12 @@ type ServiceItem struct {
 	Ready int `json:"ready"`
 	All   int `json:"all"`
 	// Status counts ServicePorts and Endpoints in the same way.
-	ServicePorts int           `json:"servicePorts"`
-	Endpoints    int           `json:"endpoints"`
-	State        ServiceState  `json:"state"`
-	Faults       []fault.Fault `json:"faults,omitempty"`
+	ServicePorts int `json:"servicePorts"`
+	Endpoints    int `json:"endpoints"`
+	// Connections is the number of new connections, or nil if Edgeway does not count connections.
+	Connections *uint64       `json:"connections,omitempty"`
+	State       ServiceState  `json:"state"`
+	Faults      []fault.Fault `json:"faults,omitempty"`
 }
 
 // ServiceItemPort is a port of a Service. Port is 0 if only the NodePort is in force.
@@ -80,6 +83,8 @@ type ServiceInput struct {
 	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Only Services in the
 	// snapshot need Place.
 	Place func(source.Key) string
+	// Connections is nil if Edgeway does not count connections.
+	Connections map[proxiers.Frontends]uint64
 }
 
 // lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel rejects. idle holds the
@@ -88,6 +93,8 @@ type lister struct {
 	ServiceInput
 	snapshot              *tracker.Snapshot // snapshot is empty until the sources have listed all objects
 	refused, idle, others map[fault.Object][]fault.Fault
+	// connections adds up ServiceInput.Connections by Service.
+	connections map[tracker.Name]uint64
 }
 
 // NewPlannedServices returns a table of the problems and of the Services in a plan that no daemon has applied.
@@ -104,7 +111,12 @@ func NewServiceList(in ServiceInput) (ServiceList, error) {
 	if err != nil {
 		return list, err
 	}
-	l := &lister{ServiceInput: in, snapshot: cmp.Or(in.State.Snapshot, &tracker.Snapshot{})}
+	l := &lister{
+		ServiceInput: in, snapshot: cmp.Or(in.State.Snapshot, &tracker.Snapshot{}), connections: map[tracker.Name]uint64{},
+	}
+	for f, n := range in.Connections {
+		l.connections[tracker.Name{Namespace: f.Name.Namespace, Name: f.Name.Name}] += n
+	}
 	list.Faults = documents(l.snapshot.Problems)
 	var refused, idle []fault.Fault
 	for _, q := range in.State.Quarantined {
@@ -153,6 +165,9 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 		Namespace: name.Namespace, Name: name.Name, State: ServiceIsServed,
 		Addresses: servedAddrs(served), Ports: servedPorts(served),
 		ServicePorts: counts.ServicePorts, Endpoints: counts.Endpoints,
+	}
+	if l.Connections != nil {
+		item.Connections = new(l.connections[name])
 	}
 	if known != nil {
 		item.Type, item.Source = typeOf(known.Spec), l.sourceOf(known.Spec)

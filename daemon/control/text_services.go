@@ -34,7 +34,8 @@ func (t ServiceTable) Print(p *text.Screen) {
 	rows := [][]string{{"NAMESPACE/NAME", "ADDRESSES", "PORTS", "READY/ALL", "STATE"}}
 	if t.Wide {
 		rows[0] = []string{
-			"NAMESPACE/NAME", "TYPE", "ADDRESSES", "PORTS", "READY/ALL", "SERVICEPORTS", "ENDPOINTS", "SOURCE", "STATE",
+			"NAMESPACE/NAME", "TYPE", "ADDRESSES", "PORTS", "READY/ALL", "SERVICEPORTS", "ENDPOINTS", "CONNECTIONS",
+			"SOURCE", "STATE",
 		}
 	}
 	ok := 0
@@ -77,8 +78,13 @@ func (t ServiceTable) row(s *ServiceItem) []string {
 	ready := fmt.Sprintf("%d/%d", s.Ready, s.All)
 	row := []string{s.FullName(), shortList(s.Addresses, size), shortList(s.Ports, size), ready, t.state(s)}
 	if t.Wide {
+		connections := ""
+		if s.Connections != nil {
+			connections = strconv.FormatUint(*s.Connections, 10)
+		}
 		row = []string{
-			row[0], s.Type, row[1], row[2], ready, strconv.Itoa(s.ServicePorts), strconv.Itoa(s.Endpoints), s.Source, row[4],
+			row[0], s.Type, row[1], row[2], ready, strconv.Itoa(s.ServicePorts), strconv.Itoa(s.Endpoints), connections,
+			s.Source, row[4],
 		}
 	}
 	for i := range row {

@@ -1,12 +1,16 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/daemon/pipeline"
+	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -46,6 +50,8 @@ var present = [...]struct {
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, counted once for each address family.", nil},
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
 	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
+	{"edgeway_service_connections_total", "New connections to a port of a Service, with metrics.services. The labels " +
+		"are empty for the sum of all ports except the busiest 1,000.", []string{"namespace", "service", "port", "protocol", "frontend"}},
 	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
 	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if it " +
 		"never was.", []string{"source"}},
@@ -78,6 +84,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.hostFaults()
 	s.tracker()
 	s.sources()
+	s.connections()
 }
 
 type scrape struct {
@@ -227,5 +234,27 @@ func (s scrape) sources() {
 	s.age("edgeway_last_known_age_seconds", s.opts.SavedAt())
 	for credential, at := range s.opts.Expiries() {
 		s.timestamp("edgeway_credential_expiry_timestamp_seconds", at, credential)
+	}
+}
+
+// maxServicePorts limits the label values of edgeway_service_connections_total.
+const maxServicePorts = 1000
+
+func (s scrape) connections() {
+	counts := s.opts.Connections()
+	busiest := slices.SortedFunc(maps.Keys(counts), func(a, b proxiers.Frontends) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), a.Name.Compare(b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	rest := uint64(0)
+	for i, f := range busiest {
+		if i >= maxServicePorts {
+			rest += counts[f]
+			continue
+		}
+		s.counter("edgeway_service_connections_total", counts[f], f.Name.Namespace, f.Name.Name, f.Name.Port,
+			f.Name.Protocol.String(), f.Kind.String())
+	}
+	if rest > 0 {
+		s.counter("edgeway_service_connections_total", rest, "", "", "", "", "")
 	}
 }

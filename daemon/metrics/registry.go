@@ -18,6 +18,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/plan"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	Faults func() map[string]bool
 	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
+	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
+	Connections func() map[proxiers.Frontends]uint64
 	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics.
 	Panicked func(error)
 }

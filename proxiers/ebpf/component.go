@@ -64,4 +64,4 @@ func Prepare(env proxiers.Env) error {
 const tableName = proxiers.EBPFTable
 
 // schema describes nft tables with the same rules as in the nftables backend.
-func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }
+func schema(count bool) nfttable.Schema { return nftables.EndpointSchema(tableName, count) }

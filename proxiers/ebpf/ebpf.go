@@ -30,7 +30,7 @@ func newProxier(dir string, env proxiers.Env) (*proxier, error) {
 	if p.shortcuts, err = newShortcuts(dir, env, p.devicesChanged); err != nil {
 		return nil, err
 	}
-	if p.Table, err = nfttable.New(schema(), env); err != nil {
+	if p.Table, err = nfttable.New(schema(env.CountConnections), env); err != nil {
 		p.shortcuts.close()
 		return nil, err
 	}

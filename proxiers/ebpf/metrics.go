@@ -3,10 +3,10 @@ package ebpf
 import (
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edgeway/proxiers/nftables"
+	"edgeway/proxiers/plan"
 )
 
 // counts returns the values that the programs have counted since they were loaded.
@@ -17,21 +17,46 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 		return out, s.problem
 	}
 	for c := range numCounters {
-		if out[c], err = sum(s.objects.Counters, uint32(c)); err != nil {
+		var perCPU []uint64
+		if err = s.objects.Counters.Lookup(uint32(c), &perCPU); err != nil {
 			return out, fmt.Errorf("counters of the programs: %w", err)
 		}
+		out[c] = total(perCPU)
 	}
 	return out, nil
 }
 
-// sum returns the total of a counter over all processors.
-func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
-	var perCPU []uint64
-	err = counters.Lookup(which, &perCPU)
+func total(perCPU []uint64) (out uint64) {
 	for _, n := range perCPU {
 		out += n
 	}
-	return out, err
+	return out
+}
+
+// Connections implements proxiers.Counter. The connections that used the shortcut are not in the counts of nftables.
+func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
+	if err := nftables.Connections(p.Table, from, add); err != nil {
+		return err
+	}
+	s := p.shortcuts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects == nil || s.book == nil {
+		return nil
+	}
+	taken := map[uint32]uint64{}
+	if err := s.tables.eachTaken(func(key uint32, n uint64) { taken[key] = n }); err != nil {
+		return fmt.Errorf("counters of the programs: %w", err)
+	}
+	for _, svc := range from.Services {
+		number := s.book.records[keyOf(svc)].service
+		for kind := range plan.NodePort + 1 {
+			if n := taken[takenKey(number, kind)]; n > 0 {
+				add(svc, kind, n)
+			}
+		}
+	}
+	return nil
 }
 
 func socketsDesc() *prometheus.Desc {

@@ -30,7 +30,7 @@ func probeHost(ctx context.Context, dir string) error {
 	if err := loadable(dir); err != nil {
 		return err
 	}
-	return nfttable.Probe(ctx, schema(), nftables.Sample())
+	return nfttable.Probe(ctx, schema(false), nftables.Sample())
 }
 
 // kernelHas returns an error if the kernel lacks BPF. kernelHas uses a system call that changes nothing.

@@ -14,6 +14,7 @@ const (
 	masqueraded uint32 = 1
 	left        uint32 = 2
 	probing     uint32 = 4
+	kindShift          = 30
 
 	localEndpoint uint16 = 1
 
@@ -125,21 +126,29 @@ func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, so
 }
 
 func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) socketsFrontend {
-	v := socketsFrontend{Service: r.service, Flags: left}
+	v := socketsFrontend{Service: r.service, Flags: uint32(f.Kind) << kindShift}
 	why, isLeft := whyLeft(svc, f, from)
 	switch route := f.Routes[from]; {
 	case isLeft:
-		v.Flags |= uint32(why) << 8
+		v.Flags |= left | uint32(why)<<8
 	case r.noRoom:
-		v.Flags |= uint32(leftRoom) << 8
+		v.Flags |= left | uint32(leftRoom)<<8
 	default:
-		v.Set, v.Count, v.Flags = r.sets[route.Pool], uint32(len(svc.Pools[route.Pool])), 0
+		v.Set, v.Count = r.sets[route.Pool], uint32(len(svc.Pools[route.Pool]))
 		if route.SNAT {
-			v.Flags = masqueraded
+			v.Flags |= masqueraded
 		}
 	}
 	return v
 }
+
+// takenKey returns the key of the map taken for connections to a kind of frontend.
+func takenKey(service uint32, kind plan.FrontendKind) uint32 {
+	return service | uint32(kind)<<kindShift
+}
+
+// takenService returns the number of the ServicePort in a key of the map taken.
+func takenService(key uint32) uint32 { return key &^ (3 << kindShift) }
 
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	out := make([]socketsEndpoint, len(pool))

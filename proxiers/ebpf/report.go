@@ -117,11 +117,16 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""
 	}
-	number := s.book.records[keyOf(svc)].service
-	if n, err := sum(s.tables.taken.Map, number); err == nil {
-		return fmt.Sprintf("; %d connections to this port of the Service so far", n)
+	number, sum := s.book.records[keyOf(svc)].service, uint64(0)
+	err := s.tables.eachTaken(func(key uint32, n uint64) {
+		if takenService(key) == number {
+			sum += n
+		}
+	})
+	if err != nil || sum == 0 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("; %d connections to this port of the Service so far", sum)
 }
 
 // tellNoRoom logs the ServicePorts for which the maps have no space.

@@ -16,7 +16,7 @@ type step struct {
 	stale                   []socketsSlotKey
 	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
-	// ended holds the numbers of removed ServicePorts.
+	// ended holds the keys of removed ServicePorts in the map taken.
 	ended []uint32
 	// noRoom holds the ServicePorts for which the maps have no space.
 	noRoom []*plan.ServicePort
@@ -79,7 +79,9 @@ func (b *book) replace(st *step, old, next *plan.ServicePort) {
 		now = b.enter(st, next, record{service: was.service, sets: kept(was, old, next)})
 	}
 	if now.service == 0 && was.service != 0 {
-		st.ended = append(st.ended, was.service)
+		for _, f := range old.Frontends {
+			st.ended = append(st.ended, takenKey(was.service, f.Kind))
+		}
 	}
 	for pool, set := range was.sets {
 		if set == 0 || set == now.sets[pool] {
@@ -171,7 +173,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 		}
 	}
 	probe(st)
-	st.ended = slices.DeleteFunc(have.taken, func(n uint32) bool { return services[n] })
+	st.ended = slices.DeleteFunc(have.taken, func(key uint32) bool { return services[takenService(key)] })
 	for k := range have.slots {
 		if !adopted[k.Set] {
 			st.stale = append(st.stale, k)
@@ -192,8 +194,8 @@ func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 			b.service = max(b.service, f.Service)
 		}
 	}
-	for _, n := range have.taken {
-		b.service = max(b.service, n)
+	for _, key := range have.taken {
+		b.service = max(b.service, takenService(key))
 	}
 }
 

@@ -85,7 +85,7 @@ type held struct {
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
 	addresses map[socketsAddress]uint8
-	// taken holds the numbers of ServicePorts whose connections used the shortcut.
+	// taken holds the keys of the map taken, which counts the connections that used the shortcut.
 	taken []uint32
 }
 
@@ -101,17 +101,22 @@ func newHeld() *held {
 
 func (t *tables) read() (*held, error) {
 	h := newHeld()
-	var service uint32
-	var perCPU []uint64
-	taken := t.taken.Iterate()
-	for taken.Next(&service, &perCPU) {
-		h.taken = append(h.taken, service)
-	}
 	return h, errors.Join(
-		taken.Err(),
+		t.eachTaken(func(key uint32, _ uint64) { h.taken = append(h.taken, key) }),
 		t.frontends.each(func(k socketsFrontendKey, v socketsFrontend) { h.frontends[k] = v }),
 		t.slots.each(func(k socketsSlotKey, v socketsEndpoint) { h.slots[k] = v }),
 		t.members.each(func(k socketsMemberKey, v uint8) { h.members[k] = v }),
 		t.addresses.each(func(k socketsAddress, v uint8) { h.addresses[k] = v }),
 	)
+}
+
+// eachTaken visits the numbers of connections that used the shortcut.
+func (t *tables) eachTaken(visit func(key uint32, n uint64)) error {
+	var key uint32
+	var perCPU []uint64
+	list := t.taken.Iterate()
+	for list.Next(&key, &perCPU) {
+		visit(key, total(perCPU))
+	}
+	return list.Err()
 }

@@ -27,10 +27,10 @@ import (
 func TestBatchesOfAnySize(t *testing.T) {
 	where := &places{}
 	schemas := map[string]func(*plan.Plan) nfttable.Schema{
-		"nftables": func(*plan.Plan) nfttable.Schema { return nftables.EndpointSchema(proxiers.NFTablesTable) },
+		"nftables": func(*plan.Plan) nfttable.Schema { return nftables.EndpointSchema(proxiers.NFTablesTable, true) },
 		"ipvs": func(p *plan.Plan) nfttable.Schema {
 			*where = *settle(p)
-			return schema(where)
+			return schema(where, true)
 		},
 	}
 	for name, of := range schemas {

@@ -36,5 +36,5 @@ func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err
 	}
-	return nfttable.Probe(ctx, schema(&places{}), nftables.Sample())
+	return nfttable.Probe(ctx, schema(&places{}, false), nftables.Sample())
 }

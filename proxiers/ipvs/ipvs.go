@@ -49,7 +49,7 @@ func (p *proxier) open() (err error) {
 	if p.watcher, err = newWatcher(p.env); err != nil {
 		return err
 	}
-	p.Table, err = nfttable.New(schema(p.places), p.env)
+	p.Table, err = nfttable.New(schema(p.places, p.env.CountConnections), p.env)
 	return err
 }
 
@@ -111,6 +111,11 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 }
 
 func (p *proxier) serves(f plan.Family) bool { return slices.Contains(p.env.Families, f) }
+
+// Connections implements proxiers.Counter.
+func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
+	return nftables.Connections(p.Table, from, add)
+}
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	nftables.Rejected{Table: p.Table}.Describe(out)

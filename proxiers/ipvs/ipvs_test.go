@@ -24,11 +24,11 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestTable(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14}
 	for _, c := range plantest.Changes() {
-		tx := nfttable.Render(schema(settle(c.Next)), env, proxiers.NewChange(c.Prev, c.Next))
+		tx := nfttable.Render(schema(settle(c.Next), false), env, proxiers.NewChange(c.Prev, c.Next))
 		plantest.Golden(t, *update, c.Name, tx)
 	}
 	first := plantest.Plan(plantest.Node(), plantest.Web()...)
-	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first)), env, proxiers.NewChange(nil, first)))
+	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first), false), env, proxiers.NewChange(nil, first)))
 }
 
 // TestProbe verifies that nft and the kernel accept the table, even if the host lacks IPVS.
@@ -36,7 +36,7 @@ func TestProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed to have nft check rules")
 	}
-	if err := nfttable.Probe(t.Context(), schema(&places{}), nftables.Sample()); err != nil {
+	if err := nfttable.Probe(t.Context(), schema(&places{}, false), nftables.Sample()); err != nil {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	beforeSNAT       = knftables.SNATPriority + "-10"
 )
 
-func schema(p *places) nfttable.Schema {
+func schema(p *places, count bool) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
 		// The kernel routed the host's own packets before IPVS chose an endpoint on the host itself. A change of the
@@ -45,6 +45,7 @@ func schema(p *places) nfttable.Schema {
 	}
 	return nftables.Schema(nftables.Options{
 		Table:    tableName,
+		Count:    count,
 		To:       p.of,
 		Remember: "meta priority set " + remembered + " ",
 		Masquerade: "meta priority " + remembered +

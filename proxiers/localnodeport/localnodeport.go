@@ -44,6 +44,8 @@ type Proxier struct {
 	// goroutine.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
+	// earlier holds the connections that were counted before the last Close, by address.
+	earlier map[netip.AddrPort]uint64
 	// waiting holds the ports on which the Proxier cannot listen yet.
 	waiting map[netip.AddrPort]*port
 	relay   *relay.Relay
@@ -58,7 +60,7 @@ type Proxier struct {
 func New(opts Options) *Proxier {
 	return &Proxier{
 		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain, panicked: opts.Panicked,
-		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
+		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{}, earlier: map[netip.AddrPort]uint64{},
 	}
 }
 
@@ -131,10 +133,11 @@ func (p *Proxier) Shutdown(ctx context.Context) {
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, port := range p.ports {
+	for at, port := range p.ports {
 		if port.relayed != nil {
 			port.relayed.Stop()
 		}
+		p.earlier[at] += port.target.count()
 	}
 	clear(p.ports)
 	clear(p.waiting)
@@ -165,6 +168,19 @@ func (p *Proxier) Stats() Stats {
 		s.Stats = p.relay.Stats()
 	}
 	return s
+}
+
+// Connections implements proxiers.Counter. The numbers survive a reload, but not a restart.
+func (p *Proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, port := range p.ports {
+		svc := from.Find(port.target.name, plan.FamilyOf(at.Addr()))
+		if n := p.earlier[at] + port.target.count(); n > 0 && svc != nil {
+			add(svc, plan.NodePort, n)
+		}
+	}
+	return nil
 }
 
 // Faults implements proxiers.Reporter. Faults returns a fault for each port on which the Proxier cannot listen, sorted

@@ -25,9 +25,11 @@ type target struct {
 	name   plan.ServicePortName
 	logger *slog.Logger
 
-	mu       sync.Mutex
-	pool     []plan.Endpoint
-	affinity time.Duration
+	mu sync.Mutex
+	// connections counts the connections for which an endpoint was requested.
+	connections uint64
+	pool        []plan.Endpoint
+	affinity    time.Duration
 	// clients maps a client with session affinity to its endpoint. If the endpoint no longer exists, Pick chooses
 	// another endpoint.
 	clients map[netip.Addr]choice
@@ -56,9 +58,18 @@ func (t *target) update(b backing) {
 	})
 }
 
+func (t *target) count() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.connections
+}
+
 func (t *target) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(tried) == 0 {
+		t.connections++
+	}
 	who, now := client.Addr().Unmap(), time.Now()
 	known, ok := t.clients[who]
 	endpoint := known.endpoint

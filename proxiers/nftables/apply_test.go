@@ -261,7 +261,7 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 // Maintain deletes chains and maps that have been unused for a minute, even if the plan does not change.
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
-	s, env := schema(), testEnv(plan.IPv4, plan.IPv6)
+	s, env := schema(false), testEnv(plan.IPv4, plan.IPv6)
 	if s.Idle != time.Minute {
 		t.Errorf("idle objects are kept for %s, want a minute", s.Idle)
 	}

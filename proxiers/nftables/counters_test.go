@@ -193,7 +193,7 @@ func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 func TestLoopbackChangeIsOneElementPerFamily(t *testing.T) {
 	off, on := loopbackPlan(), loopbackPlan(addr("127.0.0.1"), addr("::1"))
 	on.Services = off.Services
-	tx := nfttable.Render(schema(), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(off, on))
+	tx := nfttable.Render(schema(false), testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(off, on))
 	if want := "add element ip edgeway loopback-addresses { 127.0.0.1 }\nadd element ip6 edgeway loopback-addresses { ::1 }\n"; tx != want {
 		t.Errorf("operations:\n%swant:\n%s", tx, want)
 	}

@@ -101,7 +101,7 @@ func ruleHandles(t *testing.T) (handles []uint64) {
 	defer c.Close()
 	err = c.Dump(unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, nil, func(m netlink.Message) error {
 		chain := string(netlink.Text(netlink.Attr(m.Attrs, unix.NFTA_RULE_CHAIN)))
-		if slices.ContainsFunc(schema().Chains, func(c nfttable.Chain) bool { return c.Name == chain }) {
+		if slices.ContainsFunc(schema(false).Chains, func(c nfttable.Chain) bool { return c.Name == chain }) {
 			handles = append(handles, netlink.Uint64(netlink.Attr(m.Attrs, unix.NFTA_RULE_HANDLE)))
 		}
 		return nil

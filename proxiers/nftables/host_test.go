@@ -76,7 +76,7 @@ func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drift
 	for _, change := range changes {
 		change(&env)
 	}
-	s := schema()
+	s := schema(false)
 	s.Idle = 0
 	p := start(t, s, env)
 	return p, d
@@ -168,7 +168,7 @@ func tellElements(t *testing.T, p *proxier) string {
 	defer c.Close()
 	var b strings.Builder
 	for _, f := range p.families {
-		for _, set := range schema().Sets {
+		for _, set := range schema(false).Sets {
 			var lines []string
 			eachElement(t, c, f, set.Name, func(raw []byte) { lines = append(lines, fmt.Sprintf("%s %x", set.Name, raw)) })
 			slices.Sort(lines)

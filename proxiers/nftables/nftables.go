@@ -16,9 +16,9 @@ func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "nftables",
 		Doc:   "tables of its own",
-		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(), Sample()) },
+		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(false), Sample()) },
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
-			p, err := newProxier(schema(), env)
+			p, err := newProxier(schema(env.CountConnections), env)
 			if err != nil {
 				return nil, err
 			}
@@ -30,12 +30,13 @@ func Component() proxiers.Component {
 
 const tableName = proxiers.NFTablesTable
 
-func schema() nfttable.Schema { return EndpointSchema(tableName) }
+func schema(count bool) nfttable.Schema { return EndpointSchema(tableName, count) }
 
-// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection.
-func EndpointSchema(table string) nfttable.Schema {
+// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection, and count the connections
+// if count is set.
+func EndpointSchema(table string, count bool) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
-	return Schema(Options{Table: table, Learn: []nfttable.Chain{
+	return Schema(Options{Table: table, Count: count, Learn: []nfttable.Chain{
 		Hooked("learn-prerouting", knftables.PreroutingHook, after, LearnNew),
 		Hooked("learn-output", knftables.OutputHook, after, LearnNew),
 	}})
@@ -73,8 +74,13 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 	return p.Prune(ctx, Learned(change, p.families))
 }
 
+// Connections implements proxiers.Counter.
+func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
+	return Connections(p.Table, from, add)
+}
+
 // Render returns the nft commands that apply a change, for tests of the translation from objects to rules. A nil
 // change.Prev means that the tables do not exist yet.
 func Render(env proxiers.Env, change proxiers.Change) string {
-	return nfttable.Render(schema(), env, change)
+	return nfttable.Render(schema(env.CountConnections), env, change)
 }

@@ -13,7 +13,7 @@ import (
 // The source ranges of a Service may change together with more endpoints than one transaction can hold.
 func TestRangesOfSplitBatchDoNotOverlap(t *testing.T) {
 	newHost(t)
-	s := schema()
+	s := schema(false)
 	s.Chunk = 30
 	p := start(t, s, proxiers.Env{
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Families: []plan.Family{plan.IPv4},

@@ -57,6 +57,8 @@ type Options struct {
 	// Sets and Chains are the backend's additional sets and chains. OwnSets is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
+	// Count adds sets that count the new connections to each frontend.
+	Count bool
 	// Service adds the objects and elements that the backend needs for a ServicePort. Service may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
@@ -71,7 +73,7 @@ func Schema(o Options) nfttable.Schema {
 		counters = append(counters, loopbackCounter(proto))
 	}
 	return nfttable.Schema{
-		Table: o.Table, Sets: append(sets(), o.Sets...), Numbers: classes,
+		Table: o.Table, Sets: slices.Concat(sets(), o.Sets, o.countSets()), Numbers: classes,
 		Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
 		Ranges: []nfttable.Range{
 			{Name: podSources, Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
@@ -135,14 +137,18 @@ func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 
 func (o Options) chains() []nfttable.Chain {
 	const nat, dnat = knftables.NATType, knftables.DNATPriority
+	toService := []string{"meta priority set $ip daddr . meta l4proto . th dport map @services meta priority vmap @classes"}
+	toNodePort := []string{"$ip daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes"}
+	if o.Count {
+		toService = slices.Insert(toService, 0, countService)
+		toNodePort = slices.Insert(toNodePort, 0, countNodePort)
+	}
 	return []nfttable.Chain{
-		{Name: "services", Rules: []string{
-			"meta priority set $ip daddr . meta l4proto . th dport map @services meta priority vmap @classes",
-			"$ip daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes",
+		{Name: "services", Rules: slices.Concat(toService, toNodePort, []string{
 			"$ip daddr @loopback-addresses goto loopback",
 			"$ip daddr @cluster-ips " + plan.OtherPort.String(),
 			"$ip daddr @service-cidrs fib daddr type != local " + plan.Unallocated.String(),
-		}},
+		})},
 		{Name: "loopback", Rules: loopbackRules()},
 		{Name: "learn", Rules: []string{
 			"meta l4proto { tcp, udp, sctp } ct original $ip daddr . meta l4proto . ct original proto-dst . $ip daddr . th dport vmap @learn",

@@ -57,6 +57,9 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 		lookup, guard, learning = services, allowed, learn
 	}
 	n.Entry(lookup, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
+	if o.Count {
+		n.Entry(o.countSet(f.Kind), key, nfttable.Value{})
+	}
 	for _, p := range f.AllowFrom {
 		e := key
 		e.Peer, e.PeerBits = p.Addr(), uint8(p.Bits())

@@ -52,6 +52,7 @@
 // suite reads these environment variables:
 //
 //	CONFORMANCE_SEQUENCES=5000  the number of sequences, instead of the backend's default
+//	CONFORMANCE_CONNECTIONS=100000  the number of connections to count, instead of 500
 //	CONFORMANCE_PACE=3          a machine that is three times slower than usual
 //
 // FuzzPartial tests the iptables backend in the same way, but the fuzzer generates the sequences.

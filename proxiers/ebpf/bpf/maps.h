@@ -6,7 +6,7 @@
  *	slots       set and number         ─► an endpoint
  *	members     service and endpoint   ─► it still serves (UDP alone)
  *	addresses   an address of the host ─► what it is good for
- *	taken       service                ─► its connections so far
+ *	taken       service and kind       ─► its connections so far
  *
  * A set is never altered: another one is written, the frontend gets its number by one write, and the old one is deleted a
  * second later. A frontend that is not there is nftables' business, as is all that a program cannot do.
@@ -44,6 +44,7 @@ enum frontend_flags {
 	MASQUERADED = 1, /* the endpoint must see an address of the host */
 	LEFT = 2,        /* nftables decides; the counter for it is in the flags' second byte */
 	PROBE = 4,       /* the daemon's own look at whether all works: not counted */
+	KIND = 3u << 30, /* the frontend's kind, also in the keys of the map taken */
 };
 
 struct frontend {
@@ -159,7 +160,10 @@ static __always_inline void count(__u32 which)
 		(*n)++;
 }
 
-/* The element is made by the first connection of a service, and deleted with the service. */
+/*
+ * Connections by service number and frontend kind (KIND). The first connection creates the element, and the daemon deletes the
+ * element with the service.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -169,16 +173,22 @@ struct {
 	__type(value, __u64);
 } taken SEC(".maps");
 
-/* A connection of a service that was sent to an endpoint. */
-static __always_inline void count_taken(enum counter which, __u32 service)
+/*
+ * count_taken counts a connection that was sent to an endpoint of the frontend. The addition is atomic, because the tc program can
+ * interrupt a program for sockets on the same processor.
+ */
+static __always_inline void count_taken(enum counter which, const struct frontend *f)
 {
-	__u64 *n = bpf_map_lookup_elem(&taken, &service), one = 1;
+	__u32 key = f->service | (f->flags & KIND);
+	__u64 *n = bpf_map_lookup_elem(&taken, &key), zero = 0;
 
 	count(which);
+	if (!n) {
+		bpf_map_update_elem(&taken, &key, &zero, BPF_NOEXIST); /* fails if another processor was first */
+		n = bpf_map_lookup_elem(&taken, &key);
+	}
 	if (n)
-		(*n)++;
-	else
-		bpf_map_update_elem(&taken, &service, &one, BPF_NOEXIST);
+		__sync_fetch_and_add(n, 1);
 }
 
 static __always_inline void from_v4(struct address *a, __u32 ip)

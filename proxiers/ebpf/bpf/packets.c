@@ -195,6 +195,6 @@ SEC("tc") int packets(struct __sk_buff *skb)
 	if (left)
 		count(left);
 	else
-		count_taken(PACKETS_TCP, f->service);
+		count_taken(PACKETS_TCP, f);
 	return NEXT;
 }

@@ -82,7 +82,7 @@ static __always_inline int translate(struct bpf_sock_addr *ctx, const struct fro
 		return 0;
 	}
 	if (!(f->flags & PROBE))
-		count_taken(datagram ? SENT_UDP : key->protocol == IPPROTO_TCP ? CONNECTED_TCP : CONNECTED_UDP, f->service);
+		count_taken(datagram ? SENT_UDP : key->protocol == IPPROTO_TCP ? CONNECTED_TCP : CONNECTED_UDP, f);
 	return 1;
 }
 

@@ -33,6 +33,29 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
+// Counts returns the number of packets that matched each element of the sets with Set.Counts. Counts may be called from
+// any goroutine.
+func (t *Table) Counts() (map[Element]uint64, error) {
+	found, names := map[Element]uint64{}, map[string]string{}
+	for i := range t.Sets {
+		set := &t.Sets[i]
+		if !set.Counts {
+			continue
+		}
+		for _, f := range t.families {
+			err := t.kernel.elements(f, t.Table, set.Name, func(raw rawElement) error {
+				e, err := set.decode(f, 0, raw, names)
+				found[e.Element] = raw.packets
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return found, nil
+}
+
 // ClientMap is an nft map from client addresses to other addresses. The packet path adds the elements.
 type ClientMap struct {
 	Family plan.Family

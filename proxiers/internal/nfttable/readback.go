@@ -68,6 +68,7 @@ func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err err
 // rawElement is an element in the kernel's format. The slices are valid only until visit returns.
 type rawElement struct {
 	key, keyEnd, data, user []byte
+	packets                 uint64 // the value of the element's counter
 }
 
 // elements calls visit for each element of a set or map. A missing set is not an error.
@@ -108,6 +109,9 @@ func parseRaw(b []byte) (e rawElement) {
 			e.data = v
 		case unix.NFTA_SET_ELEM_USERDATA:
 			e.user = v
+		case unix.NFTA_SET_ELEM_EXPR:
+			counter := netlink.Attr(v, unix.NFTA_EXPR_DATA)
+			e.packets = netlink.Uint64(netlink.Attr(counter, unix.NFTA_COUNTER_PACKETS))
 		}
 	}
 	return e

@@ -47,6 +47,8 @@ type Set struct {
 	Name string
 	Key  []Field
 	Data Data
+	// Counts reports whether the kernel counts the packets that match each element of a set (Linux 5.7).
+	Counts bool
 	// If the set's key has no protocol field, Proto is the protocol of all elements.
 	Proto plan.Protocol
 	// Named reports whether the comment of each element is the name of its ServicePort.
@@ -149,6 +151,9 @@ func (s *Set) typeOf(f plan.Family) string {
 func (s *Set) add(tx *knftables.Transaction, table string, f plan.Family) {
 	if s.Data == NoData {
 		set := &knftables.Set{Family: nftFamily(f), Table: table, Name: s.Name, Type: s.typ(f)}
+		if s.Counts {
+			set.Type += " ; counter" // knftables (0.0.22) has no field for it
+		}
 		if s.has(PeerPrefix) {
 			set.Flags = []knftables.SetFlag{knftables.IntervalFlag}
 		}

@@ -1,0 +1,185 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"edgeway/proxiers"
+	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
+)
+
+const (
+	connectionsVariable = "CONFORMANCE_CONNECTIONS"
+	connectionsUsually  = 500
+)
+
+const (
+	countedSpec = `
+service web
+  cluster pod-a pod-b far-a
+  local   pod-a pod-b
+  ClusterIP      cluster-1:80   pod=cluster host=cluster outside=cluster+snat
+  ExternalIP     external-1:80  pod=cluster host=cluster outside=cluster+snat
+  LoadBalancerIP lb-1:80        pod=cluster host=cluster outside=local
+  NodePort       30080          pod=cluster host=cluster outside=cluster+snat
+service sticky
+  affinity 1h
+  cluster pod-a pod-b
+  ClusterIP      cluster-2:80   all=cluster
+`
+	countedLaterSpec = `
+service web
+  cluster pod-b far-b
+  local   pod-b
+  ClusterIP      cluster-1:80   pod=cluster host=cluster outside=cluster+snat
+  ExternalIP     external-1:80  pod=cluster host=cluster outside=cluster+snat
+  LoadBalancerIP lb-1:80        pod=cluster host=cluster outside=local
+  NodePort       30080          pod=cluster host=cluster outside=cluster+snat
+service sticky
+  affinity 1h
+  cluster pod-a pod-b far-a
+  ClusterIP      cluster-2:80   all=cluster
+`
+)
+
+// testConnections checks that a backend that counts connections counts each new connection once, and that the numbers
+// survive changes of the endpoints, a full sync and a restart.
+func testConnections(t *testing.T, s *suite) {
+	create := s.backend.New
+	t.Cleanup(func() { s.backend.New = create })
+	count := true
+	s.backend.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
+		env.CountConnections = count
+		return create(ctx, env)
+	}
+	ses := s.fresh(t)
+	if _, ok := ses.counter(); !ok {
+		if s.backend.CountsConnections {
+			t.Error("the backend counts no connections")
+		}
+		return
+	}
+	c := &connectionCount{suite: s, want: map[proxiers.Frontends]uint64{}, left: connections(t)}
+	p := ses.syncText(t, countedSpec)
+	c.connect(t, p, 3)
+	c.mustEqual(t, ses, "after a first sync")
+
+	p = ses.syncText(t, countedLaterSpec)
+	c.connect(t, p, 2)
+	c.mustEqual(t, ses, "after a change of the endpoints")
+
+	ses.apply(t, nil, p)
+	c.mustEqual(t, ses, "after a full sync")
+
+	restarted := s.start(t)
+	restarted.apply(t, nil, p)
+	c.connect(t, p, 1)
+	c.mustEqual(t, restarted, "after a restart")
+	if err := restarted.proxier.Close(); err != nil {
+		t.Error(err)
+	}
+
+	// Without counting, the kernel's state is the same as on a host that never counted.
+	count = false
+	off := s.start(t)
+	off.apply(t, nil, p)
+	have := off.dump(t)
+	if err := off.proxier.Close(); err != nil {
+		t.Error(err)
+	}
+	fresh := s.fresh(t)
+	fresh.apply(t, nil, p)
+	if want := fresh.dump(t); have != want {
+		t.Errorf("after counting was turned off, the kernel holds\n%s\ninstead of\n%s", have, want)
+	}
+}
+
+func connections(t *testing.T) int {
+	text, set := os.LookupEnv(connectionsVariable)
+	if !set {
+		return connectionsUsually
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s: want a whole number from 1", connectionsVariable, text)
+	}
+	return n
+}
+
+func (ses *session) counter() (proxiers.Counter, bool) {
+	c, ok := ses.proxier.(stages)[0].(proxiers.Counter)
+	return c, ok
+}
+
+type connectionCount struct {
+	*suite
+	mu   sync.Mutex
+	want map[proxiers.Frontends]uint64
+	// left is the number of connections that the test still has to open.
+	left int
+}
+
+// connect opens a share of the remaining connections: all of them if share is 1, half of them if share is 2.
+func (c *connectionCount) connect(t *testing.T, p *plan.Plan, share int) {
+	t.Helper()
+	// The relay, and not the backend, counts connections to loopback addresses.
+	rows := slices.DeleteFunc(rowsOf(p, p.Services), func(r row) bool { return r.to.Addr().IsLoopback() })
+	rows = slices.DeleteFunc(rows, func(r row) bool { return p.Decide(r.packet()).Verdict != plan.Forward })
+	for n := c.left / share; n > 0; {
+		// The kernel treats a packet with the addresses and ports of a tracked UDP flow as part of that flow.
+		if err := c.world.Node.FlushConntrack(); err != nil {
+			t.Fatalf("conntrack: %v", err)
+		}
+		rows := rows[:min(n, len(rows))]
+		c.once(t, p, rows)
+		n, c.left = n-len(rows), c.left-len(rows)
+	}
+}
+
+// once opens one connection for each row.
+func (c *connectionCount) once(t *testing.T, p *plan.Plan, rows []row) {
+	t.Helper()
+	slots, wg := make(chan struct{}, busy), sync.WaitGroup{}
+	for _, r := range rows {
+		d := p.Decide(r.packet())
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if got := c.world.hosts[r.source].Connect(r.flow(patience)); got.Answer != netlab.Served {
+				t.Errorf("%s: %s", r, got)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.want[proxiers.Frontends{Name: d.Service.Name, Kind: d.Frontend.Kind}]++
+		})
+	}
+	wg.Wait()
+}
+
+func (c *connectionCount) mustEqual(t *testing.T, ses *session, when string) {
+	t.Helper()
+	counter, _ := ses.counter()
+	have := map[proxiers.Frontends]uint64{}
+	err := counter.Connections(ses.plan, func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64) {
+		have[proxiers.Frontends{Name: svc.Name, Kind: kind}] += n
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f, want := range c.want {
+		if have[f] != want {
+			t.Errorf("%s: %d connections to the %s of %s, want %d", when, have[f], f.Kind, f.Name, want)
+		}
+		delete(have, f)
+	}
+	if len(have) > 0 {
+		t.Errorf("%s: connections that the test did not open: %v", when, have)
+	}
+	t.Log(fmt.Sprintf("%s: %v", when, c.want))
+}
