@@ -44,8 +44,6 @@ type Proxier struct {
 	// goroutine.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
-	// earlier holds the connections that were counted before the last Close, by address.
-	earlier map[netip.AddrPort]uint64
 	// waiting holds the ports on which the Proxier cannot listen yet.
 	waiting map[netip.AddrPort]*port
 	relay   *relay.Relay
@@ -60,7 +58,7 @@ type Proxier struct {
 func New(opts Options) *Proxier {
 	return &Proxier{
 		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain, panicked: opts.Panicked,
-		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{}, earlier: map[netip.AddrPort]uint64{},
+		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
 	}
 }
 
@@ -133,11 +131,10 @@ func (p *Proxier) Shutdown(ctx context.Context) {
 func (p *Proxier) end() *relay.Relay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at, port := range p.ports {
+	for _, port := range p.ports {
 		if port.relayed != nil {
 			port.relayed.Stop()
 		}
-		p.earlier[at] += port.target.count()
 	}
 	clear(p.ports)
 	clear(p.waiting)
@@ -176,7 +173,7 @@ func (p *Proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 	defer p.mu.Unlock()
 	for at, port := range p.ports {
 		svc := from.Find(port.target.name, plan.FamilyOf(at.Addr()))
-		if n := p.earlier[at] + port.target.count(); n > 0 && svc != nil {
+		if n := port.target.count(); n > 0 && svc != nil {
 			add(svc, plan.NodePort, n)
 		}
 	}

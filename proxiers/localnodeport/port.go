@@ -36,7 +36,6 @@ func (p *Proxier) serve(at netip.AddrPort, b backing) {
 		p.ports[at] = known
 		p.listen(known)
 	case known.target.name != b.svc.Name:
-		delete(p.earlier, at)
 		known.target = newTarget(b, p.logger)
 		if known.relayed != nil {
 			known.relayed.SetTarget(known.target)
@@ -52,7 +51,6 @@ func (p *Proxier) stop(at netip.AddrPort) {
 		return
 	}
 	delete(p.ports, at)
-	delete(p.earlier, at)
 	delete(p.waiting, at)
 	if known.relayed != nil {
 		known.relayed.Stop()
