@@ -118,8 +118,14 @@ const (
 	manifestsID  = "manifests"
 )
 
-// checkBackendKeys reports keys of a backend that is not configured.
+// checkBackendKeys reports keys that have no effect with the configured backend.
 func (c *configCheck) checkBackendKeys() {
+	backends := Backends()
+	i := slices.IndexFunc(backends, func(b proxiers.Component) bool { return b.Name == c.cfg.Proxy.Backend })
+	if c.cfg.Metrics.Services && i >= 0 && !backends[i].Traits.CountsConnections {
+		c.add(fault.New("backend-key", fault.Notice, "metrics.services = false",
+			"metrics.services has no effect with the backend %s", c.cfg.Proxy.Backend))
+	}
 	for _, own := range c.cfg.Sections {
 		for _, s := range own.Settings {
 			if own.Name != c.cfg.Proxy.Backend && own.Values[s.Name] != s.Default {

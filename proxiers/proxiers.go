@@ -225,6 +225,8 @@ type Traits struct {
 	// Cost is the memory that a backend needs to write all Services, including the memory of the kernel and of the
 	// programs that the backend runs. Cost is zero for a backend that writes by netlink.
 	Cost Cost
+	// CountsConnections reports whether the backend implements Counter.
+	CountsConnections bool
 	// NoFastPath is a sentence that explains why the backend's connections must not bypass the rules, or "" if
 	// bypassing is allowed. A backend whose connections netfilter's connection tracking does not translate needs
 	// NoFastPath.

@@ -57,9 +57,10 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 			Faults:   func() []fault.Fault { return nil },
 			Path:     func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
 		},
-		Place:  func(source.Key) string { return "" },
-		Dead:   func() *endpointcheck.Dead { return nil },
-		Reload: func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
+		Place:       func(source.Key) string { return "" },
+		Dead:        func() *endpointcheck.Dead { return nil },
+		Connections: func() map[proxiers.Frontends]uint64 { return nil },
+		Reload:      func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -99,6 +100,8 @@ type daemon struct {
 func noPlace(source.Key) string     { return "" }
 func noneDead() *endpointcheck.Dead { return nil }
 
+func noneCounted() map[proxiers.Frontends]uint64 { return nil }
+
 func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	t.Helper()
 	if d.Socket == "" {
@@ -115,7 +118,7 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	if d.Lookups = testLookups(); out != nil {
 		d.Out = out
 	}
-	d.Place, d.Dead = noPlace, noneDead
+	d.Place, d.Dead, d.Connections = noPlace, noneDead, noneCounted
 	d.Reload = func(context.Context) error { return d.reloadErr }
 	s, err := Listen(d.Options)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // The sizes of the plan and the request limit the size of the response.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, Dead: noneDead,
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, Dead: noneDead, Connections: noneCounted,
 		Reload: func(context.Context) error { return nil },
 		Status: func() Status { return Status{} },
 		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },

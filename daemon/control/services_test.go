@@ -15,6 +15,7 @@ import (
 	"edgeway/daemon/planner"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -242,10 +243,15 @@ func healthy() ServiceInput {
 }
 
 func TestServicesText(t *testing.T) {
+	counted := healthy()
+	counted.Connections = map[proxiers.Frontends]uint64{
+		{Name: plan.ServicePortName{Namespace: "shop", Name: "web", Protocol: plan.TCP}, Kind: plan.ClusterIP}: 1200,
+		{Name: plan.ServicePortName{Namespace: "shop", Name: "web", Protocol: plan.TCP}, Kind: plan.NodePort}:  34,
+	}
 	good, bad := listed(t, healthy()), listed(t, broken())
 	golden(t, "services_good.txt", printed(ServiceTable{ServiceList: good}, columns, false))
 	golden(t, "services_bad.txt", printed(ServiceTable{ServiceList: bad}, columns, false))
-	golden(t, "services_wide.txt", printed(ServiceTable{ServiceList: good, Wide: true}, 0, false))
+	golden(t, "services_wide.txt", printed(ServiceTable{ServiceList: listed(t, counted), Wide: true}, 0, false))
 	one, err := bad.Only("shop/renamed")
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -21,6 +22,7 @@ import (
 	"edgeway/daemon/pipeline"
 	"edgeway/daemon/source"
 	"edgeway/daemon/tracker"
+	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/healthcheck"
 	"edgeway/proxiers/localnodeport"
@@ -100,9 +102,32 @@ func testMetrics() *Metrics {
 		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
 		Expiries: func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
 		Faults:   func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
-		Panicked: func(error) {},
+		Panicked: func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
 		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
+}
+
+// manyConnections returns the counts of two more ports than the metric has labels for.
+func manyConnections() map[proxiers.Frontends]uint64 {
+	counts := map[proxiers.Frontends]uint64{}
+	for i := range maxServicePorts + 2 {
+		name := plan.ServicePortName{Namespace: "default", Name: fmt.Sprint("s", i), Port: "http", Protocol: plan.TCP}
+		counts[proxiers.Frontends{Name: name, Kind: plan.ClusterIP}] = uint64(i + 1)
+	}
+	return counts
+}
+
+func TestConnectionsHaveBoundedLabels(t *testing.T) {
+	const name = "edgeway_service_connections_total"
+	m := testMetrics()
+	opts := m.opts
+	opts.Connections = manyConnections
+	got := regexp.MustCompile(name+"{.*\n").FindAllString(scrapeText(t, New(opts)), -1)
+	busiest := name + `{frontend="ClusterIP",namespace="default",port="http",protocol="TCP",service="s1001"} 1002`
+	rest := name + `{frontend="",namespace="",port="",protocol="",service=""} 3`
+	if all := strings.Join(got, ""); len(got) != maxServicePorts+1 || !strings.Contains(all, busiest) || !strings.Contains(all, rest) {
+		t.Errorf("%d series, without %s or %s", len(got), busiest, rest)
+	}
 }
 
 // scrapeText returns the metrics in text format, without the metrics of the Go runtime and of the process.
@@ -236,7 +261,7 @@ func TestScrapeBeforeFirstSync(t *testing.T) {
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
 		Expiries: func() map[string]time.Time { return nil }, Faults: func() map[string]bool { return nil },
-		Panicked: func(error) {},
+		Panicked: func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

@@ -47,7 +47,7 @@ func ComponentIn(dir string) proxiers.Component {
 				"drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the " +
 				"package's documentation.",
 		}},
-		Traits: proxiers.Traits{DropIn: "ebpf.conf"},
+		Traits: proxiers.Traits{DropIn: "ebpf.conf", CountsConnections: true},
 	}
 }
 

@@ -24,7 +24,7 @@ func Component() proxiers.Component {
 		Cleanup:  cleanup,
 		Settings: keys(),
 		Traits: proxiers.Traits{
-			DropIn: "ipvs.conf",
+			DropIn: "ipvs.conf", CountsConnections: true,
 			// A connection through IPVS hangs or is reset if the flowtable offloads it (Linux 6.1, 6.12, 7.2).
 			NoFastPath: "IPVS translates connections itself, and connections break when packets bypass IPVS",
 		},

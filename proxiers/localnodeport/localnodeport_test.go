@@ -117,6 +117,33 @@ func TestConnectionsOutliveListener(t *testing.T) {
 	goesOn("after Close")
 }
 
+// A connection counts once, however many endpoints the relay tries. A change of the endpoints keeps the count.
+func TestConnectionsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	serve(t, "127.0.1.4:8080")
+	counted := func() (n uint64) {
+		t.Helper()
+		err := w.Connections(w.plan, func(svc *plan.ServicePort, kind plan.FrontendKind, more uint64) {
+			if n += more; svc.Name.Name != "a" || kind != plan.NodePort {
+				t.Errorf("%d connections to %s of %s", more, kind, svc.Name)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	w.apply(service("a", 30000, "127.0.1.1:8080", "127.0.1.4:8080"), service("b", 30001, "127.0.1.4:8080"))
+	for range 10 {
+		answers(t, "127.0.0.1:30000", "127.0.1.4:8080")
+	}
+	w.apply(service("a", 30000, "127.0.1.4:8080"), service("b", 30001, "127.0.1.4:8080"))
+	answers(t, "127.0.0.1:30000", "127.0.1.4:8080")
+	if n := counted(); n != 11 {
+		t.Errorf("%d connections counted, want 11", n)
+	}
+}
+
 func TestDeadEndpointsAreSkipped(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.4:8080")

@@ -25,6 +25,7 @@ func Component() proxiers.Component {
 			return p, nil
 		},
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return nfttable.Cleanup(ctx, tableName) },
+		Traits:  proxiers.Traits{CountsConnections: true},
 	}
 }
 

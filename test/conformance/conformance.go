@@ -31,8 +31,6 @@ type Backend struct {
 	Followers []proxiers.Component
 	// CountsLoopback reports whether the backend counts rejected packets on loopback in kube-proxy's metric.
 	CountsLoopback bool
-	// CountsConnections reports whether the backend implements proxiers.Counter.
-	CountsConnections bool
 	// NotHere is the reason why the backend can run only in virtual machines, or "" if the backend can run anywhere.
 	NotHere string
 	// Shortcut is a path that bypasses the rules, or nil if the backend has none.

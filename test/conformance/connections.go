@@ -60,7 +60,7 @@ func testConnections(t *testing.T, s *suite) {
 	}
 	ses := s.fresh(t)
 	if _, ok := ses.counter(); !ok {
-		if s.backend.CountsConnections {
+		if s.backend.Traits.CountsConnections {
 			t.Error("the backend counts no connections")
 		}
 		return

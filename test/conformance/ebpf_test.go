@@ -51,10 +51,10 @@ func ebpfBackend(tc bool) Backend {
 	}
 	b := Backend{
 		Component:      component,
-		CountsLoopback: true, CountsConnections: true,
-		Dump:      dumpEbpf,
-		Shortcut:  &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences: 15, // the nftables backend also runs 15 sequences
+		CountsLoopback: true,
+		Dump:           dumpEbpf,
+		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
+		Sequences:      15, // the nftables backend also runs 15 sequences
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),

@@ -17,10 +17,10 @@ func TestIpvs(t *testing.T) { Run(t, ipvsBackend()) }
 func ipvsBackend() Backend {
 	return Backend{
 		Component:      ipvs.Component(),
-		CountsLoopback: true, CountsConnections: true,
-		Dump:      dumpIpvs,
-		Sequences: 15, // the nftables backend also runs 15 sequences
-		NotHere:   "it needs a kernel with IPVS, whose module is loaded",
+		CountsLoopback: true,
+		Dump:           dumpIpvs,
+		Sequences:      15, // the nftables backend also runs 15 sequences
+		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),
 			"a virtual server is deleted":    changeServer("-D SERVER"),

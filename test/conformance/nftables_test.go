@@ -17,9 +17,9 @@ func TestNftables(t *testing.T) { Run(t, nftablesBackend()) }
 func nftablesBackend() Backend {
 	return Backend{
 		Component:      nftables.Component(),
-		CountsLoopback: true, CountsConnections: true,
-		Dump:      func(ctx context.Context) (string, error) { return dumpTable(ctx, "edgeway") },
-		Sequences: 15, // nft 1.0.6 takes seconds to list large maps
+		CountsLoopback: true,
+		Dump:           func(ctx context.Context) (string, error) { return dumpTable(ctx, "edgeway") },
+		Sequences:      15, // nft 1.0.6 takes seconds to list large maps
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":     nftCommand("flush ruleset"),
 			"one table is deleted":      nftCommand("delete table ip6 edgeway"),
