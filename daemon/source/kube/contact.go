@@ -28,7 +28,7 @@ type Contact struct {
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-// Source with the same options would use. The error is about the kubeconfig.
+// Source with the same options would use. An error means that the kubeconfig has a fault.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {

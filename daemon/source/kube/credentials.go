@@ -8,12 +8,11 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// credentialPoll is the time between two readings of the kubeconfig and of the files that the kubeconfig names. Edgeway
-// reports a fault only if two consecutive readings find the fault, because a single reading may find a half-written
-// file.
+// credentialPoll is the time between two reads of the kubeconfig and of the files that it names. Edgeway reports a
+// fault only if two consecutive reads find it, because a single read may find a half-written file.
 const credentialPoll = 5 * time.Second
 
-// The IDs of the faults of a kubeconfig.
+// The IDs of kubeconfig faults.
 const (
 	refusedID  = "kubeconfig-refused"
 	expiryID   = "credential-expiry"
@@ -21,7 +20,7 @@ const (
 	RangesID   = "service-ranges"
 )
 
-// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 does not have
+// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 has no
 // ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
@@ -31,13 +30,13 @@ func kubeconfigObject(path string) string { return "kubeconfig " + path }
 // FaultIDs returns the IDs of the faults that Faults may return.
 func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
 
-// credentials holds the kubeconfig in use, and the fault of the kubeconfig on disk.
+// credentials holds the kubeconfig in use, and the fault found in the kubeconfig on disk.
 type credentials struct {
 	access *access
 	// fault explains why Edgeway does not use the kubeconfig on disk.
 	fault  error
 	since  time.Time
-	faults int // the number of consecutive readings that found the fault
+	faults int // the number of consecutive reads that found the fault
 }
 
 // Faults returns the current faults of the credentials, including missing permissions. The severity is at most Warning,
@@ -50,7 +49,7 @@ func (s *Source) Faults() (out []fault.Fault) {
 		out = append(out, fault.Fault{
 			ID: refusedID, Severity: fault.Warning, Since: c.since,
 			Fix:     cmp.Or(Advice(c.fault), "edgeway config check"),
-			Message: "The new kubeconfig is unusable, the previous one stays in force: " + c.fault.Error(),
+			Message: "The new kubeconfig is unusable, so the previous one stays in force: " + c.fault.Error(),
 		})
 	}
 	out = append(out, expiryFaults(c.access.expiries, s.options.Kubeconfig, time.Now())...)
@@ -67,11 +66,11 @@ func (s *Source) Faults() (out []fault.Fault) {
 }
 
 func rangesFault(f failure) fault.Fault {
-	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are not known: %s", f.Message)
+	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are unknown: %s", f.Message)
 }
 
-// Warnings returns the faults of a usable kubeconfig. After an error, Warnings also returns the faults found before the
-// error.
+// Warnings returns the faults of a usable kubeconfig. After an error, Warnings also returns the faults that it found
+// before the error.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
@@ -80,8 +79,8 @@ func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	return append(a.insecure, expiryFaults(a.expiries, kubeconfig, time.Now())...), nil
 }
 
-// Expiries returns the validity of each credential that expires: "ca", "client-certificate", "token". The expiry of
-// credentials from an exec plugin is unknown.
+// Expiries returns the validity period of each credential that expires: "ca", "client-certificate", "token". The expiry
+// of credentials from an exec plugin is unknown.
 func (s *Source) Expiries() map[string]Expiry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +101,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that the kubeconfig names, and returns a new client if the content has
-// changed, or else nil. reload does not read the token file, because client-go reads that file every minute.
+// reload reads the kubeconfig and the files that it names. If their content has changed, reload returns a new client,
+// and otherwise nil. reload does not read the token file, because client-go reads it every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	s.mu.Lock()
