@@ -49,7 +49,7 @@ func (f *folder) forwarded() map[string]string {
 }
 
 // losesNothing replaces the text in a.yaml with each text in others, and fails the test if Edgeway removes a Service or
-// an endpoint. With -short, losesNothing tries only every seventh text.
+// an endpoint. With -short, it tries only every seventh text.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -84,7 +84,8 @@ func losesNothing(t *testing.T, text string, others []string) {
 }
 
 // A truncated file, for example after an interrupted copy or on a full disk, removes no Service and no endpoint. A file
-// that ended with the document end marker may be truncated at any byte, and any other file only within a line.
+// that ended with the document end marker may be truncated at any byte, and any other file only in the middle of a
+// line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string
