@@ -66,7 +66,7 @@ func everyKind() []source.Object {
 	}
 }
 
-// memory is a sink, and a layer of the tracker.
+// memory is both a sink and a tracker layer.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object
