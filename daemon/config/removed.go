@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// removed maps each key of an earlier version to its replacement. A removed key never prevents the daemon from
-// starting, because a host must keep working after an unattended upgrade and the next reboot.
+// removed maps each key that only earlier versions supported to its replacement. A removed key never prevents the
+// daemon from starting, because a host must keep working after an unattended upgrade and the next reboot.
 var removed = map[string]string{
 	"source.lastknown.enabled": "Edgeway always stores the last-known state, in " +
 		"source.lastknown.directory",
@@ -33,7 +33,7 @@ var removed = map[string]string{
 	"proxy.max_service_source_ranges": budget,
 	"nftables.netlink":                "Edgeway always writes elements by netlink",
 
-	"proxy.min_sync_period": "the pause after a sync is as long as that sync, 1ms to 1s",
+	"proxy.min_sync_period": "the pause after a sync is as long as the sync, but at least 1ms and at most 1s",
 	"proxy.full_sync_period": "Edgeway runs a full sync every hour, and immediately when another " +
 		"program changes its rules",
 }
@@ -56,7 +56,7 @@ func (r Removed) String() string {
 	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
 }
 
-// isRemovedSection reports whether any key was removed from the table with the given name.
+// isRemovedSection reports whether any key was removed from the TOML table with the given name.
 func isRemovedSection(name string) bool {
 	for key := range removed {
 		if strings.HasPrefix(key, name+".") {

@@ -61,7 +61,7 @@ func typeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// scalar returns a value that decodes a TOML value of type R, whose name in messages is want.
+// scalar returns a value that decodes a TOML value of type R. Error messages call this type want.
 func scalar[R, T any](p *T, want string, parse func(R) (T, error), show func(T) any) value {
 	return value{
 		set: func(v any, _ string) error {
