@@ -13,15 +13,15 @@ import (
 
 // NextHop is the result of a route lookup for packets that this host sends to an address.
 type NextHop struct {
-	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports no
-	// source address.
+	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports
+	// none.
 	Source netip.Addr
 	// Gateway is the next router, or the zero value if the destination is on the link or is this host.
 	Gateway   netip.Addr
 	Interface string
-	// Local reports whether the address is an address of this host.
+	// Local reports whether the address belongs to this host.
 	Local bool
-	// Default reports whether the address is only reachable by a default route.
+	// Default reports whether the address is reachable only through a default route.
 	Default bool
 	// NoCarrier reports whether the interface has no carrier, for example because the cable is unplugged.
 	NoCarrier bool
@@ -38,14 +38,14 @@ func (w NextHop) String() string {
 	return "on " + w.Interface
 }
 
-// RouteLookup looks up many routes, and reads each interface only once. Only one goroutine may use a RouteLookup.
-// RouteLookup looks up routes in the network namespace of the thread that created the RouteLookup.
+// RouteLookup looks up many routes, and reads each interface only once. Only one goroutine may use a RouteLookup. A
+// RouteLookup uses the network namespace of the thread that created it.
 type RouteLookup struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
 }
 
-// NewRouteLookup returns a RouteLookup. The caller must close the RouteLookup.
+// NewRouteLookup returns a RouteLookup, which the caller must close.
 func NewRouteLookup() (*RouteLookup, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -57,7 +57,7 @@ func NewRouteLookup() (*RouteLookup, error) {
 // Close closes the rtnetlink socket.
 func (w *RouteLookup) Close() { w.handle.Close() }
 
-// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup specifies neither a mark nor a source
+// To asks the kernel for the route to an address (RTM_GETROUTE). The lookup specifies neither a mark nor a source
 // address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
 // error if there is no route.
 func (w *RouteLookup) To(to netip.Addr) (NextHop, error) {
