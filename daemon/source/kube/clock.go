@@ -12,7 +12,7 @@ import (
 const ClockID = "clock"
 
 // maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose clock
-// is behind rejects new tokens and certificates. With any wrong clock, a host misjudges the expiry of tokens and
+// is behind rejects new tokens and certificates. A host with a wrong clock misjudges the expiry of tokens and
 // certificates.
 const maxSkew = 10 * time.Second
 

@@ -25,7 +25,7 @@ import (
 // access holds the address of the API server and the credentials, from a kubeconfig and the files that it names.
 type access struct {
 	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that it
-	// has validated. Only a token file is stored as a path.
+	// has validated. Only the token file is stored as a path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
 	// digest covers all files except the token file, which client-go reads itself.
@@ -58,8 +58,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of a kubeconfig and all files that it refers to. Edgeway then finds a fault
-// immediately, not during a later request. After an error, the access still lists the files.
+// loadKubeconfig reads the current context of a kubeconfig and all files that it refers to, so that Edgeway finds
+// faults immediately instead of during a later request. After an error, the access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -171,7 +171,7 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	return user, nil
 }
 
-// readCluster reads the CA certificates into cluster. As in readUser, an error starts with the name of the field.
+// readCluster reads the CA certificates into cluster. As in readUser, an error starts with the field name.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
 		return fixable(fixServer, errors.New("server: missing or empty"))

@@ -12,7 +12,7 @@ import (
 // fault only if two consecutive reads find it, because a single read may find a half-written file.
 const credentialPoll = 5 * time.Second
 
-// The IDs of kubeconfig faults.
+// Faults in a kubeconfig have these IDs.
 const (
 	refusedID  = "kubeconfig-refused"
 	expiryID   = "credential-expiry"
@@ -30,7 +30,7 @@ func kubeconfigObject(path string) string { return "kubeconfig " + path }
 // FaultIDs returns the IDs of the faults that Faults may return.
 func FaultIDs() []string { return []string{refusedID, expiryID, insecureID, RangesID} }
 
-// credentials holds the kubeconfig in use, and the fault found in the kubeconfig on disk.
+// credentials holds the kubeconfig in use, and the fault of the kubeconfig on disk.
 type credentials struct {
 	access *access
 	// fault explains why Edgeway does not use the kubeconfig on disk.
@@ -101,8 +101,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that it names. If their content has changed, reload returns a new client,
-// and otherwise nil. reload does not read the token file, because client-go reads it every minute.
+// reload reads the kubeconfig and the files that the kubeconfig names, and returns a new client if the content has
+// changed, or else nil. reload does not read the token file, because client-go reads that file every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	s.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// A missing permission for Nodes and a missing API for ServiceCIDRs do not delay Synced, do not cause repeated
-// requests, and are not faults.
+// A missing permission for Nodes or a missing ServiceCIDR API is no fault, and neither delays Synced nor causes
+// repeated requests.
 func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -33,7 +33,7 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists as long as the source.
+// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists as long as its source.
 type feed struct {
 	source    *Source
 	store     *store
@@ -42,8 +42,8 @@ type feed struct {
 	namespace string
 	labels    string
 	fields    string
-	// required reports whether the feed determines Synced and Status. If the resource of another feed is forbidden or
-	// unknown to the API server, that feed retries after deniedPause.
+	// required reports whether the feed determines Synced and Status. If the API server forbids or does not know the
+	// resource of a feed that is not required, the feed retries after deniedPause.
 	required bool
 	kind     string // the Kind of the key
 	example  runtime.Object
@@ -96,7 +96,7 @@ const (
 	// API server restart invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
 	// streamTimeout limits a watch that starts with the full list. The limit is long, because a list may take hours
-	// over a slow link. Only silence ends a list earlier.
+	// over a slow link. Only a silent connection ends a list earlier.
 	streamTimeout = 24 * time.Hour
 	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
 	// after probeOvertime. A long watch and the test watch that follows it detect a silent API server within 90 s.
@@ -171,7 +171,7 @@ func (f *feed) run(ctx context.Context, c *client, events chan<- event) {
 	f.store = newStore(ctx, f, events, f.store)
 	defer f.relays.Wait()
 	f.lists.ease() // the faults of the last client may not apply to this client
-	// The reflector would log every attempt. The Status contains the fault.
+	// The reflector would log every attempt, although the Status contains the fault.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -303,7 +303,8 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some errors, the reflector would sleep regardless of ctx. An error of another type prevents the sleep.
+		// After some errors, the reflector would sleep regardless of ctx. Returning an error of another type prevents
+		// the sleep.
 		s.streamErr = s.failed(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):

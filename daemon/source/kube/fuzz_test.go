@@ -92,7 +92,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
 	close(events)
 	<-done
-	// The Protobuf stream reader may double its buffer up to 16 MB.
+	// The Protobuf stream reader may grow its buffer by doubling, up to 16 MB.
 	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
 		t.Errorf("%d bytes took %d of memory", len(body), n)
 	}

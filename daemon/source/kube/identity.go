@@ -6,8 +6,9 @@ import (
 	"encoding/pem"
 )
 
-// CAs returns the SHA-256 fingerprint of each CA certificate in the kubeconfig. The fingerprints identify the cluster
-// even after the API server's URL changes. The result is empty if the host's own CAs verify the API server.
+// CAs returns the SHA-256 of each certificate of the kubeconfig's certificate authority. The fingerprints identify the
+// cluster even after a change of the API server's URL. The result is empty if the host's own authorities verify the API
+// server.
 func (s *Source) CAs() []string { return s.client.Load().cas }
 
 func fingerprints(bundle []byte) (out []string) {

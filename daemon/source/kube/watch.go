@@ -133,9 +133,9 @@ const (
 	doubt = 4 * time.Minute
 )
 
-// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. Edgeway then
-// starts a short watch, which ends with a bookmark. The value is less than the time (50 s or a minute) after which
-// proxies close silent connections.
+// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. When a long
+// watch ends after a longer silence, Edgeway starts a short watch, which ends with a bookmark. The value is less than
+// the time (50 s or a minute) after which proxies close silent connections.
 const bookmarkless = 40 * time.Second
 
 // ended decides whether a watch that the reflector did not stop has ended with a fault.
