@@ -49,7 +49,7 @@ func (f *folder) forwarded() map[string]string {
 }
 
 // losesNothing replaces the text in a.yaml with each text in others, and fails the test if Edgeway removes a Service or
-// an endpoint. With -short, it tries only every seventh text.
+// an endpoint. With -short, losesNothing tries only every seventh text.
 func losesNothing(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {

@@ -50,7 +50,7 @@ func lineOf(n *yaml.Node, field string) int {
 }
 
 // child returns the nodes of a field's name and value. For an item of a list, both results are the item. Both results
-// are nil if n has no such field or item.
+// are nil if n lacks the field or item.
 func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -69,7 +69,7 @@ func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	return nil, nil
 }
 
-// cutStep splits the first step off a path. A step is a field name such as "spec" or a text in brackets.
+// cutStep splits the first step off a path. A step is a field name such as "spec" or text in brackets.
 func cutStep(field string) (step, rest string) {
 	if inner, ok := strings.CutPrefix(field, "["); ok {
 		step, rest, _ = strings.Cut(inner, "]")

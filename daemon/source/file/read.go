@@ -118,7 +118,7 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 }
 
 // Edgeway reads the files in path order, and skips a file that would exceed maxTotal. An export of 10,000 Services with
-// their EndpointSlices has about 40 MiB.
+// their EndpointSlices is about 40 MiB in size.
 const (
 	maxFile  = 16 << 20
 	maxTotal = 128 << 20
@@ -253,7 +253,7 @@ func unreadable(path string, err error) fault.Fault {
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
-		fix = "restore it, or take it out of source.file.paths"
+		fix = "restore it, or remove it from source.file.paths"
 	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, or an error of a network file system
 		fix = "journalctl -k"
 	}

@@ -49,7 +49,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait returns true when the source must read the files: after a change, or when the time longest has passed.
+// wait returns true when the source must read the files: after a change, or once the time longest has elapsed.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
