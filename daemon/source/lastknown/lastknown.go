@@ -28,7 +28,7 @@ import (
 
 // Options configure a Store. Cluster and Logger are required. Commit also requires Changes and Objects.
 type Options struct {
-	// Name is the name of the Store as a source. The default is "lastknown".
+	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
 	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
 	// of another cluster.

@@ -264,7 +264,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 	})
 }
 
-// Edgeway does not save the faults of manifests.
+// Edgeway does not save faults in manifests.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

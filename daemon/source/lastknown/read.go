@@ -53,7 +53,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot, and rejects objects that fail convert.Check.
+// decoder collects the objects from a snapshot, and rejects objects that fail convert.Check.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object
