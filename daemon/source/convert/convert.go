@@ -44,7 +44,7 @@ func contained[T source.Object](c *Converter, key source.Key, convert func() T) 
 // strings.
 const maxShared = 1 << 14
 
-// share returns a string that equals s and that all objects share.
+// share returns a copy of s that all objects share.
 func (c *Converter) share(s string) string {
 	if s == "" {
 		return ""
@@ -65,7 +65,7 @@ func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 type set[T comparable] map[T]struct{}
 
-// add reports whether v is new.
+// add adds v to the set and reports whether it is new.
 func (s set[T]) add(v T) bool {
 	n := len(s)
 	s[v] = struct{}{}

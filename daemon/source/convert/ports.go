@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// protocolPort identifies a port within a Service, so it must be unique there.
+// protocolPort must be unique within a Service.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16

@@ -233,7 +233,7 @@ func (b *serviceBuilder) affinity() {
 		seconds = *cfg.ClientIP.TimeoutSeconds
 	}
 	if seconds < 1 || seconds > maxAffinity {
-		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used",
+		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not in the range 1 to %d; using the default %d",
 			seconds, maxAffinity, defaultAffinity)
 		seconds = defaultAffinity
 	}
@@ -254,7 +254,7 @@ func (b *serviceBuilder) scheduler() {
 // maxWeights limits the number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
-// weights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the
+// weights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in the
 // annotation selects endpoints by Node, address or range. A weight cannot be zero: to stop new connections to an
 // endpoint, make the endpoint unready.
 func (b *serviceBuilder) weights() {
@@ -281,7 +281,7 @@ func parseWeight(part string) (w source.Weight, err error) {
 	of, number, _ := strings.Cut(strings.TrimSpace(part), "=")
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || n == 0 {
-		return w, fmt.Errorf("%.64q is not a Node, an address or a range, \"=\", and a weight from 1 to 65535", part)
+		return w, fmt.Errorf("%.64q: write a Node, address or range, \"=\", and a weight from 1 to 65535", part)
 	}
 	w.Weight = uint16(n)
 	if a, err := netip.ParseAddr(of); err == nil && a.Zone() == "" {

@@ -100,7 +100,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 		b.Addf(field+".name", "%.64q is not a DNS label", *in.Name)
 		return p, false
 	case in.Port == nil:
-		b.Addf(field+".port", "missing; \"all ports\" cannot be served")
+		b.Addf(field+".port", "missing; Edgeway cannot serve \"all ports\"")
 		return p, false
 	}
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
@@ -133,7 +133,7 @@ func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 }
 
 // merge adds e, or replaces the endpoint that has the same address. While an address moves from a terminating pod to a
-// new pod, a slice may list both pods. In this case, merge uses the new pod's endpoint and adds no fault.
+// new pod, a slice may list both pods. merge then uses the new pod's endpoint and adds no fault.
 func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
 	if i < 0 {
@@ -142,7 +142,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 	old := &b.out.Endpoints[i]
 	if old.Terminating == e.Terminating {
-		b.Addf(field+".addresses[0]", "%s is a duplicate; the last one is used", e.Addr)
+		b.Addf(field+".addresses[0]", "%s is a duplicate; Edgeway uses the last one", e.Addr)
 	}
 	if !e.Terminating || old.Terminating {
 		*old = e
