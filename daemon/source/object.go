@@ -158,7 +158,7 @@ func (w *Weight) Fits(e *Endpoint) bool {
 	return w.Range.Contains(e.Addr)
 }
 
-// ServicePort is one port of a Service. A NodePort of 0 means that the port has no NodePort.
+// ServicePort describes one port of a Service. A NodePort of 0 means that the port has no NodePort.
 type ServicePort struct {
 	Name     string        `json:"name,omitempty"`
 	Protocol plan.Protocol `json:"protocol"`
@@ -184,15 +184,15 @@ type EndpointSlice struct {
 	Flaws
 }
 
-// SlicePort is one port of an EndpointSlice.
+// SlicePort describes one port of an EndpointSlice.
 type SlicePort struct {
 	Name     string        `json:"name,omitempty"`
 	Protocol plan.Protocol `json:"protocol"`
 	Port     uint16        `json:"port"`
 }
 
-// Endpoint is one endpoint of an EndpointSlice. In the Kubernetes API, each condition is optional. A missing ready or
-// serving condition counts as true, a missing terminating condition as false.
+// Endpoint describes one endpoint in an EndpointSlice. In the Kubernetes API, each condition is optional. A missing
+// ready or serving condition counts as true, a missing terminating condition as false.
 type Endpoint struct {
 	Addr        netip.Addr `json:"addr"`
 	Ready       bool       `json:"ready,omitempty"`
@@ -263,7 +263,7 @@ type APIServer struct {
 	Flaws
 }
 
-// ServerAddr is an address that completed a TLS handshake as the API server.
+// ServerAddr is an address where a TLS handshake with the API server has succeeded.
 type ServerAddr struct {
 	Addr   netip.Addr `json:"addr"`
 	Proved time.Time  `json:"proved"`

@@ -23,7 +23,7 @@ type Source interface {
 	Status() Status
 }
 
-// Sink receives the objects of a source. The source must not modify an object after passing it to Upsert. Deleting an
+// Sink receives a source's objects. The source must not modify an object after passing it to Upsert. Deleting an
 // unknown object has no effect.
 type Sink interface {
 	Upsert(obj Object)

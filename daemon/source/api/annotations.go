@@ -2,7 +2,7 @@ package api
 
 import corev1 "k8s.io/api/core/v1"
 
-// The annotations that Edgeway reads; see also Annotations.
+// Edgeway reads these annotations; see also Annotations.
 const (
 	// AnnotationLastChange is an annotation of EndpointSlices. All other annotations are annotations of Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime

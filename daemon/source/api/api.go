@@ -30,7 +30,7 @@ func AddTo(scheme *runtime.Scheme) {
 	}
 }
 
-// The labels that Edgeway reads.
+// Edgeway reads these labels.
 const (
 	LabelServiceName      = discoveryv1.LabelServiceName
 	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
