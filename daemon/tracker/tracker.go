@@ -1,4 +1,4 @@
-// Package tracker merges the objects of the sources into snapshots for the planner.
+// Package tracker merges the sources' objects into snapshots for the planner.
 //
 // Each source writes to its own layer. The layers are ordered: if several layers contain an object, Edgeway serves the
 // version in the first of them. A fallback layer replaces another layer (the last-known state replaces the API server)
@@ -87,7 +87,7 @@ func (t *Tracker) Changes(name string) (n uint64, synced bool) {
 	return l.changes, l.synced
 }
 
-// Objects returns the objects of a layer in any order.
+// Objects returns a layer's objects in any order.
 func (t *Tracker) Objects(name string) []source.Object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
