@@ -48,7 +48,7 @@ type budget struct {
 	// order lists the Services that are not in large, in the order in which the Planner leaves them out. order is nil
 	// until the total exceeds the limit for the first time.
 	order []size
-	// out holds the Services that the Planner leaves out. It depends only on sizes and limit.
+	// out holds the Services that the Planner leaves out, and depends only on sizes and limit.
 	out map[tracker.Name]struct{}
 }
 
@@ -117,8 +117,9 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 }
 
 // compareSizes orders Services for removal: the largest first and, among Services of about the same size, the youngest
-// first. Two sizes are about the same if they have the same number of bits. Therefore, a new Service does not displace
-// a served Service of the same size, and Services whose sizes change slightly do not displace each other repeatedly.
+// first. Two sizes are about the same if they have the same number of bits. As the youngest Service, a new Service does
+// not displace a served Service of the same size. Services whose sizes change slightly do not displace each other
+// repeatedly.
 func compareSizes(x, y size) int {
 	magnitude := func(s size) int { return bits.Len64(uint64(s.bytes)) }
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))

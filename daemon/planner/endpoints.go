@@ -85,7 +85,7 @@ type candidates struct {
 
 type backends map[portKey][]candidates
 
-// maxIndex is the largest number of ports that an index may have for the next Service to reuse it. The time to clear a
+// maxIndex is the maximum number of ports in an index that the Planner reuses for the next Service. The time to clear a
 // map is proportional to the largest size that the map ever had.
 const maxIndex = 64
 
@@ -115,8 +115,8 @@ func (p *Planner) index(svc *tracker.Service) backends {
 }
 
 // endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, an
-// entry that is not terminating takes precedence, then the last entry. The result is valid until the next call to
-// endpoints.
+// entry that is not terminating takes precedence, and otherwise the last entry. The result is valid until the next call
+// to endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b[key] {
@@ -216,7 +216,7 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 // topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node hints
 // and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not apply, the
 // same rule applies to zone hints. If no hints apply, all endpoints are allowed. A single usable endpoint without a
-// hint disables that kind of hint. The hints already reflect the Service's spec.trafficDistribution.
+// node or zone hint disables hints of that kind. The hints already reflect the Service's spec.trafficDistribution.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The IDs of NodePort faults.
+// NodePort faults have these IDs.
 const (
 	NodePortAddressesID = "nodeport-addresses"
 	NodePortRangeID     = "nodeport-range"

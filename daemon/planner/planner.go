@@ -1,5 +1,5 @@
-// Package planner implements the Kubernetes Service policy: it computes a plan from the objects of the sources and the
-// state of the host. The proxiers apply the plan to the kernel.
+// Package planner implements the Kubernetes Service policy: it computes a plan from the sources' objects and the host's
+// state. The proxiers apply the plan to the kernel.
 //
 // To the caller, Planner.Plan is a pure function: the previous plan only decides which Service keeps an address that
 // several Services request. Internally, a Planner is incremental. If the previous plan is the Planner's own last plan
@@ -33,7 +33,7 @@ type Planner struct {
 	// snap and host are arguments of the current call. before is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
-	// plan is the last result. While a call runs, plan is nil, so the first call after a panic plans every Service.
+	// plan is the result of the last call, or nil during a call, so the first call after a panic plans every Service.
 	plan *plan.Plan
 
 	// The latest call to Plan set the following fields.
@@ -43,7 +43,7 @@ type Planner struct {
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside maps each port outside Proxy.NodePortRange to the number of Service ports that request it.
+	// outside maps each port outside Proxy.NodePortRange to the number of times that Services request it.
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int
@@ -206,8 +206,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault in a setting. The fault breaks no connection to a Service with rules, because Edgeway
-// creates no rules for the objects that the setting excludes.
+// ofSetting returns f as a fault in a setting. The fault breaks no connection to a Service that has rules, because
+// Edgeway creates no rules for the objects that the setting excludes.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }

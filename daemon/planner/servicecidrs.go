@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The IDs of faults in proxy.service_cidrs.
+// Faults in proxy.service_cidrs have these IDs.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -40,8 +40,8 @@ func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 }
 
 // addSetting adds the configured ranges. Edgeway drops no connections to a range that overlaps a network of this host,
-// or contains the host's router or the API server, because the host would lose its network connection. A range may
-// contain a name server, because many hosts use the cluster's DNS Service.
+// or contains the host's router or the API server, because the host would otherwise lose its network connection. A
+// range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
