@@ -129,8 +129,8 @@ const (
 // selected explicitly (KEP-6032): a wider range does not include it.
 type NodePortAddresses struct {
 	// Primary selects one address of each family: the first one in Node.Addresses or in the Node object that is also an
-	// address of this host, or else the source address of the default route. If neither exists, Primary selects no
-	// address.
+	// address of this host, or else the source address of the default route. If no address qualifies, Primary selects
+	// none.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool

@@ -22,7 +22,7 @@ var removed = map[string]string{
 	"fastpath.after_packets":    "a connection enters the fast path after its first reply",
 	"fastpath.devices":          "the fast path uses all network devices",
 	"fastpath.exclude":          "the fast path uses all network devices",
-	"fastpath.hardware_offload": "the kernel forwards, not the network devices",
+	"fastpath.hardware_offload": "the kernel forwards packets, without offloading to network devices",
 
 	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval, " +
 		"and within 5s",
@@ -31,7 +31,7 @@ var removed = map[string]string{
 	"proxy.max_service_endpoints":     budget,
 	"proxy.max_service_frontends":     budget,
 	"proxy.max_service_source_ranges": budget,
-	"nftables.netlink":                "Edgeway always writes elements by netlink",
+	"nftables.netlink":                "Edgeway always writes elements over netlink",
 
 	"proxy.min_sync_period": "the pause after a sync is as long as the sync, but at least 1ms and at most 1s",
 	"proxy.full_sync_period": "Edgeway runs a full sync every hour, and immediately when another " +

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// Dump returns the whole configuration in TOML. Load reads the same configuration back from that text.
+// Dump returns the whole configuration in TOML. Loading Dump's text returns the same configuration.
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
