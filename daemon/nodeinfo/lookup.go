@@ -38,14 +38,14 @@ func (w NextHop) String() string {
 	return "on " + w.Interface
 }
 
-// RouteLookup looks up many routes, and reads each interface only once. Only one goroutine may use a RouteLookup. A
-// RouteLookup uses the network namespace of the thread that created it.
+// RouteLookup looks up many routes, and reads each interface only once. Only one goroutine may use a RouteLookup.
+// RouteLookup looks up routes in the network namespace of the thread that created the RouteLookup.
 type RouteLookup struct {
 	handle *netlink.Handle
 	links  map[int]*netlink.LinkAttrs
 }
 
-// NewRouteLookup returns a RouteLookup, which the caller must close.
+// NewRouteLookup returns a RouteLookup. The caller must close the RouteLookup.
 func NewRouteLookup() (*RouteLookup, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -57,7 +57,7 @@ func NewRouteLookup() (*RouteLookup, error) {
 // Close closes the rtnetlink socket.
 func (w *RouteLookup) Close() { w.handle.Close() }
 
-// To asks the kernel for the route to an address (RTM_GETROUTE). The lookup specifies neither a mark nor a source
+// To looks up the route to an address in the kernel (RTM_GETROUTE). The lookup specifies neither a mark nor a source
 // address, so routing rules that match a mark or a source address may choose another route. To returns the kernel's
 // error if there is no route.
 func (w *RouteLookup) To(to netip.Addr) (NextHop, error) {

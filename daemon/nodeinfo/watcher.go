@@ -175,8 +175,8 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// relevant reports whether a message may change Host. relevant returns false for messages about rules, settings, and
-// routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
+// relevant reports whether a message may change Host. relevant returns false for messages about routing rules,
+// settings, and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
 func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	switch messageType {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
