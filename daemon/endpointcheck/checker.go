@@ -211,7 +211,7 @@ func (c *Checker) land(t *target) {
 	t.flying = false
 }
 
-// publish schedules an update of Dead, but no more than one update per publishPause. The caller must hold mu.
+// publish schedules an update of Dead, at most one per publishPause. The caller must hold mu.
 func (c *Checker) publish() {
 	if c.pending {
 		return
@@ -233,7 +233,7 @@ func notify(signal chan struct{}) {
 	}
 }
 
-// take updates the verdict on a target from the result of a check.
+// take updates a target's verdict from the result of a check.
 func (c *Checker) take(t *target, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
