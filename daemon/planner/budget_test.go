@@ -308,8 +308,8 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner leaves out some Services, it must not sort all Services after a change to one Service, which used
-// to take 44 ms.
+// While the planner leaves out Services, a change to one Service must not make the planner sort all Services, which
+// used to take 44 ms.
 func TestChangeOverBudgetDoesNotSortServices(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})

@@ -233,7 +233,7 @@ func (b *serviceBuilder) affinity() {
 		seconds = *cfg.ClientIP.TimeoutSeconds
 	}
 	if seconds < 1 || seconds > maxAffinity {
-		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not in the range 1 to %d; using the default %d",
+		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not in the range 1 to %d; Edgeway uses %d",
 			seconds, maxAffinity, defaultAffinity)
 		seconds = defaultAffinity
 	}
