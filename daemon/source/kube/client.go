@@ -121,8 +121,8 @@ func (c *client) end() {
 	}
 }
 
-// The transport sends a ping on a connection that has received no data for pingAfter, and closes it if no response
-// arrives within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
+// The transport sends a ping on a connection that has received no data for pingAfter, and closes it if it receives no
+// response within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second

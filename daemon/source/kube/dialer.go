@@ -178,7 +178,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	return nil, fault
 }
 
-// prove records the remote address of a connection on which net/http has verified the API server's certificate.
+// prove records a connection's remote address after net/http has verified the API server's certificate.
 func (d *dialer) prove(conn net.Conn) {
 	if addr, ok := remoteAddr(conn); ok {
 		d.tunnels.proven(conn, addr)

@@ -5,8 +5,8 @@
 // the package converts each object immediately after decoding it. The package is designed for hosts far away from the
 // API server. The package detects a silent connection within half a minute, and an unanswered request or a silent watch
 // within 90 seconds. After a lost connection, the watch continues after the last event. A list may take any amount of
-// time while data arrives. The package sends a failing API server at most one full-list request per second, at growing
-// intervals, and respects Retry-After.
+// time as long as it delivers data. The package sends a failing API server at most one full-list request per second, at
+// growing intervals, and respects Retry-After.
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
 // bookmarks: the API server sends a bookmark each minute and another before the end of a watch.

@@ -311,8 +311,8 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, the source waits for a list for hours as long as data arrives. Other requests get no response until
-// the list is complete.
+// Over a slow link, the source waits for a list for hours as long as it receives data. Other requests get no response
+// until the list is complete.
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {

@@ -25,7 +25,7 @@ type store struct {
 	// When ctx is done, known may contain more objects than the sink, because the events that the sink has not received
 	// are lost.
 	known map[source.Key]source.Object
-	// past lists the keys of objects from earlier stores until the first complete list arrives.
+	// past lists the keys of objects from earlier stores until the store receives the first complete list.
 	past []source.Key
 }
 

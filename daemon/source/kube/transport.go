@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// transport sends one client's requests, and cancels a request if no response arrives in time or if the response
-// stalls. Neither the HTTP/2 health check nor net/http detects a stalled response, because a load balancer in front of
-// a hung server still answers pings.
+// transport sends one client's requests, and cancels a request if the response is late or stalls. Neither the HTTP/2
+// health check nor net/http detects a stalled response, because a load balancer in front of a hung server still answers
+// pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection over which net/http verified the API server's certificate, or is nil if the client
+	// prove records a connection after net/http has verified the API server's certificate. prove is nil if the client
 	// does not verify certificates.
 	prove func(net.Conn)
 	pause pause
 	clock clock
 
 	mu   sync.Mutex
-	bulk time.Time // the time when list data last arrived
+	bulk time.Time // the time when list data was last received
 }
 
 // call holds one request and the body of its response. A call records why a watch failed or ended, because client-go
@@ -93,7 +93,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// expect cancels the call with the error why unless data arrives in time.
+// expect cancels the call with the error why unless the call receives data in time.
 func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

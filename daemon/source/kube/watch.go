@@ -29,7 +29,7 @@ type watcher struct {
 	stopped chan struct{}
 
 	// Only relay uses the following fields.
-	heard  bool      // whether an event that counts as contact has arrived
+	heard  bool      // whether the watcher has received an event that counts as contact
 	failed bool      // whether the watcher has passed on or recorded an error
 	until  time.Time // the time after which an event ends a watch that started with a list
 }
