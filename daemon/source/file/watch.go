@@ -58,7 +58,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}
-	var latest time.Time // the latest time for the reading, set by the first change
+	var latest time.Time // the latest time for the read, set by the first change
 	for {
 		select {
 		case <-ctx.Done():
