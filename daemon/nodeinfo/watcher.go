@@ -102,7 +102,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		Lost:    func() { tell(w.moved) },
 		Changed: func() { tell(events) },
 	})
-	_ = network.Open() // subscribe before the first reading; Run logs and retries a failure
+	_ = network.Open() // subscribe before the first read; Run logs and retries a failure
 	ctx, cancel := context.WithCancel(ctx)
 	panicked := make(chan error, 1)
 	var watching sync.WaitGroup
